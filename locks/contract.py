@@ -1,0 +1,96 @@
+"""What Lakelatch asks of a lock service: leases for liveness, tokens and registers for order.
+
+A lease keeps writers out of each other's way. It does **not** decide whether data survives: a holder that was paused
+longer than its lease wakes up believing that it still holds it, and no lock service can prevent that. What must not
+happen twice is decided by a conditional put in the table's storage; the lease only makes such races rare.
+
+Every provider promises:
+
+- A grant's **token** is greater than every earlier one of its key, across crashes of clients and restarts of servers.
+- `valid()` turns false *before* the service may grant the key to another; it is judged on the own monotonic clock and
+  needs no network. A lease that ends without release sets `lost`.
+- Releasing what one no longer holds changes nothing and says so.
+- A lease that was pickled, or that a forked child inherited, refuses to act.
+- Waiting is bounded by the caller's deadline and wakes up when the holder's lease ends, also if the holder crashed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakelatch.locks.lease import Lease
+from lakelatch.system import REAL_SYSTEM, System
+
+TABLE_KEY = "table"
+
+
+def file_group_key(partition: str, file_id: str) -> str:
+    """The key of one file group; keys are plain text, and a provider escapes what its service cannot take."""
+    return f"file_group/{partition}/{file_id}"
+
+
+@dataclass(frozen=True)
+class LockScope:
+    """What a provider is opened for: one table, its options as the user gave them, and the machine.
+
+    `table_uri` names the table (providers with a service of their own put it into their keys); `options` are the
+    write options with Hudi's keys (`hoodie.write.lock.*`).
+    """
+
+    table_uri: str
+    options: Mapping[str, str]
+    system: System = REAL_SYSTEM
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a key, for people: `since_ms` is wall-clock time, and `waiting` counts those that queue, if known."""
+
+    key: str
+    owner: str
+    token: int
+    since_ms: int
+    waiting: int | None = None
+
+
+class Register(ABC):
+    """One integer that only grows, shared by all processes that share the table."""
+
+    @abstractmethod
+    def advance(self, at_least: int) -> int:
+        """Sets the register to `max(stored + 1, at_least)`, atomically and durably, and returns it."""
+
+
+class LockProvider(ABC):
+    """One lock service, for one table. Construct it with a `LockScope`; connections open on first use, not before."""
+
+    def __init__(self, scope: LockScope) -> None:
+        self.scope = scope
+
+    @abstractmethod
+    def acquire(self, key: str, timeout_s: float) -> Lease:
+        """Takes the lease of a key, or raises `LockTimeout` at the deadline; 0 tries once.
+
+        Leases are not re-entrant: a second acquire of a held key waits, also in the same thread.
+        """
+
+    @abstractmethod
+    def register(self, key: str) -> Register:
+        """The register of a name; it starts at 0."""
+
+    @abstractmethod
+    def holders(self, prefix: str = "") -> list[Holder]:
+        """Who holds which keys that start with `prefix`, sorted by key. A picture, not a promise."""
+
+    @abstractmethod
+    def break_(self, key: str) -> bool:
+        """Takes the key away from its holder, whose `valid()` turns false and whose release then changes nothing.
+
+        Says False if nobody held it. The next grant has a greater token.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives up connections and threads; leases that are still held are released."""

@@ -1,0 +1,101 @@
+"""A lease: the value that a lock provider hands out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from lakelatch.errors import LeaseLost
+from lakelatch.system import System
+
+
+class Lease:
+    """The right to a key, for a while. It does not stop its old holder: what must not happen twice needs a fence.
+
+    `token` grows with every grant of the key. `deadline_ns` is on the own monotonic clock, None where the service
+    holds the key for as long as the process lives (a kernel lock). `lost` is set when the lease ended and was not
+    released. As a context manager it releases at the end. A pickled or forked copy refuses to act.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        token: int,
+        owner: str,
+        system: System,
+        deadline_ns: int | None,
+        release: Callable[[Lease], bool],
+        still_held: Callable[[Lease], bool] | None = None,
+    ) -> None:
+        self.key = key
+        self.token = token
+        self.owner = owner
+        self.lost = threading.Event()
+        self._system = system
+        self._deadline_ns = deadline_ns
+        self._release = release
+        self._still_held = still_held
+        self._released = False
+        self._process = os.getpid()
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self._deadline_ns
+
+    def extend(self, deadline_ns: int) -> None:
+        """For the provider's renewal: the service has confirmed the lease up to this deadline."""
+        if not self.lost.is_set():
+            self._deadline_ns = deadline_ns
+
+    def lose(self) -> None:
+        """For the provider: the service has given the key away, or may have."""
+        if not self._released:
+            self.lost.set()
+
+    def valid(self) -> bool:
+        """Whether nobody else can have been granted the key yet. Needs no network. Never turns true again."""
+        if self._released or self.lost.is_set() or self._process != os.getpid():
+            return False
+        expired = self._deadline_ns is not None and self._system.monotonic_ns() >= self._deadline_ns
+        if expired or (self._still_held is not None and not self._still_held(self)):
+            self.lose()
+            return False
+        return True
+
+    def ensure(self) -> None:
+        """Raises `LeaseLost` unless `valid()`."""
+        if not self.valid():
+            raise LeaseLost(f"the lease of {self.key!r} with token {self.token} is no longer held", key=self.key)
+
+    def release(self) -> bool:
+        """Gives the key back; False says that it was not held any more and nothing was changed.
+
+        Errors: `LeaseLost` on a forked copy, whose parent may still hold the key.
+        """
+        if self._process != os.getpid():
+            raise LeaseLost(f"this is a forked copy of the lease of {self.key!r}: only its own process may release it")
+        if self._released:
+            return False
+        held = self._release(self)
+        if held:
+            self._released = True
+        else:
+            self.lost.set()
+        return held
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"Lease(key={self.key!r}, token={self.token}, owner={self.owner!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise LeaseLost(f"the lease of {self.key!r} cannot be pickled: take one where it is needed")

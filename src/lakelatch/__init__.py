@@ -1,0 +1,1 @@
+"""Lakelatch: many PySpark jobs write one lakehouse table at once, safely."""

@@ -1,0 +1,186 @@
+"""Every error of Lakelatch, by what the caller must do; one root.
+
+The kinds are few on purpose: a new one is made only if a caller would act differently. Each carries a stable code
+in its text (`[LAKELATCH-CONFLICT] ...`), because Spark loses Python error types on the way through its data source
+interface; `reraise` gives the typed error back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+
+class LakelatchError(Exception):
+    """The root of every error that Lakelatch raises on purpose.
+
+    Keyword details are kept as attributes of `details` and survive pickling, so an error raised in a Spark task
+    reaches the driver whole.
+    """
+
+    code = "LAKELATCH-ERROR"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.message}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.details)
+
+
+def _rebuild(kind: type[LakelatchError], message: str, details: dict[str, Any]) -> LakelatchError:
+    error = kind.__new__(kind)
+    LakelatchError.__init__(error, message, **details)
+    return error
+
+
+class InvalidRequest(LakelatchError):
+    """The options or the data of this call are wrong; the table is as it was. Change the call."""
+
+    code = "LAKELATCH-INVALID"
+
+
+class CorruptTable(LakelatchError):
+    """Stored data is not what its writer must have written. Somebody must look before anyone writes."""
+
+    code = "LAKELATCH-CORRUPT"
+
+
+class Unavailable(LakelatchError):
+    """A service or the storage could not be used now; nothing happened. Try again later."""
+
+    code = "LAKELATCH-UNAVAILABLE"
+
+
+class LockTimeout(Unavailable):
+    """The lease was not granted before the deadline; nothing is held."""
+
+    code = "LAKELATCH-LOCK-TIMEOUT"
+
+    @classmethod
+    def of(cls, key: str, waited_s: float, option: str, holder: str | None = None) -> LockTimeout:
+        by = f"; it is held by {holder}" if holder else ""
+        return cls(
+            f"the lock {key!r} was not free within {waited_s:g} s ({option}){by}. Raise {option}, or look at the "
+            "holder with `lakelatch locks`",
+            key=key,
+            waited_s=waited_s,
+            holder=holder,
+        )
+
+
+class LeaseLost(LakelatchError):
+    """The lease is no longer held (expired, broken, forked or pickled copy). Take a new one; do not act on this."""
+
+    code = "LAKELATCH-LEASE-LOST"
+
+
+class WriteConflict(LakelatchError):
+    """Another transaction completed first on the same file groups; this one was rolled back. Retry on fresh data.
+
+    `winner` is the requested time of the instant that won, `file_groups` the (partition, file id) pairs that both
+    touched, `time_lost_s` the seconds since this transaction began.
+    """
+
+    code = "LAKELATCH-CONFLICT"
+
+    @classmethod
+    def of(
+        cls,
+        instant: str,
+        winner: str,
+        winner_action: str,
+        file_groups: Iterable[tuple[str, str]],
+        time_lost_s: float,
+    ) -> WriteConflict:
+        groups = sorted(file_groups)
+        shown = ", ".join(f"{partition or '.'}/{file_id}" for partition, file_id in groups[:5])
+        more = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
+        return cls(
+            f"instant {instant} lost to {winner_action} {winner}, which completed first on {len(groups)} of the same "
+            f"file groups ({shown}{more}); {time_lost_s:.1f} s of work are lost. Retry the write (set "
+            "hoodie.write.num.retries.on.conflict.failures), or use NON_BLOCKING_CONCURRENCY_CONTROL with an "
+            "ordering field",
+            instant=instant,
+            winner=winner,
+            winner_action=winner_action,
+            file_groups=groups,
+            time_lost_s=time_lost_s,
+        )
+
+    @property
+    def winner(self) -> str:
+        return str(self.details["winner"])
+
+    @property
+    def file_groups(self) -> list[tuple[str, str]]:
+        return list(self.details["file_groups"])
+
+    @property
+    def time_lost_s(self) -> float:
+        return float(self.details["time_lost_s"])
+
+
+class TransactionEnded(LakelatchError):
+    """This transaction was ended by somebody else (rolled back, cancelled) or before; it cannot commit. Begin anew."""
+
+    code = "LAKELATCH-ENDED"
+
+
+class CommitUnknown(LakelatchError):
+    """The commit may or may not have happened, and it could not be settled by reading. Look before doing it again.
+
+    `instant` is the requested time: the commit happened if and only if a completed file of it is on the timeline.
+    """
+
+    code = "LAKELATCH-UNKNOWN"
+
+
+class InvariantBroken(LakelatchError):
+    """Something that cannot happen did: a fault of Lakelatch itself. Please report it with its text."""
+
+    code = "LAKELATCH-BUG"
+
+
+_KINDS: dict[str, type[LakelatchError]] = {
+    kind.code: kind
+    for kind in (
+        InvalidRequest,
+        CorruptTable,
+        Unavailable,
+        LockTimeout,
+        LeaseLost,
+        WriteConflict,
+        TransactionEnded,
+        CommitUnknown,
+        InvariantBroken,
+        LakelatchError,
+    )
+}
+_CODED = re.compile(r"\[(LAKELATCH-[A-Z-]+)\] ([^\n]*)")
+
+
+def from_text(text: str) -> LakelatchError | None:
+    """The typed error whose code stands in a text (a Spark exception's, say), or None; its details are not kept."""
+    found = None
+    for found in _CODED.finditer(text):  # the last one is the innermost error of a Spark traceback
+        pass
+    if found is None:
+        return None
+    kind = _KINDS.get(found.group(1), LakelatchError)
+    return _rebuild(kind, found.group(2), {})
+
+
+def reraise(error: BaseException) -> NoReturn:
+    """Raises the typed Lakelatch error that hides in another exception's text, or that exception itself."""
+    if isinstance(error, LakelatchError):
+        raise error
+    typed = from_text(str(error))
+    if typed is None:
+        raise error
+    raise typed from error

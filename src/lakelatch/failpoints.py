@@ -1,0 +1,92 @@
+"""Named points between the steps of the protocol at which a test can stop, kill or fail the process.
+
+They cost a dictionary look-up when off. `LAKELATCH_FAILPOINTS=commit.after_slot=kill,mark.after=raise` turns some on
+for a process and its children; `active` does it for a block. `raise@3` acts at the third visit only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakelatch.errors import InvariantBroken, Unavailable
+
+NAMES = (
+    "create.before_properties",
+    "create.after_properties",
+    "begin.after_claim",
+    "begin.after_requested",
+    "begin.after_inflight",
+    "mark.after",
+    "data.after",
+    "seal.after",
+    "commit.after_lock",
+    "commit.after_check",
+    "commit.before_slot",
+    "commit.after_slot",
+    "commit.after_projection",
+    "commit.after_release",
+    "schedule.before_slot",
+    "schedule.after_slot",
+    "schedule.after_projection",
+    "compact.after_base_file",
+    "compact.before_commit",
+    "rollback.after_slot",
+    "rollback.after_plan",
+    "rollback.after_files",
+    "rollback.after_completed",
+    "cleanup.after_markers",
+    "log.after_removal",
+)
+ENVIRONMENT_VARIABLE = "LAKELATCH_FAILPOINTS"
+
+
+class FailpointHit(Unavailable):
+    """A test asked this step to fail."""
+
+
+def _parse(text: str) -> dict[str, tuple[str, int]]:
+    """`name=action[@visit]` pairs; visit 0 means every visit."""
+    points: dict[str, tuple[str, int]] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, _, action = pair.partition("=")
+        action, _, visit = action.partition("@")
+        if name not in NAMES or action not in ("stop", "kill", "raise"):
+            raise InvariantBroken(f"no failpoint or action of this name: {pair!r}")
+        points[name] = (action, int(visit or 0))
+    return points
+
+
+_active: dict[str, tuple[str, int]] = _parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+_visits: dict[str, int] = {}
+
+
+def failpoint(name: str) -> None:
+    """Acts if this point is on: `stop` and `kill` signal the own process, `raise` raises `FailpointHit`."""
+    if name in _active:
+        _act(name)
+
+
+def _act(name: str) -> None:
+    action, wanted = _active[name]
+    _visits[name] = _visits.get(name, 0) + 1
+    if wanted and _visits[name] != wanted:
+        return
+    if action == "raise":
+        raise FailpointHit(f"failpoint {name} was told to fail")
+    os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)
+
+
+@contextmanager
+def active(text: str) -> Iterator[None]:
+    """Turns failpoints on for a block, in this process only."""
+    before = dict(_active)
+    _active.update(_parse(text))
+    _visits.clear()
+    try:
+        yield
+    finally:
+        _active.clear()
+        _active.update(before)

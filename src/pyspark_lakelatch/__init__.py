@@ -1,0 +1,1 @@
+"""Found by PySpark."""

@@ -1,0 +1,112 @@
+"""What Lakelatch asks of the place where a table lies.
+
+Six calls, with `put_if_absent` as their heart: it is the only thing that decides races. Every implementation promises:
+
+- **Whole or not at all.** A reader sees an object complete or does not see it.
+- **Durable.** When a put returns, the object and its name outlive a crash of the machine.
+- **Exactly one.** Of all `put_if_absent` of one path at most one ever creates it, whatever fails.
+- **Read your writes, for everybody.** After a put or delete returned, every later read and listing, anywhere, shows it.
+- **Unknown is said.** A put whose answer was lost raises `PutUnknown`; the caller settles it by reading. An
+  implementation does not retry a conditional put by itself, because its own first try could answer 'exists'.
+
+Object stores keep all of this with conditional puts (`If-None-Match: *`), local file systems with `link`.
+Paths are relative to the table, with `/`, without a leading one. There are no folders: `list` groups by `/`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakelatch.errors import Unavailable
+
+
+class NotFound(Unavailable):
+    """There is no object at this path."""
+
+    code = "LAKELATCH-NOT-FOUND"
+
+
+class PutUnknown(Unavailable):
+    """A put was sent and its answer was lost: it may have happened. Read before doing it again."""
+
+    code = "LAKELATCH-PUT-UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Names directly below a folder, sorted, without the folder's own path."""
+
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """`modified_ms` is the storage's own clock, in milliseconds since 1970; compare it only with the same storage's."""
+
+    size_bytes: int
+    modified_ms: int
+
+
+class Storage(ABC):
+    """One place with objects in it. Values of it travel to executors, so they pickle and hold no connection."""
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The place as Spark and other readers name it, without a trailing slash."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The whole object, or `NotFound`."""
+
+    @abstractmethod
+    def stat(self, path: str) -> FileStatus:
+        """Size and time of an object, or `NotFound`."""
+
+    @abstractmethod
+    def list(self, folder: str) -> Listing:
+        """What lies directly below a folder; a folder that does not exist is empty."""
+
+    @abstractmethod
+    def put(self, path: str, data: bytes) -> None:
+        """Creates or replaces the object."""
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Creates the object and says True, or leaves what is there and says False; `PutUnknown` if it cannot tell.
+
+        After False the object exists, and if it was ours (a lost answer, a repeated request) only its content tells.
+        """
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Removes the object; nothing happens if there is none."""
+
+    def delete_folder(self, folder: str) -> None:
+        """Removes every object below a folder. Not atomic: others see it shrink, and may add to it meanwhile."""
+        for path in list(self.walk(folder)):
+            self.delete(path)
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """Every path below a folder, depth first, in name order."""
+        prefix = f"{folder}/" if folder else ""
+        listing = self.list(folder)
+        for name in listing.files:
+            yield prefix + name
+        for name in listing.folders:
+            yield from self.walk(prefix + name)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object at this path now."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
+
+    def full_path(self, path: str) -> str:
+        """The path as Spark and other readers name it."""
+        return f"{self.uri}/{path}"

@@ -1,0 +1,185 @@
+"""Files on one machine (or on a shared mount with POSIX semantics), whole or not at all and synced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from dataclasses import dataclass
+
+from lakelatch.errors import Unavailable
+from lakelatch.storage.contract import FileStatus, Listing, NotFound, Storage
+from lakelatch.system import REAL_SYSTEM, System
+
+STAGING_FOLDER = ".hoodie/.lakelatch/staging"
+
+
+@dataclass(frozen=True)
+class LocalStorage(Storage):
+    """The folder `root`. An object is written to a staging folder beside the table, synced, and then linked into place.
+
+    The staging folder lies in the same file system and never holds data that counts; what a crash leaves there is
+    removed by `sweep_staging`.
+    """
+
+    root: str
+    system: System = REAL_SYSTEM
+
+    @property
+    def uri(self) -> str:
+        return "file://" + self.root
+
+    def read(self, path: str) -> bytes:
+        try:
+            with open(self._local(path), "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise NotFound(f"there is no file {path!r} in {self.root}", path=path) from None
+        except OSError as error:
+            raise _unavailable("read", path, error) from error
+
+    def stat(self, path: str) -> FileStatus:
+        try:
+            status = os.stat(self._local(path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(f"there is no file {path!r} in {self.root}", path=path) from None
+        except OSError as error:
+            raise _unavailable("look at", path, error) from error
+        return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def list(self, folder: str) -> Listing:
+        files, folders = [], []
+        try:
+            with os.scandir(self._local(folder)) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir() else files).append(entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return Listing((), ())
+        except OSError as error:
+            raise _unavailable("list", folder, error) from error
+        return Listing(tuple(sorted(files)), tuple(sorted(folders)))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._place(path, data, replace=True)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        if os.path.lexists(self._local(path)):
+            return False
+        return self._place(path, data, replace=False)
+
+    def delete(self, path: str) -> None:
+        target = self._local(path)
+        try:
+            os.unlink(target)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise _unavailable("delete", path, error) from error
+        _sync_folder(os.path.dirname(target))
+
+    def delete_folder(self, folder: str) -> None:
+        shutil.rmtree(self._local(folder), ignore_errors=True)
+        if os.path.exists(self._local(folder)):  # somebody added to it meanwhile
+            super().delete_folder(folder)
+
+    def sweep_staging(self, older_than_s: float) -> int:
+        """Removes staged files that a crash left behind, judged by the file system's own clock; returns their number."""
+        now_ms = self._file_system_time_ms()
+        removed = 0
+        for name in self.list(STAGING_FOLDER).files:
+            path = f"{STAGING_FOLDER}/{name}"
+            try:
+                if now_ms - self.stat(path).modified_ms > older_than_s * 1000:
+                    self.delete(path)
+                    removed += 1
+            except NotFound:
+                continue
+        return removed
+
+    def _file_system_time_ms(self) -> int:
+        staged = self._stage(b"")
+        try:
+            return os.stat(staged).st_mtime_ns // 1_000_000
+        finally:
+            os.unlink(staged)
+
+    def _local(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+    def _place(self, path: str, data: bytes, replace: bool) -> bool:
+        target = self._local(path)
+        try:
+            staged = self._stage(data)
+            try:
+                _make_folder(os.path.dirname(target))
+                if replace:
+                    os.replace(staged, target)
+                    staged = ""
+                else:
+                    os.link(staged, target)
+            except FileExistsError:
+                return False
+            finally:
+                if staged:
+                    os.unlink(staged)
+            _sync_folder(os.path.dirname(target))
+        except OSError as error:
+            raise _unavailable("write", path, error) from error
+        return True
+
+    def _stage(self, data: bytes) -> str:
+        folder = self._local(STAGING_FOLDER)
+        staged = os.path.join(folder, self.system.new_id())
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        try:
+            handle = os.open(staged, flags, 0o644)
+        except FileNotFoundError:
+            _make_folder(folder)
+            handle = os.open(staged, flags, 0o644)
+        try:
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(handle, view) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError:
+            os.unlink(staged)
+            raise
+        return staged
+
+
+def _make_folder(folder: str) -> None:
+    """Creates a folder and syncs every parent that got a new entry."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        return
+    _sync_folder(parent)
+
+
+def _sync_folder(folder: str) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # removed meanwhile, and the removal is what counts
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _unavailable(verb: str, path: str, error: OSError) -> Unavailable:
+    reason = error.strerror or str(error)
+    way_out = {
+        errno.ENOSPC: "; free some space and run it again",
+        errno.EDQUOT: "; the quota is used up: raise it and run it again",
+        errno.EACCES: "; give this user the right to do so",
+        errno.EROFS: "; the file system is mounted read-only",
+    }.get(error.errno or 0, "")
+    return Unavailable(f"could not {verb} {path!r}: {reason}{way_out}", path=path, errno=error.errno)
