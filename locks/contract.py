@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lakelatch.locks.lease import Lease
 from lakelatch.system import REAL_SYSTEM, System
@@ -59,8 +60,11 @@ class Register(ABC):
     """One integer that only grows, shared by all processes that share the table."""
 
     @abstractmethod
-    def advance(self, at_least: int) -> int:
-        """Sets the register to `max(stored + 1, at_least)`, atomically and durably, and returns it."""
+    def advance(self, at_least: int, count: int = 1) -> int:
+        """Reserves `count` values, atomically and durably, and returns the first: `max(stored + 1, at_least)`.
+
+        The register then stores the last of them.
+        """
 
 
 class LockProvider(ABC):
@@ -68,6 +72,10 @@ class LockProvider(ABC):
 
     def __init__(self, scope: LockScope) -> None:
         self.scope = scope
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled provider is opened anew from its scope; leases, connections and threads do not travel."""
+        return type(self), (self.scope,)
 
     @abstractmethod
     def acquire(self, key: str, timeout_s: float) -> Lease:
@@ -93,4 +101,7 @@ class LockProvider(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Gives up connections and threads; leases that are still held are released."""
+        """Gives up connections and threads; leases that are still held are released.
+
+        Threads that wait in `acquire` get `Unavailable` soon, and later calls of `acquire` an `InvalidRequest`.
+        """

@@ -39,6 +39,7 @@ class Lease:
         self._release = release
         self._still_held = still_held
         self._released = False
+        self._releasing = threading.Lock()
         self._process = os.getpid()
 
     @property
@@ -77,14 +78,15 @@ class Lease:
         """
         if self._process != os.getpid():
             raise LeaseLost(f"this is a forked copy of the lease of {self.key!r}: only its own process may release it")
-        if self._released:
-            return False
-        held = self._release(self)
-        if held:
-            self._released = True
-        else:
-            self.lost.set()
-        return held
+        with self._releasing:  # of two threads that release, one gives the key back and the other is told False
+            if self._released:
+                return False
+            held = self._release(self)
+            if held:
+                self._released = True
+            else:
+                self.lost.set()
+            return held
 
     def __enter__(self) -> Lease:
         return self

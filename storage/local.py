@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lakelatch.errors import Unavailable
-from lakelatch.storage.contract import FileStatus, Listing, NotFound, Storage
+from lakelatch.storage.contract import FileStatus, Listing, NotFound, PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
 
 STAGING_FOLDER = ".hoodie/.lakelatch/staging"
@@ -48,7 +49,8 @@ class LocalStorage(Storage):
         return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
 
     def list(self, folder: str) -> Listing:
-        files, folders = [], []
+        files: list[str] = []
+        folders: list[str] = []
         try:
             with os.scandir(self._local(folder)) as entries:
                 for entry in entries:
@@ -108,22 +110,25 @@ class LocalStorage(Storage):
 
     def _place(self, path: str, data: bytes, replace: bool) -> bool:
         target = self._local(path)
+        placed = False
         try:
             staged = self._stage(data)
             try:
                 _make_folder(os.path.dirname(target))
                 if replace:
                     os.replace(staged, target)
-                    staged = ""
                 else:
                     os.link(staged, target)
+                placed = True
             except FileExistsError:
                 return False
             finally:
-                if staged:
+                with suppress(OSError):  # a leftover is swept later, and a replacement has moved it
                     os.unlink(staged)
             _sync_folder(os.path.dirname(target))
         except OSError as error:
+            if placed:  # visible now, and perhaps gone after a crash
+                raise PutUnknown(f"{path!r} was written and could not be synced: {error.strerror}") from error
             raise _unavailable("write", path, error) from error
         return True
 

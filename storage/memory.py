@@ -36,7 +36,8 @@ class MemoryStorage(Storage):
 
     def list(self, folder: str) -> Listing:
         prefix = f"{folder}/" if folder else ""
-        files, folders = set(), set()
+        files: set[str] = set()
+        folders: set[str] = set()
         with self._lock:
             for path in self._objects:
                 if path.startswith(prefix):

@@ -1,1 +1,1 @@
-"""timeline."""
+"""Table config, instants and their states, and the commit log."""

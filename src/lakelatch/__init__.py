@@ -1,1 +1,32 @@
-"""Lakelatch: many PySpark jobs write one lakehouse table at once, safely."""
+"""Lakelatch: many PySpark jobs write one lakehouse table at once, and no row is lost.
+
+`write`, `read` and `compact` are the function API; they are loaded on first use, so that the rooms which know no Spark
+can be used without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakelatch.pipeline.compaction import compact, execute_compaction, schedule_compaction
+    from lakelatch.pipeline.reader import read
+    from lakelatch.pipeline.writer import CommitResult, write
+
+_HOMES = {
+    "write": "lakelatch.pipeline.writer",
+    "CommitResult": "lakelatch.pipeline.writer",
+    "read": "lakelatch.pipeline.reader",
+    "compact": "lakelatch.pipeline.compaction",
+    "schedule_compaction": "lakelatch.pipeline.compaction",
+    "execute_compaction": "lakelatch.pipeline.compaction",
+}
+
+__all__ = ["CommitResult", "compact", "execute_compaction", "read", "schedule_compaction", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakelatch' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,1 +1,5 @@
-"""Found by PySpark."""
+"""PySpark finds the data source `lakelatch` by this module's name, with no registration."""
+
+from lakelatch.pipeline.data_source import DefaultSource
+
+__all__ = ["DefaultSource"]

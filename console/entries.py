@@ -1,0 +1,75 @@
+"""A table's timeline as rows that a person or a program can read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from lakelatch.storage.contract import Storage
+from lakelatch.timegen.instant_time import to_ms
+from lakelatch.timeline.instants import COMPLETED, Instant, Timeline
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan
+
+_WRITES = ("commit", "deltacommit", "replacecommit")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One instant. Times are 17-digit UTC instants; `writer` is the name that its writer gave itself."""
+
+    requested: str
+    completion: str | None
+    action: str
+    state: str
+    operation: str = ""
+    writer: str = ""
+    files: int = 0
+    rows: int = 0
+    file_groups: int = 0
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From requested to completed, None while it is pending."""
+        return to_ms(self.completion) - to_ms(self.requested) if self.completion else None
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self), "duration_ms": self.duration_ms}
+
+
+def timeline_entries(storage: Storage) -> list[Entry]:
+    """Every instant of the active timeline, in the order in which they were requested."""
+    timeline = Timeline.load(storage)
+    entries = [_completed(storage, instant) for instant in timeline.completed]
+    entries += [_pending(storage, instant) for instant in timeline.pending]
+    return sorted(entries, key=lambda entry: entry.requested)
+
+
+def completions_increase(storage: Storage) -> bool:
+    """Whether no two completed instants share a completion time, nor one completes before it was requested."""
+    completed = Timeline.load(storage).completed
+    times = [instant.completion or "" for instant in completed]
+    return len(set(times)) == len(times) and all((i.completion or "") > i.requested for i in completed)
+
+
+def _completed(storage: Storage, instant: Instant) -> Entry:
+    if instant.action not in _WRITES:
+        return Entry(instant.requested, instant.completion, instant.action, COMPLETED)
+    metadata = CommitMetadata.from_avro(storage.read(instant.path))
+    return Entry(
+        instant.requested,
+        instant.completion,
+        instant.action,
+        COMPLETED,
+        operation=metadata.operation_type.lower(),
+        writer=metadata.extra.get(WRITER_KEY, ""),
+        files=len(metadata.stats),
+        rows=sum(stat.num_writes + stat.num_deletes for stat in metadata.stats),
+        file_groups=len(metadata.file_groups()),
+    )
+
+
+def _pending(storage: Storage, instant: Instant) -> Entry:
+    groups = 0
+    if instant.action == "compaction":
+        plan_path = Instant(instant.requested, instant.action, "requested").path
+        groups = len(CompactionPlan.from_avro(storage.read(plan_path)).operations)
+    return Entry(instant.requested, None, instant.action, instant.state, file_groups=groups)

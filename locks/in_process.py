@@ -1,0 +1,235 @@
+"""Locks among the threads of one process: for tests, notebooks, and jobs that are their table's only writer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
+from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register
+from lakelatch.locks.lease import Lease
+from lakelatch.locks.options import WAIT_TIME, LockOptions
+from lakelatch.locks.renewal import renewals
+from lakelatch.system import System, process_name
+
+_MARGIN = 0.1  # of the lease time: so much earlier than the key is free to others does its holder give it up
+
+
+@dataclass
+class _Grant:
+    lease: Lease
+    provider: InProcessLockProvider
+    since_ms: int
+    system: System
+    expires_ns: int | None
+
+    def over(self) -> bool:
+        return self.expires_ns is not None and self.system.monotonic_ns() >= self.expires_ns
+
+
+@dataclass
+class _Key:
+    grant: _Grant | None = None
+    queue: deque[threading.Condition] = field(default_factory=deque)
+
+    def end_if_over(self) -> None:
+        if self.grant is not None and self.grant.over():
+            self.grant.lease.lose()
+            self.grant = None
+
+    def wake_next(self) -> None:
+        if self.queue:
+            self.queue[0].notify()
+
+
+class _Table:
+    """What all providers of one table in this process share. `lock` guards everything else."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.keys: dict[str, _Key] = {}
+        self.token = 0  # one counter for all keys grows for each of them, and a free key needs no entry
+        self.registers: dict[str, int] = {}
+
+    def forget_if_idle(self, key: str) -> None:
+        state = self.keys[key]
+        if state.grant is None and not state.queue:
+            del self.keys[key]
+
+
+class _Tables:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: dict[str, _Table] = {}
+
+    def find(self, table_uri: str) -> _Table:
+        with self._lock:
+            return self._tables.setdefault(table_uri, _Table())
+
+
+_tables = _Tables()
+
+
+def _begin_anew() -> None:
+    """A forked child is another process: what its parent holds is neither held by it nor free for it."""
+    global _tables
+    _tables = _Tables()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+class InProcessLockProvider(LockProvider):
+    """Leases and registers in the memory of this process, first come, first served. Other processes see none of it.
+
+    All providers of one `table_uri` in the process share their state. `lakelatch.lock.in_process.lease_s` gives leases
+    an end (they are renewed at a third of it); without it they last until released, broken or the process ends.
+    """
+
+    def __init__(self, scope: LockScope) -> None:
+        super().__init__(scope)
+        self._lease_s = LockOptions.from_options(scope.options).in_process_lease_s
+        self._closed = False
+
+    def acquire(self, key: str, timeout_s: float) -> Lease:
+        table = self._table()
+        system = self.scope.system
+        deadline_ns = system.monotonic_ns() + int(timeout_s * 1e9)
+        with table.lock:
+            if self._closed:
+                raise InvalidRequest(f"the lock provider of {self.scope.table_uri} is closed: open another one")
+            state = table.keys.setdefault(key, _Key())
+            place = threading.Condition(table.lock)
+            state.queue.append(place)
+            try:
+                while not self._may_take(state, place):
+                    remaining_s = (deadline_ns - system.monotonic_ns()) / 1e9
+                    if remaining_s <= 0:
+                        holder = state.grant.lease.owner if state.grant else None
+                        raise LockTimeout.of(key, timeout_s, WAIT_TIME, holder)
+                    if not place.wait(self._nap_s(state, remaining_s)) and self._nap_s(state, remaining_s) >= remaining_s:
+                        deadline_ns = system.monotonic_ns()  # waited in full, whatever the clock of the scope says
+                return self._grant(table, state, key)
+            finally:
+                state.queue.remove(place)
+                if state.grant is None:
+                    state.wake_next()
+                table.forget_if_idle(key)
+
+    def register(self, key: str) -> Register:
+        return _InProcessRegister(self.scope.table_uri, key)
+
+    def holders(self, prefix: str = "") -> list[Holder]:
+        table = self._table()
+        with table.lock:
+            for state in table.keys.values():
+                state.end_if_over()
+            return [
+                Holder(key, state.grant.lease.owner, state.grant.lease.token, state.grant.since_ms, len(state.queue))
+                for key, state in sorted(table.keys.items())
+                if key.startswith(prefix) and state.grant is not None
+            ]
+
+    def break_(self, key: str) -> bool:
+        table = self._table()
+        with table.lock:
+            state = table.keys.get(key)
+            if state is None:
+                return False
+            state.end_if_over()
+            if state.grant is None:
+                return False
+            state.grant.lease.lose()
+            renewals().remove(state.grant.lease)
+            self._free(table, key, state)
+            return True
+
+    def close(self) -> None:
+        table = self._table()
+        with table.lock:
+            self._closed = True
+            held = [state.grant.lease for state in table.keys.values() if state.grant and state.grant.provider is self]
+            for state in table.keys.values():
+                for place in state.queue:
+                    place.notify()  # those of this provider give up, the others look and wait on
+        for lease in held:
+            lease.release()
+
+    def _table(self) -> _Table:
+        return _tables.find(self.scope.table_uri)
+
+    def _may_take(self, state: _Key, place: threading.Condition) -> bool:
+        if self._closed:
+            raise Unavailable(f"the lock provider of {self.scope.table_uri} was closed while a thread waited for a key")
+        state.end_if_over()
+        return state.grant is None and state.queue[0] is place
+
+    def _nap_s(self, state: _Key, remaining_s: float) -> float:
+        """Until the caller's deadline, or until the holder's lease ends, whichever is sooner."""
+        if state.grant is None or state.grant.expires_ns is None:
+            return remaining_s
+        until_free_s = (state.grant.expires_ns - state.grant.system.monotonic_ns()) / 1e9
+        return min(remaining_s, max(until_free_s, 0.001))
+
+    def _grant(self, table: _Table, state: _Key, key: str) -> Lease:
+        system = self.scope.system
+        table.token += 1
+        expires_ns = deadline_ns = None
+        if self._lease_s is not None:
+            expires_ns, deadline_ns = _ends(system, self._lease_s)
+        lease = Lease(key, table.token, process_name(), system, deadline_ns, self._release)
+        state.grant = _Grant(lease, self, system.realtime_ms(), system, expires_ns)
+        if self._lease_s is not None:
+            renewals().add(lease, self._lease_s / 3, self._renew)
+        return lease
+
+    def _renew(self, lease: Lease) -> bool:
+        table = self._table()
+        with table.lock:
+            state = table.keys.get(lease.key)
+            if self._lease_s is None or state is None or state.grant is None or state.grant.lease is not lease:
+                return False
+            if not lease.valid():
+                return False
+            expires_ns, deadline_ns = _ends(self.scope.system, self._lease_s)
+            state.grant.expires_ns = expires_ns  # before the holder may rely on it
+            lease.extend(deadline_ns)
+            return True
+
+    def _release(self, lease: Lease) -> bool:
+        table = self._table()
+        renewals().remove(lease)
+        with table.lock:
+            state = table.keys.get(lease.key)
+            if state is None or state.grant is None or state.grant.lease is not lease:
+                return False
+            held = lease.valid()
+            self._free(table, lease.key, state)
+            return held
+
+    def _free(self, table: _Table, key: str, state: _Key) -> None:
+        state.grant = None
+        state.wake_next()
+        table.forget_if_idle(key)
+
+
+def _ends(system: System, lease_s: float) -> tuple[int, int]:
+    """When the key is free to others, and when its holder must have stopped, in nanoseconds of the monotonic clock."""
+    now_ns = system.monotonic_ns()
+    return now_ns + int(lease_s * 1e9), now_ns + int(lease_s * (1 - _MARGIN) * 1e9)
+
+
+class _InProcessRegister(Register):
+    def __init__(self, table_uri: str, key: str) -> None:
+        self._table_uri = table_uri
+        self._key = key
+
+    def advance(self, at_least: int, count: int = 1) -> int:
+        check_count(count)
+        table = _tables.find(self._table_uri)
+        with table.lock:
+            first = max(table.registers.get(self._key, 0) + 1, at_least)
+            table.registers[self._key] = first + count - 1
+            return first

@@ -1,0 +1,147 @@
+"""`format("lakelatch")`: a thin adapter of PySpark's data source interface over the function API.
+
+Spark runs `writer()` and `commit()` in two short-lived processes and gives only messages from one to the other, so the
+transaction travels as its state, and its heartbeat beats in the tasks and around the commit. Errors lose their type on
+the way; `lakelatch.errors.reraise` gives it back. There is no shuffle: each task writes a log file for each bucket that
+it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket and retries conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.heartbeat.beat import Heartbeat
+from lakelatch.pipeline.coordination import open_manager
+from lakelatch.pipeline.options import WriteOptions
+from lakelatch.pipeline.reader import ReadPlan, plan_read
+from lakelatch.pipeline.schemas import META_COLUMNS
+from lakelatch.pipeline.spark_types import to_arrow, to_spark
+from lakelatch.pipeline.tables import Table, open_for_write
+from lakelatch.pipeline.write_task import FileReport, WriteTask
+from lakelatch.pipeline.writer import check_columns, commit_metadata, write_token
+from lakelatch.storage.uris import open_storage
+from lakelatch.transactions.transaction import TransactionState
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class LakelatchDataSource(DataSource):
+    """`df.write.format("lakelatch").options(...).mode("append").save(path)`, and `spark.read.format("lakelatch")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lakelatch"
+
+    def schema(self) -> StructType:
+        return to_spark(plan_read(self._path(), self._given()).schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LakelatchReader(plan_read(self._path(), self._given()))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise InvalidRequest('mode("overwrite") is not supported: use mode("append"), which upserts')
+        return LakelatchWriter(self._path(), self._given(), schema)
+
+    def _path(self) -> str:
+        if "path" not in self.options:
+            raise InvalidRequest("the option 'path' is missing: name the table's folder in save() or load()")
+        return str(self.options["path"])
+
+    def _given(self) -> dict[str, object]:
+        return dict(self.options)
+
+
+@dataclass
+class SlicePartition(InputPartition):
+    """One file slice to read."""
+
+    index: int
+
+
+class LakelatchReader(DataSourceReader):
+    """Reads the slices of one moment, one task for each."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self._plan = plan
+
+    def partitions(self) -> list[InputPartition]:
+        return [SlicePartition(index) for index in range(len(self._plan.slices))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, SlicePartition)
+        yield from self._plan.read(self._plan.slices[partition.index])
+
+
+@dataclass
+class FilesMessage(WriterCommitMessage):
+    """What one task has written."""
+
+    reports: list[FileReport]
+
+
+class LakelatchWriter(DataSourceArrowWriter):
+    """One write. Made in a process that ends before the tasks run; everything in it pickles."""
+
+    def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
+        asked = WriteOptions.parse(options)
+        columns = to_arrow(schema)
+        self._meta = tuple(name for name in columns.names if name in META_COLUMNS)
+        data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
+        self._table: Table = open_for_write(open_storage(path), asked, data_schema)
+        check_columns(self._table, data_schema, asked.operation)
+        self._asked = asked
+        with open_manager(self._table.storage, asked.raw) as manager:
+            manager.heal()
+            transaction = manager.begin("deltacommit")
+            transaction.hand_over()
+            self._state: TransactionState = transaction.state
+            self._beat = manager.beat_of(transaction.state)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = WriteTask(
+            self._table.storage,
+            self._table.config,
+            self._table.schema,
+            self._table.avro_schema,
+            self._state.instant,
+            self._asked.operation,
+            self._asked.block_format,
+        )
+        heartbeat = Heartbeat(self._table.storage, self._state.instant, self._beat)
+        heartbeat.start()
+        try:
+            tagged = (task.tag(batch.drop_columns(list(self._meta))) for batch in iterator if batch.num_rows)
+            return FilesMessage(list(task.write(tagged, write_token())))
+        finally:
+            heartbeat.stop()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        reports = [report for message in messages if isinstance(message, FilesMessage) for report in message.reports]
+        with open_manager(self._table.storage, self._asked.raw) as manager:
+            transaction = manager.resume(self._state)
+            transaction.commit(commit_metadata(self._table, self._asked.operation, reports, self._state.instant))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Called after a failed commit as well, which may have succeeded: the log decides, a committed write stays."""
+        with open_manager(self._table.storage, self._asked.raw) as manager:
+            try:
+                manager.resume(self._state).abort()
+            except LakelatchError:
+                return  # left to the next writer's rollback; Spark shows the error that brought us here
+
+
+DefaultSource = LakelatchDataSource

@@ -1,0 +1,129 @@
+"""Reading a table: native plans for slices without logs, merging on the executors for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.pipeline.file_slices import FileSlice
+from lakelatch.pipeline.merge import merge_slice
+from lakelatch.pipeline.options import INCREMENTAL, READ_OPTIMIZED, ReadOptions
+from lakelatch.pipeline.schemas import META_COLUMNS, with_meta_columns
+from lakelatch.pipeline.spark_types import for_spark, to_spark
+from lakelatch.pipeline.tables import Table, open_table
+from lakelatch.pipeline.views import TableView
+from lakelatch.storage.uris import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COMMIT_TIME_COLUMN = META_COLUMNS[0]
+_TASKS_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted."""
+
+    table: Table
+    slices: tuple[FileSlice, ...]
+    schema: pa.Schema
+    instants: tuple[str, ...] | None = None
+
+    def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
+        """The rows of one slice, on whichever machine this is called."""
+        config = self.table.config
+        full = with_meta_columns(self.table.schema)
+        rows = merge_slice(self.table.storage, file_slice, full, config.merge_mode, config.ordering_field)
+        if self.instants is not None:
+            import pyarrow.compute as pc
+
+            wanted = pa.array(self.instants, pa.string())
+            rows = rows.filter(pc.is_in(rows[_COMMIT_TIME_COLUMN], value_set=wanted))
+        yield from for_spark(rows.select(self.schema.names), self.schema)
+
+
+def plan_read(path: str, options: Mapping[str, object] | None = None) -> ReadPlan:
+    """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`."""
+    asked = ReadOptions.parse(options)
+    table = open_table(open_storage(path))
+    view = TableView.load(table.storage, table.config, asked.end or asked.as_of)
+    schema = _selected(with_meta_columns(table.schema), asked.columns)
+    if asked.query_type == INCREMENTAL:
+        written = view.completed_between(asked.begin or "", asked.end)
+        groups = frozenset(group for instant in written for group in view.metadata(instant).file_groups())
+        partitions = sorted({partition for partition, _ in groups})
+        slices = [found for found in view.slices(partitions) if (found.partition, found.file_id) in groups]
+        return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written))
+    slices = view.slices()
+    if asked.query_type == READ_OPTIMIZED:
+        slices = [_base_only(group) for group in view.groups() if any(found.base_file for found in group)]
+    return ReadPlan(table, tuple(slices), schema)
+
+
+def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = None) -> DataFrame:
+    """The table as a frame, with Hudi's five meta columns: the rows of one moment, fixed when this is called.
+
+    Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
+    Python, so name `columns` if few are needed. `as.of.instant` and incremental bounds speak of *completion* times.
+    """
+    plan = plan_read(path, options)
+    native = [found for found in plan.slices if found.base_file and not found.log_files]
+    merged = [found for found in plan.slices if found.log_files]
+    frames = []
+    if native:
+        frames.append(_native(spark, plan, native))
+    if merged:
+        frames.append(_merged(spark, plan, merged))
+    if not frames:
+        return spark.createDataFrame([], to_spark(plan.schema))
+    result = frames[0]
+    for frame in frames[1:]:
+        result = result.unionByName(frame)
+    return result
+
+
+def _native(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
+    from pyspark.sql import functions
+
+    names = list(dict.fromkeys([*plan.schema.names, _COMMIT_TIME_COLUMN]))
+    full = with_meta_columns(plan.table.schema)
+    schema = to_spark(pa.schema([full.field(name) for name in names]))
+    paths = [plan.table.storage.full_path(found.base_path or "") for found in slices]
+    frame = spark.read.schema(schema).parquet(*paths)
+    if plan.instants is not None:
+        frame = frame.where(functions.col(_COMMIT_TIME_COLUMN).isin(list(plan.instants)))
+    return frame.select(*plan.schema.names)
+
+
+def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
+    tasks = spark.range(0, len(slices), 1, numPartitions=min(len(slices), _TASKS_MAX))
+    return tasks.mapInArrow(partial(_read_slices, plan, tuple(slices)), to_spark(plan.schema))
+
+
+def _read_slices(
+    plan: ReadPlan, slices: tuple[FileSlice, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            yield from plan.read(slices[index])
+
+
+def _base_only(group: list[FileSlice]) -> FileSlice:
+    """The latest slice of the group that has a base file, without its logs."""
+    latest = next(found for found in group if found.base_file)
+    return latest.without_logs()
+
+
+def _selected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:
+    if columns is None:
+        return schema
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise InvalidRequest(f"columns={','.join(missing)} are not in the table ({', '.join(schema.names)})")
+    return pa.schema([schema.field(name) for name in columns])

@@ -1,0 +1,42 @@
+"""Between Spark's schemas and Arrow's, and the sessions that jobs run in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """A Spark schema as the table stores it: every column nullable, timestamps in UTC."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        converted = to_arrow_schema(schema, timezone="UTC")
+    except PySparkException as error:
+        raise InvalidRequest(f"a column's type cannot be stored: {error}") from error
+    return pa.schema([pa.field(field.name, field.type) for field in converted])
+
+
+def to_spark(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark reads it; timestamps become Spark's session-zone ones."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def for_spark(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Batches whose types are exactly the schema's, as `mapInArrow` demands."""
+    return table.cast(schema).combine_chunks().to_batches(max_chunksize=64 * 1024)
+
+
+def default_parallelism(df: DataFrame) -> int:
+    """Spark's own number of shuffle partitions."""
+    return int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)

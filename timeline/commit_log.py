@@ -1,0 +1,266 @@
+"""The commit log: the one ordered truth of a table.
+
+Slots are create-only objects, numbered without gaps. Creating slot n+1 with put-if-absent, when n was the tail, is the
+linearization point of an event; nothing else decides, no lock and no clock. The Hudi-named file in the timeline folder
+is the slot's *projection*: whoever wants to add a slot first completes the projection of the last one, so for every
+reader, ours or not, files appear in slot order.
+
+Old slots are removed below a watermark that newer slots carry. A writer that was paused may then succeed in creating a
+number that was removed, so after creating it looks at the tail: if its slot lies below the watermark, its own
+projected file decides (there: somebody had to complete it, so it was committed; not there: it never was).
+
+The protocol was checked exhaustively in a small model; `tests/model` runs it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lakelatch.errors import CommitUnknown, InvariantBroken, Unavailable
+from lakelatch.failpoints import failpoint
+from lakelatch.storage.contract import NotFound, PutUnknown, Storage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.events import (
+    COMPLETE,
+    LOG_FOLDER,
+    Event,
+    slot_number,
+    slot_path,
+)
+from lakelatch.timeline.instants import completed, requested
+
+CONTENT_FOLDER = ".hoodie/.lakelatch/content"
+INLINE_LIMIT_BYTES = 256 * 1024
+SLOTS_KEPT = 64
+_ATTEMPTS_MAX = 10_000
+_SETTLE_ATTEMPTS_MAX = 8
+_CACHED_EVENTS_MAX = 4096
+
+
+class LogMoved(Unavailable):
+    """Slots were removed between reading the tail and reading them. Read the tail again."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last slot as it was read; number 0 and no event on an empty log."""
+
+    number: int
+    event: Event | None
+
+    @property
+    def time(self) -> str:
+        return self.event.time if self.event else ""
+
+    @property
+    def watermark(self) -> int:
+        return self.event.watermark if self.event else 0
+
+
+class CommitLog:
+    """One table's log, as one process sees it. Threads may share it; it caches only what cannot change."""
+
+    def __init__(self, storage: Storage, system: System = REAL_SYSTEM, slots_kept: int = SLOTS_KEPT) -> None:
+        self._storage = storage
+        self._system = system
+        self._slots_kept = slots_kept
+        self._cache: OrderedDict[int, Event] = OrderedDict()
+
+    @property
+    def slots_kept(self) -> int:
+        return self._slots_kept
+
+    def tail(self) -> Tail:
+        """The last slot now. Its file may still be missing: `project` it before relying on a listing."""
+        for _ in range(_SETTLE_ATTEMPTS_MAX):
+            numbers = self._numbers()
+            if not numbers:
+                return Tail(0, None)
+            event = self._read(numbers[-1])
+            if event is not None:
+                return Tail(event.number, event)
+        raise Unavailable(f"the log at {LOG_FOLDER} shrank while it was read: try again")
+
+    def events_after(self, number: int, tail: Tail) -> list[Event]:
+        """The events of slots number+1 to the tail's, in order.
+
+        Slots below the tail's watermark are left out, because they may be gone: the caller compares `number` with the
+        watermark if it must see every one. Errors: `LogMoved` if others removed slots since the tail was read.
+        """
+        first = max(number + 1, tail.watermark, 1)
+        events = []
+        for wanted in range(first, tail.number + 1):
+            event = self._cached(wanted)
+            if event is None:
+                raise LogMoved(f"slot {wanted} of the commit log was removed while it was read: try again")
+            events.append(event)
+        return events
+
+    def append(
+        self,
+        decide: Callable[[Tail], Event],
+        take_time: Callable[[str], str],
+        oldest_needed: Callable[[], int],
+    ) -> Event:
+        """Adds one event, or finds that it has been added already, and completes its projection.
+
+        `decide` is called with each tail that the event might follow: it raises to give up, or returns the event, with
+        the same operation id each time. `take_time(above)` gives a fresh time greater than `above`, once for each slot
+        tried. `oldest_needed()` is the lowest slot number that somebody may still have to read.
+
+        Errors: what `decide` raises, with nothing added; `CommitUnknown` if a lost answer could not be settled.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            tail = self.tail()
+            self.project(tail)
+            try:
+                draft = decide(tail)
+            except LogMoved:
+                continue
+            time = take_time(tail.time)
+            if time <= tail.time:
+                raise InvariantBroken(f"the time {time} is not above {tail.time}, that of slot {tail.number}")
+            event = self._place(draft, tail, time, oldest_needed)
+            failpoint("commit.before_slot")
+            stored = self._create(event)
+            failpoint("commit.after_slot")
+            if stored is not None and self._counts(stored):
+                self._show(stored)
+                self._remove_old(stored)
+                return stored
+            self._drop_content(event)
+        raise Unavailable(f"another writer was faster {_ATTEMPTS_MAX} times: try again when the table is less busy")
+
+    def project(self, tail: Tail) -> None:
+        """Completes the projection of the last slot, if its writer has not."""
+        if tail.event is not None:
+            self._show(tail.event)
+
+    def content(self, event: Event) -> bytes:
+        """The bytes of the event's projection."""
+        return self._storage.read(event.content_path) if event.content_path else event.content
+
+    # -- one slot ---------------------------------------------------------------------------------------------------
+
+    def _place(self, draft: Event, tail: Tail, time: str, oldest_needed: Callable[[], int]) -> Event:
+        number = tail.number + 1
+        watermark = tail.watermark
+        # Moved in steps, so that most commits need not ask who still reads. Asked after the tail was read: a
+        # transaction that begins later begins at this tail or after it.
+        if number - watermark >= 2 * self._slots_kept:
+            watermark = max(watermark, min(number - self._slots_kept, oldest_needed()))
+        action = draft.action
+        if draft.kind == COMPLETE:
+            file = completed(draft.instant, action, time).file_name
+        else:
+            draft = replace(draft, instant=time)
+            file = requested(time, action).file_name
+        event = draft.placed(number, time, file, watermark)
+        if len(event.content) > INLINE_LIMIT_BYTES:
+            path = f"{CONTENT_FOLDER}/{event.operation_id}-{number}"
+            self._storage.put(path, event.content)
+            event = replace(event, content=b"", content_path=path)
+        return event
+
+    def _create(self, event: Event) -> Event | None:
+        """The event as stored if this operation holds the slot, None if another one does."""
+        path, problem = slot_path(event.number), ""
+        for attempt in range(_SETTLE_ATTEMPTS_MAX):
+            try:
+                if self._storage.put_if_absent(path, event.to_bytes()):
+                    return event
+                return self._own(event)
+            except PutUnknown as error:
+                problem = error.message
+            except Unavailable:
+                if not problem:  # no earlier try can have done it, so nothing happened
+                    self._drop_content(event)
+                    raise
+            try:
+                stored = self._read(event.number)
+                if stored is not None:
+                    return stored if stored.operation_id == event.operation_id else None
+                if self._storage.exists(event.path):  # completed by another, and the slot removed since
+                    return event
+            except Unavailable as error:
+                problem = error.message
+            self._system.sleep(0.02 * 2**attempt * (0.5 + self._system.random()))
+        raise CommitUnknown(
+            f"the storage did not tell whether slot {event.number} was created for instant {event.instant} ({problem}). "
+            f"It is committed if and only if {event.path} appears on the timeline",
+            instant=event.instant,
+            slot=event.number,
+        )
+
+    def _own(self, event: Event) -> Event | None:
+        """After 'exists': the slot is ours if a repeated request of ours created it."""
+        stored = self._read(event.number)
+        if stored is None:
+            return event if self._storage.exists(event.path) else None
+        return stored if stored.operation_id == event.operation_id else None
+
+    def _counts(self, event: Event) -> bool:
+        """Whether a slot that was created is part of the log."""
+        tail = self.tail()
+        if tail.number < event.number:
+            raise InvariantBroken(f"slot {event.number} was created and the tail is {tail.number}")
+        if tail.watermark <= event.number:
+            return True
+        if self._storage.exists(event.path):
+            return True
+        self._storage.delete(slot_path(event.number))
+        return False
+
+    def _show(self, event: Event) -> None:
+        """Creates the projected file if it is not there; a lost answer is settled by doing it again."""
+        for attempt in range(_SETTLE_ATTEMPTS_MAX):
+            try:
+                self._storage.put_if_absent(event.path, self.content(event))
+                failpoint("commit.after_projection")
+                return
+            except PutUnknown:
+                self._system.sleep(0.02 * 2**attempt)
+            except NotFound:  # its content is gone, so the slot was removed, so the file had been there
+                return
+        raise Unavailable(f"the storage did not confirm {event.path}: try again")
+
+    def _remove_old(self, event: Event) -> None:
+        """Removes slots below the watermark, lowest first, each with its content."""
+        if event.watermark <= 1:
+            return
+        for number in self._numbers():
+            if number >= event.watermark:
+                break
+            old = self._read(number)
+            self._storage.delete(slot_path(number))
+            failpoint("log.after_removal")
+            if old is not None:
+                self._drop_content(old)
+
+    def _drop_content(self, event: Event) -> None:
+        if event.content_path:
+            self._storage.delete(event.content_path)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _numbers(self) -> list[int]:
+        found = (slot_number(name) for name in self._storage.list(LOG_FOLDER).files)
+        return [number for number in found if number is not None]
+
+    def _read(self, number: int) -> Event | None:
+        try:
+            return Event.from_bytes(self._storage.read(slot_path(number)), number)
+        except NotFound:
+            return None
+
+    def _cached(self, number: int) -> Event | None:
+        event = self._cache.get(number)
+        if event is None:
+            event = self._read(number)
+            if event is not None:
+                self._cache[number] = event
+                while len(self._cache) > _CACHED_EVENTS_MAX:
+                    self._cache.popitem(last=False)
+        return event

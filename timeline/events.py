@@ -1,0 +1,92 @@
+"""Events of the commit log: what one slot says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass, replace
+
+from lakelatch.errors import CorruptTable
+from lakelatch.timeline.instants import TIMELINE_FOLDER
+
+COMPLETE = "complete"  # an instant completed; its file is the completed one
+PLAN = "plan"  # a table service was scheduled; its file is the requested one
+ROLLBACK = "rollback"  # an instant was condemned; its file is the rollback's requested one
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Event:
+    """One timeline event, as its slot stores it.
+
+    `time` is the slot's own time (the completion time, or the requested time of a plan or rollback); it is greater than
+    the predecessor's. `instant` is the requested time of the instant that the event is about, and `target` that of
+    the instant which a rollback condemns. `file` is the name of the projection in the timeline folder, `content` its
+    bytes, unless they lie at `content_path`. `watermark`: slots below it may have been removed.
+    """
+
+    kind: str
+    action: str
+    instant: str
+    operation_id: str
+    writer: str
+    file_groups: frozenset[tuple[str, str]] = frozenset()
+    target: str | None = None
+    content: bytes = b""
+    content_path: str | None = None
+    token: int = 0
+    number: int = 0
+    time: str = ""
+    file: str = ""
+    watermark: int = 0
+
+    @property
+    def path(self) -> str:
+        return f"{TIMELINE_FOLDER}/{self.file}"
+
+    def to_bytes(self) -> bytes:
+        values = asdict(self)
+        values["file_groups"] = sorted(self.file_groups)
+        values["content"] = base64.b64encode(self.content).decode("ascii")
+        return json.dumps({"format": _FORMAT, **values}, sort_keys=True).encode("utf-8")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, number: int) -> Event:
+        """Errors: `CorruptTable` for bytes that no writer of this format wrote as this slot."""
+        try:
+            values = json.loads(data)
+            if values.pop("format") != _FORMAT or values["number"] != number:
+                raise ValueError("another format or number")
+            values["file_groups"] = frozenset((p, f) for p, f in values["file_groups"])
+            values["content"] = base64.b64decode(values["content"], validate=True)
+            return cls(**values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptTable(
+                f"slot {number} of the commit log is damaged ({error}): restore {slot_path(number)} from a copy; "
+                "nothing was changed",
+                slot=number,
+            ) from error
+
+    def placed(self, number: int, time: str, file: str, watermark: int) -> Event:
+        """The same event, for a certain slot."""
+        return replace(self, number=number, time=time, file=file, watermark=watermark)
+
+
+LOG_FOLDER = ".hoodie/.lakelatch/log"
+_DIGITS = 20
+
+
+def slot_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.json"
+
+
+def slot_path(number: int) -> str:
+    return f"{LOG_FOLDER}/{slot_name(number)}"
+
+
+def slot_number(name: str) -> int | None:
+    """The number of a slot's file name, or None for a file that is no slot."""
+    digits, dot, suffix = name.partition(".")
+    is_slot = dot and suffix == "json" and len(digits) == _DIGITS and digits.isdigit()
+    return int(digits) if is_slot else None

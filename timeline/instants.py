@@ -1,0 +1,128 @@
+"""Instants of a table's timeline, and the names of the files that stand for them (Hudi timeline layout 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakelatch.storage.contract import Storage
+
+TIMELINE_FOLDER = ".hoodie/timeline"
+
+REQUESTED = "requested"
+INFLIGHT = "inflight"
+COMPLETED = "completed"
+
+# What a pending action is called once it has completed.
+COMPLETED_ACTIONS = {
+    "commit": "commit",
+    "deltacommit": "deltacommit",
+    "compaction": "commit",
+    "logcompaction": "deltacommit",
+    "clustering": "replacecommit",
+    "replacecommit": "replacecommit",
+    "clean": "clean",
+    "rollback": "rollback",
+    "restore": "restore",
+    "savepoint": "savepoint",
+    "indexing": "indexing",
+}
+_COMPLETED_NAMES = frozenset(COMPLETED_ACTIONS.values())
+
+
+@dataclass(frozen=True, order=True)
+class Instant:
+    """One file of the timeline. `action` is the completed action's name once completed, the pending one's before."""
+
+    requested: str
+    action: str
+    state: str
+    completion: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        if self.state == COMPLETED:
+            return f"{self.requested}_{self.completion}.{self.action}"
+        if self.action == "commit" and self.state == INFLIGHT:
+            return f"{self.requested}.inflight"
+        return f"{self.requested}.{self.action}.{self.state}"
+
+    @property
+    def path(self) -> str:
+        return f"{TIMELINE_FOLDER}/{self.file_name}"
+
+
+def requested(instant: str, action: str) -> Instant:
+    return Instant(instant, action, REQUESTED)
+
+
+def inflight(instant: str, action: str) -> Instant:
+    return Instant(instant, action, INFLIGHT)
+
+
+def completed(instant: str, pending_action: str, completion: str) -> Instant:
+    """The completed instant of a pending action: a compaction completes as a commit."""
+    return Instant(instant, COMPLETED_ACTIONS[pending_action], COMPLETED, completion)
+
+
+def parse_file_name(name: str) -> Instant | None:
+    """The instant that a file of the timeline folder stands for, or None for a name that is no instant's."""
+    head, _, rest = name.partition(".")
+    start, underscore, completion = head.partition("_")
+    if not _is_time(start):
+        return None
+    if underscore:
+        known = rest in _COMPLETED_NAMES and _is_time(completion)
+        return Instant(start, rest, COMPLETED, completion) if known else None
+    if rest == INFLIGHT:
+        return Instant(start, "commit", INFLIGHT)
+    action, _, state = rest.partition(".")
+    if action in COMPLETED_ACTIONS and state in (REQUESTED, INFLIGHT):
+        return Instant(start, action, state)
+    return None
+
+
+def _is_time(text: str) -> bool:
+    return len(text) in (14, 17) and text.isascii() and text.isdigit()
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One listing of the active timeline. Files appear in slot order, so a listing is a consistent picture."""
+
+    instants: tuple[Instant, ...]
+
+    @classmethod
+    def load(cls, storage: Storage) -> Timeline:
+        found = (parse_file_name(name) for name in storage.list(TIMELINE_FOLDER).files)
+        return cls(tuple(instant for instant in found if instant is not None))
+
+    @property
+    def completed(self) -> tuple[Instant, ...]:
+        """Completed instants, by requested time."""
+        return tuple(instant for instant in self.instants if instant.state == COMPLETED)
+
+    @property
+    def pending(self) -> tuple[Instant, ...]:
+        """One instant for each requested time that has not completed, the furthest state of it."""
+        ended = {instant.requested for instant in self.instants if instant.state == COMPLETED}
+        furthest: dict[str, Instant] = {}
+        for instant in self.instants:
+            if instant.requested not in ended and (instant.requested not in furthest or instant.state == INFLIGHT):
+                furthest[instant.requested] = instant
+        return tuple(furthest[key] for key in sorted(furthest))
+
+    def completion_times(self) -> dict[str, str]:
+        """Completion time by requested time, of every completed write (commit, deltacommit, replacecommit)."""
+        writes = ("commit", "deltacommit", "replacecommit")
+        return {
+            instant.requested: instant.completion or ""
+            for instant in self.instants
+            if instant.state == COMPLETED and instant.action in writes
+        }
+
+    def latest_time(self) -> str:
+        """The greatest time that any file names, "" if there is none: the floor that new times must exceed."""
+        return max(
+            (max(instant.requested, instant.completion or "") for instant in self.instants),
+            default="",
+        )

@@ -1,0 +1,301 @@
+"""What timeline files say: commit metadata, compaction plans, rollbacks. Avro container files of one record each."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+
+from lakelatch.errors import CorruptTable
+from lakelatch.timeline import avro_schemas
+
+SCHEMA_KEY = "schema"
+WRITER_KEY = "lakelatch.writer"
+
+
+@dataclass(frozen=True)
+class WriteStat:
+    """One file of a commit. `path` is relative to the table; counts are rows, sizes bytes.
+
+    `previous_commit` is None for the first file of a group (Hudi stores the text "null"). Event times are whatever
+    unit the ordering field has.
+    """
+
+    partition: str
+    file_id: str
+    path: str
+    previous_commit: str | None = None
+    num_writes: int = 0
+    num_inserts: int = 0
+    num_update_writes: int = 0
+    num_deletes: int = 0
+    total_write_bytes: int = 0
+    file_size_bytes: int = 0
+    total_log_records: int = 0
+    total_log_files: int = 0
+    total_updated_records_compacted: int = 0
+    log_version: int | None = None
+    base_file: str | None = None
+    log_files: tuple[str, ...] | None = None
+    previous_base_file: str | None = None
+    min_event_time: int | None = None
+    max_event_time: int | None = None
+
+    def to_avro(self) -> dict[str, Any]:
+        """The record of Hudi's HoodieWriteStat."""
+        return {
+            "fileId": self.file_id,
+            "path": self.path,
+            "prevCommit": self.previous_commit or "null",
+            "numWrites": self.num_writes,
+            "numDeletes": self.num_deletes,
+            "numUpdateWrites": self.num_update_writes,
+            "totalWriteBytes": self.total_write_bytes,
+            "totalWriteErrors": 0,
+            "partitionPath": self.partition,
+            "totalLogRecords": self.total_log_records,
+            "totalLogFiles": self.total_log_files,
+            "totalUpdatedRecordsCompacted": self.total_updated_records_compacted,
+            "numInserts": self.num_inserts,
+            "totalLogBlocks": 0,
+            "totalCorruptLogBlock": 0,
+            "totalRollbackBlocks": 0,
+            "fileSizeInBytes": self.file_size_bytes,
+            "logVersion": self.log_version,
+            "logOffset": 0 if self.log_version is not None else None,
+            "baseFile": self.base_file,
+            "logFiles": None if self.log_files is None else list(self.log_files),
+            "prevBaseFile": self.previous_base_file,
+            "minEventTime": self.min_event_time,
+            "maxEventTime": self.max_event_time,
+            "totalLogFilesCompacted": self.total_log_files,
+            "totalLogReadTimeMs": 0,
+            "totalLogSizeCompacted": 0,
+            "numUpdates": 0,
+        }
+
+    @classmethod
+    def from_avro(cls, partition: str, record: Mapping[str, Any]) -> WriteStat:
+        logs = record.get("logFiles")
+        return cls(
+            partition=partition,
+            file_id=record.get("fileId") or "",
+            path=record.get("path") or "",
+            previous_commit=None if record.get("prevCommit") == "null" else record.get("prevCommit"),
+            num_writes=record.get("numWrites") or 0,
+            num_inserts=record.get("numInserts") or 0,
+            num_update_writes=record.get("numUpdateWrites") or 0,
+            num_deletes=record.get("numDeletes") or 0,
+            total_write_bytes=record.get("totalWriteBytes") or 0,
+            file_size_bytes=record.get("fileSizeInBytes") or 0,
+            total_log_records=record.get("totalLogRecords") or 0,
+            total_log_files=record.get("totalLogFiles") or record.get("totalLogFilesCompacted") or 0,
+            total_updated_records_compacted=record.get("totalUpdatedRecordsCompacted") or 0,
+            log_version=record.get("logVersion"),
+            base_file=record.get("baseFile"),
+            log_files=None if logs is None else tuple(logs),
+            previous_base_file=record.get("prevBaseFile"),
+            min_event_time=record.get("minEventTime"),
+            max_event_time=record.get("maxEventTime"),
+        )
+
+
+@dataclass(frozen=True)
+class CommitMetadata:
+    """A completed commit, delta commit or replace commit.
+
+    `extra["schema"]` is the table's Avro schema without meta columns: readers need it on every commit. `replaced`
+    holds, by partition, the file ids that a replace commit took away; with it the bytes are a replace commit's.
+    """
+
+    stats: tuple[WriteStat, ...]
+    operation_type: str
+    extra: Mapping[str, str] = field(default_factory=dict)
+    compacted: bool = False
+    replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str | None:
+        return self.extra.get(SCHEMA_KEY)
+
+    def file_groups(self) -> frozenset[tuple[str, str]]:
+        """(partition, file id) of every file written."""
+        return frozenset((stat.partition, stat.file_id) for stat in self.stats)
+
+    def replaced_file_groups(self) -> frozenset[tuple[str, str]]:
+        """(partition, file id) of every file group that a replace commit took away."""
+        return frozenset((partition, file_id) for partition, ids in self.replaced.items() for file_id in ids)
+
+    def to_avro(self) -> bytes:
+        by_partition: dict[str, list[dict[str, Any]]] = {}
+        for stat in self.stats:
+            by_partition.setdefault(stat.partition, []).append(stat.to_avro())
+        record = {
+            "partitionToWriteStats": by_partition,
+            "compacted": self.compacted,
+            "extraMetadata": dict(self.extra),
+            "version": 1,
+            "operationType": self.operation_type,
+        }
+        if not self.replaced:
+            return _encode(avro_schemas.COMMIT_METADATA, record)
+        record["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in self.replaced.items()}
+        return _encode(avro_schemas.REPLACE_COMMIT_METADATA, record)
+
+    @classmethod
+    def from_avro(cls, data: bytes) -> CommitMetadata:
+        """Errors: `CorruptTable` for bytes that are no commit's metadata."""
+        record = _decode(data, "commit metadata", ("partitionToWriteStats", "operationType"))
+        stats = [
+            WriteStat.from_avro(partition, stat)
+            for partition, found in (record["partitionToWriteStats"] or {}).items()
+            for stat in found
+        ]
+        replaced = record.get("partitionToReplaceFileIds") or {}
+        return cls(
+            stats=tuple(stats),
+            operation_type=record["operationType"] or "",
+            extra=record.get("extraMetadata") or {},
+            compacted=bool(record.get("compacted")),
+            replaced={partition: tuple(ids) for partition, ids in replaced.items()},
+        )
+
+
+@dataclass(frozen=True)
+class CompactionOperation:
+    """One file group to compact: its base file (None if there is none yet) and log files, as names without folder."""
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base_file: str | None
+    delta_files: tuple[str, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """The content of a requested compaction."""
+
+    operations: tuple[CompactionOperation, ...]
+
+    def to_avro(self) -> bytes:
+        operations = [
+            {
+                "baseInstantTime": operation.base_instant,
+                "deltaFilePaths": list(operation.delta_files),
+                "dataFilePath": operation.base_file,
+                "fileId": operation.file_id,
+                "partitionPath": operation.partition,
+                "metrics": dict(operation.metrics),
+            }
+            for operation in self.operations
+        ]
+        record = {"operations": operations, "extraMetadata": {}, "version": 2, "preserveHoodieMetadata": True}
+        return _encode(avro_schemas.COMPACTION_PLAN, record)
+
+    @classmethod
+    def from_avro(cls, data: bytes) -> CompactionPlan:
+        """Errors: `CorruptTable` for bytes that are no plan."""
+        record = _decode(data, "a compaction plan", ("operations",))
+        return cls(
+            tuple(
+                CompactionOperation(
+                    partition=operation.get("partitionPath") or "",
+                    file_id=operation["fileId"],
+                    base_instant=operation["baseInstantTime"] or "",
+                    base_file=operation.get("dataFilePath") or None,
+                    delta_files=tuple(operation.get("deltaFilePaths") or ()),
+                    metrics=operation.get("metrics") or {},
+                )
+                for operation in record["operations"] or ()
+            )
+        )
+
+
+@dataclass(frozen=True)
+class RollbackPlan:
+    """The content of a requested rollback: the instant to undo, and the files known to be its own."""
+
+    instant: str
+    action: str
+    files: tuple[str, ...]
+
+    def to_avro(self) -> bytes:
+        by_partition = _by_partition(self.files)
+        requests = [
+            {"partitionPath": partition, "fileId": None, "latestBaseInstant": None, "filesToBeDeleted": files}
+            for partition, files in by_partition.items()
+        ]
+        target = {"commitTime": self.instant, "action": self.action}
+        record = {"instantToRollback": target, "RollbackRequests": requests, "version": 1}
+        return _encode(avro_schemas.ROLLBACK_PLAN, record)
+
+    @classmethod
+    def from_avro(cls, data: bytes) -> RollbackPlan:
+        """Errors: `CorruptTable` for bytes that are no plan."""
+        record = _decode(data, "a rollback plan", ("instantToRollback",))
+        target = record["instantToRollback"] or {}
+        if "commitTime" not in target:
+            raise CorruptTable("a rollback plan names no instant: restore it from a copy")
+        files = [path for request in record["RollbackRequests"] or () for path in request["filesToBeDeleted"]]
+        return cls(target["commitTime"], target["action"], tuple(files))
+
+
+@dataclass(frozen=True)
+class RollbackMetadata:
+    """The content of a completed rollback."""
+
+    rollback: str
+    instant: str
+    action: str
+    deleted: tuple[str, ...]
+
+    def to_avro(self) -> bytes:
+        partitions = {
+            partition: {"partitionPath": partition, "successDeleteFiles": files, "failedDeleteFiles": []}
+            for partition, files in _by_partition(self.deleted).items()
+        }
+        record = {
+            "startRollbackTime": self.rollback,
+            "timeTakenInMillis": 0,
+            "totalFilesDeleted": len(self.deleted),
+            "commitsRollback": [self.instant],
+            "partitionMetadata": partitions,
+            "version": 1,
+            "instantsRollback": [{"commitTime": self.instant, "action": self.action}],
+        }
+        return _encode(avro_schemas.ROLLBACK_METADATA, record)
+
+
+def _by_partition(paths: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        found.setdefault(path.rpartition("/")[0], []).append(path)
+    return found
+
+
+def _encode(schema: Any, record: dict[str, Any]) -> bytes:
+    """A container file of one record. The same record gives the same bytes: the sync marker is drawn from them."""
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, schema, record)
+    marker = hashlib.sha256(body.getvalue()).digest()[:16]
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, [record], sync_marker=marker)
+    return sink.getvalue()
+
+
+def _decode(data: bytes, what: str, needed: tuple[str, ...]) -> dict[str, Any]:
+    """The one record of a container file; every way in which bytes can be wrong is one error."""
+    try:
+        records = list(fastavro.reader(io.BytesIO(data)))
+        if len(records) == 1 and isinstance(records[0], dict) and all(name in records[0] for name in needed):
+            return records[0]
+        problem = "they are another kind of file"
+    except Exception as error:  # the library raises whatever the bytes provoke
+        problem = str(error) or type(error).__name__
+    raise CorruptTable(f"the timeline holds {len(data)} bytes that are not {what} ({problem}): restore it from a copy")

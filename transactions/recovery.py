@@ -1,0 +1,157 @@
+"""Rollback: of aborted transactions by their owner, of dead ones by whoever comes next, each once.
+
+A rollback is condemned first and carried out afterwards. Its place in the commit log decides against the victim's own
+commit: whichever slot comes first wins. What follows can be done again by anybody, any number of times: remove the
+victim's files, remove its timeline files, complete the rollback.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
+
+from lakelatch.errors import CorruptTable, LakelatchError
+from lakelatch.failpoints import failpoint
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.storage.contract import NotFound
+from lakelatch.timeline.commit_log import Tail
+from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.instants import Instant, inflight, requested
+from lakelatch.transactions.markers import Markers, marked_instants
+
+if TYPE_CHECKING:
+    from lakelatch.transactions.manager import TransactionManager
+
+_WRITES = ("commit", "deltacommit", "replacecommit")
+_SERVICES = ("compaction", "logcompaction", "clustering", "clean")  # plans stay until somebody carries them out
+
+
+class Recovery:
+    """The rollbacks of one manager's table."""
+
+    def __init__(self, manager: TransactionManager) -> None:
+        self._manager = manager
+        self._storage = manager.storage
+
+    def heal(self) -> list[str]:
+        """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind."""
+        manager = self._manager
+        manager.log.project(manager.log.tail())
+        manager.folder.refresh()
+        pending = manager.folder.pending()
+        beating = set(manager.observer.instants())
+        plans = {instant.requested for instant in pending if instant.action in _SERVICES}
+        suspects = {instant.requested for instant in pending} - plans
+        suspects |= self._left_behind(pending, beating) | (plans & beating)
+        dead = set(manager.observer.dead(sorted(suspects)))
+        rolled_back = []
+        for instant in pending:
+            if instant.requested in dead and instant.action == "rollback":
+                rolled_back.append(self._finish(instant.requested))
+        for instant in pending:
+            condemnable = instant.requested in dead and instant.action in _WRITES
+            if condemnable and self.roll_back(instant.requested, instant.action):
+                rolled_back.append(instant.requested)
+        for left in dead.difference(instant.requested for instant in pending):
+            manager.forget(left)
+        for plan in dead & plans:  # its executor died; the plan waits for another one
+            self._storage.delete(heartbeat_path(plan))
+        return rolled_back
+
+    def roll_back(self, victim: str, action: str) -> bool:
+        """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
+        with self._manager.lock() as lease:
+            operation_id = self._manager.new_operation_id()
+
+            def decide(tail: Tail) -> Event:
+                self._manager.folder.refresh()
+                self._refuse_unless_condemnable(victim, action)
+                plan = RollbackPlan(victim, action, tuple(Markers(self._storage, victim).announced()))
+                return Event(
+                    ROLLBACK,
+                    "rollback",
+                    "",
+                    operation_id,
+                    self._manager.writer,
+                    target=victim,
+                    content=plan.to_avro(),
+                    token=lease.token,
+                )
+
+            try:
+                event = self._manager.append_claimed(decide, operation_id, lease)
+            except _NotNeeded:
+                return False
+        failpoint("rollback.after_slot")
+        self._carry_out(event.instant, victim, action)
+        return True
+
+    def _refuse_unless_condemnable(self, victim: str, action: str) -> None:
+        """Under the log: not completed, still there, and not condemned by another rollback."""
+        folder = self._manager.folder
+        pending = {instant.requested: instant for instant in folder.pending()}
+        if victim not in pending:
+            raise _NotNeeded(f"{victim} has ended")
+        for instant in pending.values():
+            if instant.action == "rollback" and self._plan(instant.requested).instant == victim:
+                raise _NotNeeded(f"{victim} is being rolled back by {instant.requested}")
+
+    def _finish(self, rollback: str) -> str:
+        plan = self._plan(rollback)
+        self._carry_out(rollback, plan.instant, plan.action)
+        return plan.instant
+
+    def _carry_out(self, rollback: str, victim: str, action: str) -> None:
+        manager = self._manager
+        manager.ensure_file(inflight(rollback, "rollback").path)
+        failpoint("rollback.after_plan")
+        self._storage.delete(heartbeat_path(victim))  # bars the victim's tasks
+        removed = Markers(self._storage, victim).seal_and_sweep()
+        failpoint("rollback.after_files")
+        self._storage.delete(inflight(victim, action).path)
+        self._storage.delete(requested(victim, action).path)
+        self._complete(rollback, RollbackMetadata(rollback, victim, action, tuple(removed)))
+        failpoint("rollback.after_completed")
+        manager.forget(victim)
+        manager.forget(rollback)
+
+    def _complete(self, rollback: str, metadata: RollbackMetadata) -> None:
+        manager = self._manager
+        operation_id = manager.new_operation_id()
+        with manager.lock() as lease:
+
+            def decide(tail: Tail) -> Event:
+                manager.folder.refresh()
+                if all(instant.requested != rollback for instant in manager.folder.pending()):
+                    raise _NotNeeded(f"{rollback} has completed")
+                return Event(
+                    COMPLETE,
+                    "rollback",
+                    rollback,
+                    operation_id,
+                    manager.writer,
+                    content=metadata.to_avro(),
+                    token=lease.token,
+                )
+
+            try:
+                manager.append_completion(decide, rollback, lease)
+            except _NotNeeded:
+                return
+
+    def _plan(self, rollback: str) -> RollbackPlan:
+        path = requested(rollback, "rollback").path
+        try:
+            return RollbackPlan.from_avro(self._storage.read(path))
+        except NotFound:
+            raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
+
+    def _left_behind(self, pending: list[Instant], beating: set[str]) -> set[str]:
+        """Instants that are not pending and still have a heartbeat or markers."""
+        left = beating | set(marked_instants(self._storage))
+        return left.difference(instant.requested for instant in pending)
+
+
+class _NotNeeded(LakelatchError):
+    """Somebody else has ended the instant."""
