@@ -1,1 +1,1 @@
-"""console."""
+"""The `lakelatch` command."""

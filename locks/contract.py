@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakelatch.errors import InvalidRequest
 from lakelatch.locks.lease import Lease
 from lakelatch.system import REAL_SYSTEM, System
 
@@ -65,6 +66,12 @@ class Register(ABC):
 
         The register then stores the last of them.
         """
+
+
+def check_count(count: int) -> None:
+    """For implementers: nobody can reserve less than one value of a register."""
+    if count < 1:
+        raise InvalidRequest(f"count={count}: at least one value has to be asked for")
 
 
 class LockProvider(ABC):

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
-from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register
+from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register, check_count
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import WAIT_TIME, LockOptions
 from lakelatch.locks.renewal import renewals
@@ -48,7 +48,7 @@ class _Table:
     """What all providers of one table in this process share. `lock` guards everything else."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
         self.keys: dict[str, _Key] = {}
         self.token = 0  # one counter for all keys grows for each of them, and a free key needs no entry
         self.registers: dict[str, int] = {}
@@ -95,8 +95,6 @@ class InProcessLockProvider(LockProvider):
 
     def acquire(self, key: str, timeout_s: float) -> Lease:
         table = self._table()
-        system = self.scope.system
-        deadline_ns = system.monotonic_ns() + int(timeout_s * 1e9)
         with table.lock:
             if self._closed:
                 raise InvalidRequest(f"the lock provider of {self.scope.table_uri} is closed: open another one")
@@ -104,18 +102,12 @@ class InProcessLockProvider(LockProvider):
             place = threading.Condition(table.lock)
             state.queue.append(place)
             try:
-                while not self._may_take(state, place):
-                    remaining_s = (deadline_ns - system.monotonic_ns()) / 1e9
-                    if remaining_s <= 0:
-                        holder = state.grant.lease.owner if state.grant else None
-                        raise LockTimeout.of(key, timeout_s, WAIT_TIME, holder)
-                    if not place.wait(self._nap_s(state, remaining_s)) and self._nap_s(state, remaining_s) >= remaining_s:
-                        deadline_ns = system.monotonic_ns()  # waited in full, whatever the clock of the scope says
+                if not self._wait(state, place, timeout_s):
+                    raise LockTimeout.of(key, timeout_s, WAIT_TIME, state.grant.lease.owner if state.grant else None)
                 return self._grant(table, state, key)
             finally:
                 state.queue.remove(place)
-                if state.grant is None:
-                    state.wake_next()
+                state.wake_next()  # also if the key is held: who is first must watch for the new lease's end
                 table.forget_if_idle(key)
 
     def register(self, key: str) -> Register:
@@ -160,18 +152,31 @@ class InProcessLockProvider(LockProvider):
     def _table(self) -> _Table:
         return _tables.find(self.scope.table_uri)
 
+    def _wait(self, state: _Key, place: threading.Condition, timeout_s: float) -> bool:
+        """Waits until this place in the queue may take the key; False at the deadline.
+
+        The deadline is the scope's clock's, or that much real waiting, whichever is sooner.
+        """
+        system = self.scope.system
+        deadline_ns = system.monotonic_ns() + int(timeout_s * 1e9)
+        left_s = timeout_s
+        while not self._may_take(state, place):
+            left_s = min(left_s, (deadline_ns - system.monotonic_ns()) / 1e9)
+            if left_s <= 0:
+                return False
+            nap_s = left_s
+            if state.grant is not None and state.grant.expires_ns is not None:
+                until_over_s = (state.grant.expires_ns - state.grant.system.monotonic_ns()) / 1e9
+                nap_s = min(left_s, max(until_over_s, 0.001))
+            if not place.wait(nap_s):
+                left_s -= nap_s
+        return True
+
     def _may_take(self, state: _Key, place: threading.Condition) -> bool:
         if self._closed:
             raise Unavailable(f"the lock provider of {self.scope.table_uri} was closed while a thread waited for a key")
         state.end_if_over()
         return state.grant is None and state.queue[0] is place
-
-    def _nap_s(self, state: _Key, remaining_s: float) -> float:
-        """Until the caller's deadline, or until the holder's lease ends, whichever is sooner."""
-        if state.grant is None or state.grant.expires_ns is None:
-            return remaining_s
-        until_free_s = (state.grant.expires_ns - state.grant.system.monotonic_ns()) / 1e9
-        return min(remaining_s, max(until_free_s, 0.001))
 
     def _grant(self, table: _Table, state: _Key, key: str) -> Lease:
         system = self.scope.system

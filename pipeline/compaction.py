@@ -29,7 +29,7 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.folder import TimelineFolder
 from lakelatch.timeline.instants import requested
-from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan
+from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation, CompactionPlan
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.settings import whole_number
 
@@ -160,7 +160,9 @@ def _execute(spark: SparkSession, table: Table, manager: TransactionManager, ins
         failpoint("compact.before_commit")
         by_group = {(operation.partition, operation.file_id): operation for operation in operations}
         stats = tuple(stat_of(report, by_group[report.partition, report.file_id]) for report in reports)
-        metadata = CommitMetadata(stats, "COMPACT", {"schema": table.avro_schema}, compacted=True)
+        metadata = CommitMetadata(
+            stats, "COMPACT", {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}, compacted=True
+        )
         committed = transaction.commit(metadata)
     except BaseException as error:
         manager.let_go(transaction)

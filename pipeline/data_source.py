@@ -102,7 +102,7 @@ class LakelatchWriter(DataSourceArrowWriter):
         self._meta = tuple(name for name in columns.names if name in META_COLUMNS)
         data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
         self._table: Table = open_for_write(open_storage(path), asked, data_schema)
-        check_columns(self._table, data_schema, asked.operation)
+        check_columns(self._table, data_schema, asked)
         self._asked = asked
         with open_manager(self._table.storage, asked.raw) as manager:
             manager.heal()
@@ -133,7 +133,9 @@ class LakelatchWriter(DataSourceArrowWriter):
         reports = [report for message in messages if isinstance(message, FilesMessage) for report in message.reports]
         with open_manager(self._table.storage, self._asked.raw) as manager:
             transaction = manager.resume(self._state)
-            transaction.commit(commit_metadata(self._table, self._asked.operation, reports, self._state.instant))
+            transaction.commit(
+                commit_metadata(self._table, self._asked.operation, reports, self._state.instant, manager.writer)
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Called after a failed commit as well, which may have succeeded: the log decides, a committed write stays."""

@@ -1,11 +1,11 @@
-"""What log blocks hold: records (Parquet or Avro) and deletes."""
+"""What log blocks hold: rows as parquet or Avro, deletes as keys with ordering values, commands to roll back."""
 
 from __future__ import annotations
 
 import io
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,202 +13,168 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable, InvalidRequest
-from lakelatch.pipeline import log_format
-from lakelatch.pipeline.log_format import Block, decode_blocks, encode_block
-from lakelatch.pipeline.schemas import META_COLUMNS, avro_to_arrow, with_meta_columns
-
-_BLOCK_VERSION = 3
-
-
-def _wrapper(name: str, kind: Any) -> dict[str, Any]:
-    return {"type": "record", "name": f"{name}Wrapper", "fields": [{"name": "value", "type": kind}]}
-
-
-_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-_WRAPPERS = [
-    _wrapper("Boolean", "boolean"),
-    _wrapper("Int", "int"),
-    _wrapper("Long", "long"),
-    _wrapper("Float", "float"),
-    _wrapper("Double", "double"),
-    _wrapper("Bytes", "bytes"),
-    _wrapper("String", "string"),
-    _wrapper("Date", {"type": "int", "logicalType": "date"}),
-    _wrapper("Decimal", _DECIMAL),
-    _wrapper("TimeMicros", {"type": "long", "logicalType": "time-micros"}),
-    _wrapper("TimestampMicros", {"type": "long", "logicalType": "timestamp-micros"}),
-]
-_DELETE_SCHEMA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieDeleteRecordList",
-        "fields": [
-            {
-                "name": "deleteRecordList",
-                "type": {
-                    "type": "array",
-                    "items": {
-                        "type": "record",
-                        "name": "HoodieDeleteRecord",
-                        "fields": [
-                            {"name": "recordKey", "type": ["null", "string"]},
-                            {"name": "partitionPath", "type": ["null", "string"]},
-                            {"name": "orderingVal", "type": ["null", *_WRAPPERS]},
-                        ],
-                    },
-                },
-            }
-        ],
-    }
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError
+from lakelatch.pipeline.delete_records import Deletes as Deletes
+from lakelatch.pipeline.delete_records import decode_deletes, encode_deletes
+from lakelatch.pipeline.log_format import (
+    AVRO_BLOCK,
+    CDC_BLOCK,
+    COMMAND_BLOCK,
+    CORRUPT_BLOCK,
+    DELETE_BLOCK,
+    INSTANT_TIME,
+    PARQUET_BLOCK,
+    SCHEMA,
+    TARGET_INSTANT_TIME,
+    Block,
+    encode_block,
+    read_blocks,
 )
+from lakelatch.pipeline.schemas import avro_to_arrow, avro_with_meta_columns
+
+PARQUET_FORMAT = "parquet"
+AVRO_FORMAT = "avro"
+AVRO_SCHEMA_FOOTER = "parquet.avro.schema"
+
+_COUNTS = struct.Struct(">ii")
+_INT = struct.Struct(">i")
+_CONTENT_VERSION = 3
+_AVRO_ROWS_AT_ONCE = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Deletes:
-    """Keys to delete. Without ordering values such a delete wins over everything before it, whatever its time."""
+class LogEntries:
+    """A block that was understood: rows, or deletes, or the instant whose earlier blocks a rollback takes back."""
 
-    keys: pa.Array
-    partition: str
-    ordering: pa.Array | None = None
-
-
-@dataclass(frozen=True)
-class Entries:
-    """The content of one block, for merging: either records with their meta columns, or deletes."""
-
+    instant: str
     records: pa.Table | None = None
     deletes: Deletes | None = None
+    rolled_back: str | None = None
 
 
 def encode_log_file(
-    instant: str, avro_schema: str, records: pa.Table | None, deletes: Deletes | None, block_format: str = "parquet"
+    instant: str,
+    avro_schema: str,
+    records: pa.Table | None,
+    deletes: Deletes | None,
+    data_block_format: str = PARQUET_FORMAT,
+    compression: str = "zstd",
 ) -> bytes:
-    """A whole log file: a data block, a delete block, or both in this order.
+    """A whole log file: a block of rows and then one of deletes, of which either may be missing.
 
-    `avro_schema` is the table's, without meta columns; `records` have them.
+    `avro_schema` is the table's; the meta columns are added to it if they are not there. `records` has the meta
+    columns first. Deletes without an ordering value go into a block of their own: readers refuse a mixture.
     """
-    schema = _schema_with_meta(avro_schema)
-    header = {log_format.INSTANT_TIME: instant, log_format.SCHEMA: schema}
+    headers = {INSTANT_TIME: instant, SCHEMA: avro_with_meta_columns(avro_schema)}
     blocks = []
-    if records is not None:
-        if block_format == "parquet":
-            blocks.append(Block(log_format.PARQUET_DATA, header, _encode_parquet(records)))
-        else:
-            blocks.append(Block(log_format.AVRO_DATA, header, _encode_avro(records, schema)))
-    if deletes is not None:
-        blocks.append(Block(log_format.DELETE, header, _encode_deletes(deletes)))
-    return b"".join(encode_block(block) for block in blocks)
+    if records is not None and records.num_rows:
+        kind, content = _encode_records(records, headers[SCHEMA], data_block_format, compression)
+        blocks.append(encode_block(kind, headers, content))
+    if deletes is not None and len(deletes.keys):
+        blocks += [encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(deletes)]
+    if not blocks:
+        raise InvalidRequest("a log file needs rows or deletes: there is nothing to write")
+    return b"".join(blocks)
 
 
-def decode_log_file(data: bytes, name: str) -> Iterator[Entries]:
-    """The entries of one log file, in order; an empty file has none.
+def read_log_file(data: bytes, path: str, skip_corrupt: bool = False) -> list[LogEntries]:
+    """The contents of a log file, block by block; see `read_blocks` for torn ones.
 
-    Errors: `CorruptTable` for damaged bytes, `InvalidRequest` for kinds of blocks that are not supported (HFile).
+    Errors: `CorruptTable` for content that does not decode, `InvalidRequest` for kinds of blocks that hold no rows of
+    a data table.
     """
-    for block in decode_blocks(data, name):
+    found = []
+    for block in read_blocks(data, path, skip_corrupt):
         try:
-            if block.kind == log_format.PARQUET_DATA:
-                yield Entries(records=pq.read_table(io.BytesIO(block.content)))
-            elif block.kind == log_format.AVRO_DATA:
-                yield Entries(records=_decode_avro(block))
-            elif block.kind == log_format.DELETE:
-                yield Entries(deletes=_decode_deletes(block.content))
-            elif block.kind == log_format.HFILE_DATA:
-                raise InvalidRequest(f"the log file {name!r} holds HFile blocks, which lakelatch does not read")
-        except InvalidRequest:
+            entries = _decode(block)
+        except LakelatchError:
             raise
         except Exception as error:  # the libraries raise whatever the bytes provoke
             raise CorruptTable(
-                f"a block of the log file {name!r} is damaged ({error}): restore it from a copy", file=name
+                f"a block (kind {block.kind}, instant {block.instant}) of the log file {path} does not decode: {error}"
             ) from error
+        if entries is not None:
+            found.append(entries)
+    return found
 
 
-def _schema_with_meta(avro_schema: str) -> str:
-    parsed = json.loads(avro_schema)
-    meta = [{"name": name, "type": ["null", "string"], "default": None} for name in META_COLUMNS]
-    parsed["fields"] = [*meta, *(field for field in parsed["fields"] if field["name"] not in META_COLUMNS)]
-    return json.dumps(parsed)
+def _decode(block: Block) -> LogEntries | None:
+    if block.kind in (CORRUPT_BLOCK, CDC_BLOCK):
+        return None
+    if block.kind == COMMAND_BLOCK:
+        return LogEntries(block.instant, rolled_back=block.headers.get(TARGET_INSTANT_TIME))
+    if block.kind == PARQUET_BLOCK:
+        return LogEntries(block.instant, records=pq.read_table(pa.BufferReader(pa.py_buffer(block.content))))
+    if block.kind == AVRO_BLOCK:
+        return LogEntries(block.instant, records=_decode_avro(block))
+    if block.kind == DELETE_BLOCK:
+        return LogEntries(block.instant, deletes=decode_deletes(bytes(block.content)))
+    raise InvalidRequest(f"a log block of kind {block.kind} (HFile) belongs to Hudi's metadata table: it is no data")
 
 
-def _encode_parquet(records: pa.Table) -> bytes:
+def _encode_records(records: pa.Table, avro_schema: str, block_format: str, compression: str) -> tuple[int, bytes]:
+    if block_format == PARQUET_FORMAT:
+        sink = io.BytesIO()
+        footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})
+        pq.write_table(footer, sink, compression=compression, store_schema=False)
+        return PARQUET_BLOCK, sink.getvalue()
+    if block_format == AVRO_FORMAT:
+        return AVRO_BLOCK, _encode_avro(records, avro_schema)
+    raise InvalidRequest(f"hoodie.logfile.data.block.format={block_format!r} is neither parquet nor avro")
+
+
+def _encode_avro(records: pa.Table, avro_schema: str) -> bytes:
+    schema = _parse(avro_schema)
     sink = io.BytesIO()
-    pq.write_table(records, sink, compression="zstd", store_schema=False)
+    sink.write(_COUNTS.pack(_CONTENT_VERSION, records.num_rows))
+    row = io.BytesIO()
+    for batch in records.to_batches(max_chunksize=_AVRO_ROWS_AT_ONCE):
+        for values in batch.to_pylist(maps_as_pydicts="strict"):
+            row.seek(0)
+            row.truncate()
+            fastavro.schemaless_writer(row, schema, values)
+            sink.write(_INT.pack(row.tell()))
+            sink.write(row.getvalue())
     return sink.getvalue()
 
 
-def _encode_avro(records: pa.Table, schema: str) -> bytes:
-    parsed = fastavro.parse_schema(json.loads(schema))
-    parts = [struct.pack(">ii", _BLOCK_VERSION, records.num_rows)]
-    for record in records.to_pylist():
-        sink = io.BytesIO()
-        fastavro.schemaless_writer(sink, parsed, record)
-        parts += [struct.pack(">i", sink.tell()), sink.getvalue()]
-    return b"".join(parts)
-
-
 def _decode_avro(block: Block) -> pa.Table:
-    text = block.header[log_format.SCHEMA]
-    parsed = fastavro.parse_schema(json.loads(text))
-    version, count = struct.unpack_from(">ii", block.content, 0)
-    if version > _BLOCK_VERSION:
-        raise ValueError(f"data block version {version}")
-    position = 8
-    records = []
+    text = block.headers.get(SCHEMA)
+    if text is None:
+        raise CorruptTable(f"an Avro log block of instant {block.instant} carries no schema: it cannot be read")
+    arrow_schema = avro_to_arrow(text)
+    schema = _parse(json.dumps(_without_times(json.loads(text))))
+    version, count = _COUNTS.unpack_from(block.content, 0)
+    if version != _CONTENT_VERSION:
+        raise CorruptTable(f"an Avro log block of instant {block.instant} has content version {version}, not 3")
+    position = _COUNTS.size
+    batches: list[pa.RecordBatch] = []
+    rows: list[Any] = []
     for _ in range(count):
-        (size,) = struct.unpack_from(">i", block.content, position)
-        position += 4
-        records.append(fastavro.schemaless_reader(io.BytesIO(block.content[position : position + size]), parsed, None))
+        (size,) = _INT.unpack_from(block.content, position)
+        position += _INT.size
+        if size < 0 or position + size > len(block.content):
+            raise CorruptTable(f"a record of {size} bytes overruns an Avro log block of instant {block.instant}")
+        rows.append(fastavro.schemaless_reader(io.BytesIO(block.content[position : position + size]), schema, None))
         position += size
-    return pa.Table.from_pylist(records, schema=with_meta_columns(avro_to_arrow(text)))
+        if len(rows) == _AVRO_ROWS_AT_ONCE:
+            batches.append(pa.RecordBatch.from_pylist(rows, schema=arrow_schema))
+            rows = []
+    batches.append(pa.RecordBatch.from_pylist(rows, schema=arrow_schema))
+    return pa.Table.from_batches(batches, schema=arrow_schema)
 
 
-def _encode_deletes(deletes: Deletes) -> bytes:
-    keys = deletes.keys.to_pylist()
-    if deletes.ordering is None:
-        ordering: list[Any] = [None] * len(keys)
-    else:
-        branch = _branch_of(deletes.ordering.type)
-        ordering = [(branch, {"value": value}) for value in deletes.ordering.to_pylist()]
-    records = [
-        {"recordKey": key, "partitionPath": deletes.partition, "orderingVal": value}
-        for key, value in zip(keys, ordering, strict=True)
-    ]
-    sink = io.BytesIO()
-    fastavro.schemaless_writer(sink, _DELETE_SCHEMA, {"deleteRecordList": records})
-    return struct.pack(">ii", _BLOCK_VERSION, sink.tell()) + sink.getvalue()
+def _parse(avro_schema: str) -> Any:
+    return fastavro.parse_schema(json.loads(avro_schema))
 
 
-def _decode_deletes(content: bytes) -> Deletes:
-    version, size = struct.unpack_from(">ii", content, 0)
-    if version != _BLOCK_VERSION:
-        raise ValueError(f"delete block version {version}")
-    decoded = fastavro.schemaless_reader(io.BytesIO(content[8 : 8 + size]), _DELETE_SCHEMA, None)
-    assert isinstance(decoded, dict)
-    records: list[dict[str, Any]] = decoded["deleteRecordList"]
-    keys = pa.array([record["recordKey"] for record in records], pa.string())
-    values = [record["orderingVal"] and record["orderingVal"]["value"] for record in records]
-    partition = (records[0]["partitionPath"] or "") if records else ""
-    # Hudi writes null or the number 0 where a delete has no ordering value of its own.
-    if all(value is None or (isinstance(value, int) and value == 0) for value in values):
-        return Deletes(keys, partition)
-    return Deletes(keys, partition, pa.array(values))
-
-
-def _branch_of(kind: pa.DataType) -> str:
-    branches = (
-        (pa.types.is_boolean, "Boolean"),
-        (pa.types.is_int32, "Int"),
-        (pa.types.is_int64, "Long"),
-        (pa.types.is_float32, "Float"),
-        (pa.types.is_float64, "Double"),
-        (pa.types.is_binary, "Bytes"),
-        (pa.types.is_string, "String"),
-        (pa.types.is_date32, "Date"),
-        (pa.types.is_decimal, "Decimal"),
-        (pa.types.is_timestamp, "TimestampMicros"),
-    )
-    for is_kind, name in branches:
-        if is_kind(kind):
-            return f"{name}Wrapper"
-    raise InvalidRequest(f"an ordering field of type {kind} cannot be stored with a delete: choose another field")
+def _without_times(avro: Any) -> Any:
+    """Dates and times as the numbers they are: Arrow takes those, and Python's own types cannot hold all of them."""
+    if isinstance(avro, list):
+        return [_without_times(branch) for branch in avro]
+    if isinstance(avro, Mapping):
+        plain = {key: _without_times(value) for key, value in avro.items()}
+        if avro.get("type") in ("int", "long"):
+            plain.pop("logicalType", None)
+        return plain
+    return avro

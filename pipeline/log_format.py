@@ -1,7 +1,7 @@
-"""The bytes of a Hudi log file: a sequence of framed blocks, big-endian.
+"""The bytes of Hudi's log files: a sequence of framed blocks, big-endian (log format version 1).
 
-Each block: `#HUDI#`, the block's length, the format version, the block's kind, a header map, the content with its
-length, a footer map, and the length again, by which a reader notices a torn block.
+A block is: magic, length (of all that follows), format version, kind, headers, content length, content, footers, and
+the total length again, with which Hudi finds blocks from behind and recognises torn ones.
 """
 
 from __future__ import annotations
@@ -15,95 +15,121 @@ from lakelatch.errors import CorruptTable
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
 
-COMMAND, DELETE, CORRUPT, AVRO_DATA, HFILE_DATA, PARQUET_DATA, CDC_DATA = range(7)
-_KINDS = range(7)
+COMMAND_BLOCK, DELETE_BLOCK, CORRUPT_BLOCK, AVRO_BLOCK, HFILE_BLOCK, PARQUET_BLOCK, CDC_BLOCK = range(7)
 
-INSTANT_TIME, TARGET_INSTANT_TIME, SCHEMA, COMMAND_TYPE = range(4)
+# Header keys, by Hudi's ordinals.
+INSTANT_TIME = 0
+TARGET_INSTANT_TIME = 1
+SCHEMA = 2
+COMMAND_BLOCK_TYPE = 3
+COMPACTED_BLOCK_TIMES = 4
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_ENTRY = struct.Struct(">ii")
+_LENGTH_AT = len(MAGIC)
+_BODY_AT = _LENGTH_AT + _LONG.size
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block. Header keys are Hudi's ordinals."""
+    """One block as it lies in the file: `kind` is Hudi's ordinal, `headers` are by ordinal too."""
 
     kind: int
-    header: Mapping[int, str]
-    content: bytes
+    headers: Mapping[int, str]
+    content: memoryview | bytes
+
+    @property
+    def instant(self) -> str:
+        return self.headers.get(INSTANT_TIME, "")
 
 
-def encode_block(block: Block) -> bytes:
-    """The block's bytes."""
-    header, footer = _encode_map(block.header), _encode_map({})
-    length = 4 + 4 + len(header) + 8 + len(block.content) + len(footer) + 8
-    return b"".join(
+def encode_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
+    """The bytes of one block, to be written whole or not at all."""
+    body = b"".join(
         (
-            MAGIC,
-            struct.pack(">qii", length, FORMAT_VERSION, block.kind),
-            header,
-            struct.pack(">q", len(block.content)),
-            block.content,
-            footer,
-            struct.pack(">q", length + len(MAGIC)),
+            _ENTRY.pack(FORMAT_VERSION, kind),
+            _encode_map(headers),
+            _LONG.pack(len(content)),
+            content,
+            _encode_map({}),
         )
     )
+    length = len(body) + _LONG.size
+    return b"".join((MAGIC, _LONG.pack(length), body, _LONG.pack(length + len(MAGIC))))
 
 
-def decode_blocks(data: bytes, name: str) -> Iterator[Block]:
-    """The blocks of one file. `CorruptTable`, naming the file and the place, for anything that is no whole block.
+def read_blocks(data: bytes, path: str, skip_corrupt: bool = False) -> Iterator[Block]:
+    """The blocks of a log file, in order. An empty file has none: it bars the name of a failed attempt.
 
-    Hudi skips what it cannot read, so a torn block loses its rows in silence; committed files have none.
+    A torn block raises `CorruptTable`, because rows would vanish silently: a writer that completed has left none.
+    `skip_corrupt` goes on at the next magic instead, as Hudi's own readers do.
     """
+    view = memoryview(data)
     position = 0
     while position < len(data):
-        block, position = _decode_block(data, position, name)
+        try:
+            block, end = _read_block(view, position)
+        except (_Torn, struct.error, UnicodeDecodeError) as problem:
+            if not skip_corrupt:
+                raise CorruptTable(
+                    f"the log file {path} is torn at byte {position} of {len(data)} ({problem}): restore it from a "
+                    "copy, or read what is left with skip_corrupt=True"
+                ) from None
+            following = data.find(MAGIC, position + 1)
+            position = len(data) if following < 0 else following
+            continue
         yield block
+        position = end
 
 
-def _decode_block(data: bytes, start: int, name: str) -> tuple[Block, int]:
-    try:
-        if data[start : start + len(MAGIC)] != MAGIC:
-            raise ValueError("no block begins here")
-        body = start + len(MAGIC) + 8
-        length, version, kind = struct.unpack_from(">qii", data, start + len(MAGIC))
-        end = body + length
-        if version != FORMAT_VERSION or kind not in _KINDS:
-            raise ValueError(f"format version {version}, kind {kind}")
-        if length < 32 or end > len(data):
-            raise ValueError(f"{length} bytes are announced and {len(data) - body} are there")
-        (trailer,) = struct.unpack_from(">q", data, end - 8)
-        if trailer != length + len(MAGIC):
-            raise ValueError("its two lengths differ")
-        header, position = _decode_map(data, body + 8, end)
-        (size,) = struct.unpack_from(">q", data, position)
-        content = data[position + 8 : position + 8 + size]
-        if size < 0 or position + 8 + size > end - 8:
-            raise ValueError("its content is longer than the block")
-        return Block(kind, header, content), end
-    except (ValueError, struct.error, UnicodeDecodeError) as error:
-        raise CorruptTable(
-            f"the log file {name!r} is damaged at byte {start} of {len(data)} ({error}): restore it from a copy",
-            file=name,
-        ) from error
+class _Torn(Exception):
+    """The bytes are no whole block; never leaves this module."""
+
+
+def _read_block(view: memoryview, start: int) -> tuple[Block, int]:
+    if view[start : start + len(MAGIC)] != MAGIC:
+        raise _Torn("there is no block here")
+    (length,) = _LONG.unpack_from(view, start + _LENGTH_AT)
+    end = start + _BODY_AT + length
+    if length < 0 or end > len(view):
+        raise _Torn(f"the block needs {length} bytes and {len(view) - start - _BODY_AT} are left")
+    body = view[start + _BODY_AT : end]
+    version, kind = _ENTRY.unpack_from(body, 0)
+    if version != FORMAT_VERSION or not COMMAND_BLOCK <= kind <= CDC_BLOCK:
+        raise _Torn(f"format version {version}, block kind {kind}")
+    headers, position = _read_map(body, _ENTRY.size)
+    (content_length,) = _LONG.unpack_from(body, position)
+    position += _LONG.size
+    if not 0 <= content_length <= length - position:
+        raise _Torn(f"the content's length is {content_length}")
+    content = body[position : position + content_length]
+    _, position = _read_map(body, position + content_length)
+    (total,) = _LONG.unpack_from(body, position)
+    if position + _LONG.size != length or total != length + len(MAGIC):
+        raise _Torn(f"the lengths at its two ends, {length} and {total}, disagree")
+    return Block(kind, headers, content), end
 
 
 def _encode_map(values: Mapping[int, str]) -> bytes:
-    parts = [struct.pack(">i", len(values))]
+    parts = [_INT.pack(len(values))]
     for key, value in values.items():
-        text = value.encode("utf-8")
-        parts += [struct.pack(">ii", key, len(text)), text]
+        encoded = value.encode("utf-8")
+        parts += [_ENTRY.pack(key, len(encoded)), encoded]
     return b"".join(parts)
 
 
-def _decode_map(data: bytes, position: int, end: int) -> tuple[dict[int, str], int]:
-    (count,) = struct.unpack_from(">i", data, position)
-    if not 0 <= count <= 64:
-        raise ValueError(f"a header of {count} entries")
-    position += 4
+def _read_map(body: memoryview, position: int) -> tuple[dict[int, str], int]:
+    (count,) = _INT.unpack_from(body, position)
+    position += _INT.size
     values: dict[int, str] = {}
+    if not 0 <= count <= len(body):
+        raise _Torn(f"{count} headers")
     for _ in range(count):
-        key, size = struct.unpack_from(">ii", data, position)
-        position += 8
-        if size < 0 or position + size > end:
-            raise ValueError("a header entry is longer than the block")
-        values[key] = data[position : position + size].decode("utf-8")
+        key, size = _ENTRY.unpack_from(body, position)
+        position += _ENTRY.size
+        if not 0 <= size <= len(body) - position:
+            raise _Torn(f"a header of {size} bytes")
+        values[key] = str(body[position : position + size], "utf-8")
         position += size
     return values, position

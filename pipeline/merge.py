@@ -1,14 +1,15 @@
-"""Merging one file slice into its current rows, in columns.
+"""Merging a file slice: the base file's rows, then each log's rows and deletes in order, one row for each key.
 
-The entries of a slice have an order: the base file's, then each log's in turn. By commit time the last entry of a key
-wins. By event time the entry with the greatest ordering value wins, the later one of equals; a delete without an
-ordering value wins over everything before it and loses to everything after it.
+Read as a fold over that sequence. Under commit-time ordering the later entry wins. Under event-time ordering an entry
+wins if its ordering value is at least the current one's; a delete with the default ordering value wins over all before
+it, and whatever comes after it wins over it. Written as one pass over columns: drop what lies at or before a key's last
+such delete, then take the greatest (ordering value, position).
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,120 +17,295 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable
+from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
+from lakelatch.pipeline.file_names import LogFile, parse_data_file
 from lakelatch.pipeline.file_slices import FileSlice
-from lakelatch.pipeline.log_blocks import Deletes, Entries, decode_log_file
-from lakelatch.pipeline.schemas import IS_DELETED_COLUMN, RECORD_KEY_COLUMN, conform
-from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.pipeline.log_blocks import LogEntries, read_log_file
+from lakelatch.pipeline.schemas import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import EVENT_TIME
 
 
+@dataclass(frozen=True)
+class Merged:
+    """A merged slice, sorted by record key. Counts are of rows or keys; `log_records` counts deletes too."""
+
+    rows: pa.Table
+    base_records: int
+    log_records: int
+    updated: int
+    deleted: int
+    inserted: int
+
+
 def merge_slice(
-    storage: Storage, file_slice: FileSlice, schema: pa.Schema, merge_mode: str, ordering_field: str | None
+    storage: Storage,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    merge_mode: str,
+    ordering_field: str | None,
+    columns: Sequence[str] | None = None,
+    completed_instants: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of a slice, one for each key, sorted by key, with the meta columns of the winning entry.
+    """The rows of a slice, one for each key, sorted by record key. `columns` names those wanted, or None for all.
 
-    `schema` has the meta columns. Errors: `CorruptTable`, naming the file.
+    `schema` is the table's, with meta columns; those are the winning row's own. A column that a file does not have is
+    null there. A log block counts if its instant is its file's own or one of `completed_instants` (for logs that
+    older Hudi versions appended to). Errors: `CorruptTable`, and `NotFound` for a file that was cleaned meanwhile.
     """
-    merger = _Merger(schema, ordering_field if merge_mode == EVENT_TIME else None)
-    for entries in _entries(storage, file_slice):
-        merger.add(entries)
-    return merger.result()
+    return merge_with_counts(storage, file_slice, schema, merge_mode, ordering_field, columns, completed_instants).rows
 
 
-def _entries(storage: Storage, file_slice: FileSlice) -> Iterator[Entries]:
-    if file_slice.base_path is not None:
-        data = _read(storage, file_slice.base_path)
-        try:
-            yield Entries(records=pq.read_table(io.BytesIO(data)))
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptTable(
-                f"the base file {file_slice.base_path!r} is damaged ({error}): restore it from a copy"
-            ) from error
-    for path in file_slice.log_paths:
-        yield from decode_log_file(_read(storage, path), path)
+def merge_with_counts(
+    storage: Storage,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    merge_mode: str,
+    ordering_field: str | None,
+    columns: Sequence[str] | None = None,
+    completed_instants: Collection[str] = (),
+) -> Merged:
+    """The same, with what a compaction reports about it."""
+    names = schema.names if columns is None else list(columns)
+    ordering_field = ordering_field if merge_mode == EVENT_TIME else None
+    reader = _SliceReader(storage, file_slice, _needed(schema, names, ordering_field), ordering_field)
+    base = reader.base()
+    entries = list(reader.log_entries(completed_instants))
+    if not entries:
+        return Merged(_sorted(base, names), base.num_rows, 0, 0, 0, 0)
+    log = _Entries.join([reader.to_entries(found) for found in entries])
+    changed_keys = log.keys.unique()
+    touched = pc.is_in(base[RECORD_KEY_COLUMN], value_set=changed_keys)
+    touched_base = base.filter(touched)
+    untouched = base.filter(pc.invert(touched))
+    both = _Entries.join([reader.rows_to_entries(touched_base, may_delete=False), log])
+    winners = _winners(both)
+    rows = _sorted(pa.concat_tables([untouched, both.rows.take(both.row_numbers(winners))]), names)
+    kept = rows.num_rows - untouched.num_rows
+    base_keys = len(touched_base[RECORD_KEY_COLUMN].unique())
+    in_base = pc.is_in(both.keys.take(winners), value_set=touched_base[RECORD_KEY_COLUMN])
+    updated = pc.sum(in_base).as_py() or 0
+    return Merged(
+        rows=rows,
+        base_records=base.num_rows,
+        log_records=len(log.keys),
+        updated=updated,
+        deleted=base_keys - updated,
+        inserted=kept - updated,
+    )
 
 
-def _read(storage: Storage, path: str) -> bytes:
-    try:
-        return storage.read(path)
-    except NotFound:
-        raise CorruptTable(f"the data file {path!r} belongs to the table and is gone: restore it from a copy") from None
+@dataclass(frozen=True)
+class _Entries:
+    """Rows and deletes in the order in which they were written. `rows` holds a row for each entry that is no delete."""
 
+    keys: pa.ChunkedArray
+    ordering: pa.ChunkedArray | None
+    has_row: npt.NDArray[np.bool_]
+    deletes: npt.NDArray[np.bool_]
+    default_deletes: npt.NDArray[np.bool_]
+    rows: pa.Table
 
-class _Merger:
-    """Collects entries in order; `result` picks the winners."""
-
-    def __init__(self, schema: pa.Schema, ordering_field: str | None) -> None:
-        self._schema = schema
-        self._ordering_field = ordering_field
-        self._ordering_type = schema.field(ordering_field).type if ordering_field else None
-        self._records: list[pa.Table] = []
-        self._record_count = 0
-        self._keys: list[pa.Array] = []
-        self._ordering: list[pa.Array] = []
-        self._rows: list[npt.NDArray[np.int64]] = []
-        self._unordered: list[npt.NDArray[np.bool_]] = []  # deletes that win over all before them
-
-    def add(self, entries: Entries) -> None:
-        if entries.records is not None:
-            self._add_records(conform(entries.records, self._schema))
-        if entries.deletes is not None:
-            self._add_deletes(entries.deletes)
-
-    def _add_records(self, records: pa.Table) -> None:
-        rows = np.arange(self._record_count, self._record_count + records.num_rows, dtype=np.int64)
-        if IS_DELETED_COLUMN in records.column_names:
-            deleted = pc.fill_null(records[IS_DELETED_COLUMN].cast(pa.bool_()), False).to_numpy()
-            rows[deleted.astype(bool)] = -1
-        self._records.append(records)
-        self._record_count += records.num_rows
+    @classmethod
+    def join(cls, parts: list[_Entries]) -> _Entries:
         ordering = None
-        if self._ordering_field is not None:
-            ordering = records[self._ordering_field].combine_chunks()
-        self._append(records[RECORD_KEY_COLUMN].combine_chunks(), ordering, rows, unordered=False)
+        if parts[0].ordering is not None:
+            ordering = _chunked([part.ordering for part in parts if part.ordering is not None])
+        return cls(
+            keys=_chunked([part.keys for part in parts]),
+            ordering=ordering,
+            has_row=np.concatenate([part.has_row for part in parts]),
+            deletes=np.concatenate([part.deletes for part in parts]),
+            default_deletes=np.concatenate([part.default_deletes for part in parts]),
+            rows=pa.concat_tables([part.rows for part in parts]),
+        )
 
-    def _add_deletes(self, deletes: Deletes) -> None:
-        rows = np.full(len(deletes.keys), -1, dtype=np.int64)
-        ordering = deletes.ordering if self._ordering_type is not None else None
-        if ordering is not None:
-            ordering = ordering.cast(self._ordering_type)
-        self._append(deletes.keys, ordering, rows, unordered=ordering is None)
+    def row_numbers(self, entries: npt.NDArray[np.int64]) -> pa.Array:
+        """Where the rows of these entries stand in `rows`."""
+        numbers = np.cumsum(self.has_row) - 1
+        return pa.array(numbers[entries])
 
-    def _append(self, keys: pa.Array, ordering: pa.Array | None, rows: npt.NDArray[np.int64], unordered: bool) -> None:
-        self._keys.append(keys)
-        self._rows.append(rows)
-        self._unordered.append(np.full(len(keys), unordered, dtype=np.bool_))
-        if self._ordering_type is not None:
-            self._ordering.append(pa.nulls(len(keys), self._ordering_type) if ordering is None else ordering)
 
-    def result(self) -> pa.Table:
-        if not self._records:
-            return self._schema.empty_table()
-        keys = pa.chunked_array(self._keys, pa.string()).combine_chunks().dictionary_encode()
-        codes = keys.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        rows = np.concatenate(self._rows)
-        sequence = np.arange(len(rows), dtype=np.int64)
-        ranks = np.zeros(len(rows), dtype=np.int64)
-        if self._ordering_type is not None:
-            ordering = pa.chunked_array(self._ordering, self._ordering_type)
-            ranks = pc.rank(ordering, sort_keys="ascending", null_placement="at_start", tiebreaker="dense").to_numpy()
-            ranks = ranks.astype(np.int64)
-            kept = self._after_last_unordered_delete(codes, sequence)
-            codes, rows, sequence, ranks = codes[kept], rows[kept], sequence[kept], ranks[kept]
-        order = np.lexsort((sequence, ranks, codes))
-        last = np.r_[codes[order][1:] != codes[order][:-1], True] if len(order) else np.zeros(0, dtype=bool)
-        winners = rows[order[last]]
-        winners = winners[winners >= 0]
-        merged = pa.concat_tables(self._records).take(pa.array(winners))
-        return merged.sort_by(RECORD_KEY_COLUMN)
+def _winners(entries: _Entries) -> npt.NDArray[np.int64]:
+    """Positions of the entries that are the outcome for their keys; keys whose outcome is a delete have none."""
+    codes = np.asarray(entries.keys.combine_chunks().dictionary_encode().indices).astype(np.int64)
+    positions = np.arange(len(codes))
+    if entries.ordering is None:
+        order = np.argsort(codes, kind="stable")
+    else:
+        barrier = np.full(int(codes.max(initial=-1)) + 1, -1)
+        defaults = positions[entries.default_deletes]
+        barrier[codes[defaults]] = defaults  # positions rise, so the last one of a key stays
+        alive = positions[positions > barrier[codes]]
+        ranks = _ranks(entries.ordering.take(pa.array(alive)))
+        order = alive[np.lexsort((alive, ranks, codes[alive]))]
+    codes = codes[order]
+    last = order[np.r_[codes[1:] != codes[:-1], np.ones(min(len(codes), 1), np.bool_)]]
+    found: npt.NDArray[np.int64] = last[~entries.deletes[last]]
+    return found
 
-    def _after_last_unordered_delete(
-        self, codes: npt.NDArray[np.int64], sequence: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
-        unordered = np.concatenate(self._unordered)
-        if not unordered.any():
-            return np.ones(len(codes), dtype=np.bool_)
-        barrier = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
-        np.maximum.at(barrier, codes[unordered], sequence[unordered])
-        return sequence > barrier[codes]
+
+def _ranks(values: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Equal values share a rank; a null ranks below every value."""
+    ranks = np.asarray(pc.rank(values, sort_keys="ascending", tiebreaker="dense")).astype(np.uint64)
+    ranks[_flags(pc.is_null(values))] = 0
+    return ranks
+
+
+@dataclass(frozen=True)
+class _SliceReader:
+    """Loads the files of one slice. `schema` holds the columns that the caller wants and those that decide who wins."""
+
+    storage: Storage
+    file_slice: FileSlice
+    schema: pa.Schema
+    ordering_field: str | None
+
+    def base(self) -> pa.Table:
+        path = self.file_slice.base_path
+        if path is None:
+            return self.schema.empty_table()
+        data = self.storage.read(path)
+        try:
+            file = pq.ParquetFile(pa.BufferReader(data))
+            table = file.read(columns=[name for name in self.schema.names if name in file.schema_arrow.names])
+        except pa.ArrowException as error:
+            raise CorruptTable(f"the base file {path} does not decode ({error}): restore it from a copy") from error
+        return self._conform(table, path)
+
+    def log_entries(self, completed_instants: Collection[str]) -> Iterator[LogEntries]:
+        """The blocks that count, in order; those that were rolled back are left out."""
+        found: list[LogEntries] = []
+        for path in self.file_slice.log_paths:
+            name = parse_data_file(path.rpartition("/")[2])
+            if not isinstance(name, LogFile):
+                raise InvariantBroken(f"the slice names {path!r}, which is no log file")
+            for entries in read_log_file(self.storage.read(path), path):
+                if entries.rolled_back is not None:
+                    found = [earlier for earlier in found if earlier.instant != entries.rolled_back]
+                elif entries.instant == name.instant or entries.instant in completed_instants:
+                    found.append(entries)
+        yield from found
+
+    def to_entries(self, found: LogEntries) -> _Entries:
+        if found.records is not None:
+            rows = self._conform(found.records, f"a log block of {found.instant} in {self.file_slice.file_id}")
+            return self.rows_to_entries(rows, may_delete=True)
+        deletes = found.deletes
+        if deletes is None:
+            raise InvariantBroken(f"a log block of {found.instant} holds neither rows nor deletes")
+        count = len(deletes.keys)
+        values = pa.nulls(count) if deletes.ordering is None else deletes.ordering
+        return _Entries(
+            keys=_chunked([deletes.keys]),
+            ordering=self._comparable(values),
+            has_row=np.zeros(count, np.bool_),
+            deletes=np.ones(count, np.bool_),
+            default_deletes=_flags(pc.is_null(values)),
+            rows=self.schema.empty_table(),
+        )
+
+    def rows_to_entries(self, rows: pa.Table, may_delete: bool) -> _Entries:
+        count = rows.num_rows
+        deletes = default_deletes = np.zeros(count, np.bool_)
+        values = rows[self.ordering_field] if self.ordering_field is not None else pa.nulls(count)
+        if may_delete and IS_DELETED_COLUMN in rows.column_names:
+            deletes = _flags(pc.fill_null(rows[IS_DELETED_COLUMN], False))
+            default_deletes = deletes & _flags(_is_default(values))
+        return _Entries(
+            keys=_chunked([rows[RECORD_KEY_COLUMN]]),
+            ordering=self._comparable(values),
+            has_row=np.ones(count, np.bool_),
+            deletes=deletes,
+            default_deletes=default_deletes,
+            rows=rows,
+        )
+
+    def _comparable(self, values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray | None:
+        if self.ordering_field is None:
+            return None
+        kind = self.schema.field(self.ordering_field).type
+        try:
+            return _chunked([_comparable(values, kind)])
+        except pa.ArrowException as error:
+            raise CorruptTable(
+                f"the file group {self.file_slice.file_id!r} holds ordering values of type {values.type}, and its "
+                f"ordering field {self.ordering_field!r} is {kind}: {error}"
+            ) from error
+
+    def _conform(self, table: pa.Table, what: str) -> pa.Table:
+        columns = []
+        for field in self.schema:
+            if field.name not in table.column_names:
+                columns.append(pa.nulls(table.num_rows, field.type))
+                continue
+            try:
+                columns.append(table[field.name].cast(field.type))
+            except pa.ArrowException as error:
+                raise CorruptTable(
+                    f"the column {field.name!r} of {what} cannot become {field.type}: {error}"
+                ) from error
+        return pa.table(columns, schema=self.schema)
+
+
+def _needed(schema: pa.Schema, names: Sequence[str], ordering_field: str | None) -> pa.Schema:
+    known = schema.names
+    deciding = [RECORD_KEY_COLUMN, *([ordering_field] if ordering_field else [])]
+    missing = [name for name in (*names, *deciding) if name not in known]
+    if missing:
+        raise InvalidRequest(f"the column(s) {', '.join(missing)} are not in the table's schema ({', '.join(known)})")
+    if IS_DELETED_COLUMN in known:
+        deciding.append(IS_DELETED_COLUMN)
+    return pa.schema([schema.field(name) for name in dict.fromkeys((*names, *deciding))])
+
+
+def _comparable(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Ordering values of type `kind`, which may come in a wider type of the same family, as one sortable type."""
+    types = pa.types
+    if types.is_null(values.type):
+        values = pa.nulls(len(values), kind)
+    if types.is_timestamp(values.type) and types.is_timestamp(kind):
+        values = values.cast(pa.timestamp(kind.unit, values.type.tz), safe=False)
+    if types.is_temporal(values.type):
+        values = values.cast(pa.int32() if types.is_date32(values.type) else pa.int64())
+    values = values.cast(_sortable_type(kind))
+    if types.is_integer(values.type):  # as in Hudi, whose default ordering value is an int of 0
+        return pc.fill_null(values, 0)
+    if types.is_floating(values.type):  # as in Java, not-a-number is greater than all numbers
+        return pc.if_else(pc.is_nan(values), float("inf"), values)
+    return values
+
+
+def _sortable_type(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_decimal(kind):
+        return pa.decimal256(76, max(kind.scale, 15))
+    if types.is_floating(kind):
+        return pa.float64()
+    if types.is_integer(kind) or types.is_boolean(kind) or types.is_temporal(kind):
+        return pa.int64()
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pa.string()
+    raise InvalidRequest(f"an ordering field of type {kind} cannot be compared: use a number, text, date or timestamp")
+
+
+def _is_default(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A deleting row without an ordering value, or with Hudi's default one, an int of 0, deletes in any case."""
+    missing = pc.is_null(values)
+    if not pa.types.is_int32(values.type):
+        return missing
+    return pc.or_(missing, pc.fill_null(pc.equal(values, 0), False))
+
+
+def _flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(values).astype(np.bool_)
+
+
+def _chunked(arrays: list[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
+    chunks = [chunk for array in arrays for chunk in (array.chunks if isinstance(array, pa.ChunkedArray) else [array])]
+    return pa.chunked_array(chunks, arrays[0].type)
+
+
+def _sorted(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    order = pc.sort_indices(rows[RECORD_KEY_COLUMN])
+    return rows.select(names).take(order)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
+from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ
-from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, whole_number
+from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, MODE_OPTION, NON_BLOCKING, whole_number
 
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
@@ -115,6 +116,11 @@ class WriteOptions:
     small_rows: int
     raw: Mapping[str, str]
 
+    @property
+    def non_blocking(self) -> bool:
+        """Whether this write goes under non-blocking concurrency control."""
+        return self.raw.get(MODE_OPTION, "").upper() == NON_BLOCKING
+
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> WriteOptions:
         """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
@@ -163,8 +169,6 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> ReadOptions:
         """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        from lakelatch.timegen.instant_time import parse_user_instant
-
         values = normalise(options)
         query_type = one_of(values, QUERY_TYPE, QUERY_TYPES, SNAPSHOT)
         times = {key: parse_user_instant(values[key]) for key in (AS_OF, BEGIN_INSTANT, END_INSTANT) if key in values}

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.pipeline.file_slices import FileSlice
@@ -41,8 +42,6 @@ class ReadPlan:
         full = with_meta_columns(self.table.schema)
         rows = merge_slice(self.table.storage, file_slice, full, config.merge_mode, config.ordering_field)
         if self.instants is not None:
-            import pyarrow.compute as pc
-
             wanted = pa.array(self.instants, pa.string())
             rows = rows.filter(pc.is_in(rows[_COMMIT_TIME_COLUMN], value_set=wanted))
         yield from for_spark(rows.select(self.schema.names), self.schema)

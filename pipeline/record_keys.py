@@ -1,106 +1,138 @@
-"""Record keys and partition paths, as Hudi's key generators spell them."""
+"""Record keys and partition paths, in the text form that Hudi gives them.
+
+Values become text as Hudi's key generators do by default: whole numbers in decimal, booleans as `true` and `false`,
+dates as `2024-01-31`, timestamps as microseconds since 1970, decimals with all digits of their scale.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import quote
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
 
-_NULL_KEY = "__null__"
-_EMPTY_KEY = "__empty__"
-_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_PLAIN_PARTITION = r"^[^/\\:%?#*\[\]{}\x00-\x1f\x7f\"'^|]+$"
+NULL_TEXT = "__null__"
+EMPTY_TEXT = "__empty__"
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+# What Hive, and with it Hudi, escapes in a folder's name.
+_UNSAFE_IN_PATHS = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
 
 
 def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
-    """The key text of each row: the value of a single field, or `name:value,...` of several.
+    """The key of each row: the plain value of a single field, `f1:v1,f2:v2` of several.
 
-    Errors: `InvalidRequest` if a key column is missing, if a single key is null or empty or all fields of a composite
-    one are, or if a value holds characters that would make the bucket hash ambiguous.
+    Errors: `InvalidRequest` for missing columns, keys that are null or empty, and values that would be torn apart
+    where a key is split again (`,` and `:`).
     """
-    for name in fields:
-        if name not in table.column_names:
-            raise InvalidRequest(f"the record key column {name!r} is missing from the data: add it")
-    if len(fields) == 1:
-        return _single_keys(field_texts(table, fields[0]), fields[0])
-    parts = []
-    unset = None
-    for name in fields:
-        texts = field_texts(table, name)
-        _refuse(texts, "[,:]", name, "',' or ':', which separate the parts of a composite record key")
-        absent = pc.or_kleene(pc.is_null(texts), pc.equal(pc.fill_null(texts, ""), ""))
-        unset = absent if unset is None else pc.and_(unset, absent)
-        shown = pc.if_else(pc.equal(pc.fill_null(texts, _NULL_KEY), ""), _EMPTY_KEY, pc.fill_null(texts, _NULL_KEY))
-        parts.append(pc.binary_join_element_wise(pa.scalar(name), shown, ":"))
-    count = pc.sum(unset).as_py() or 0
-    if count:
-        raise InvalidRequest(f"{count} rows have no value in any record key field ({', '.join(fields)}): remove them")
-    return pc.binary_join_element_wise(*parts, ",")
-
-
-def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool, url_encode: bool) -> pa.Array:
-    """The partition folder of each row: the fields' values (`name=value` if hive-style), joined by '/'; "" for none."""
     if not fields:
-        return pa.array([""], pa.string()).take(pa.array([0] * table.num_rows, pa.int32()))
-    parts = []
-    for name in fields:
-        if name not in table.column_names:
-            raise InvalidRequest(f"the partition column {name!r} is missing from the data: add it")
-        texts = pc.fill_null(field_texts(table, name), "")
-        texts = pc.if_else(pc.equal(texts, ""), _DEFAULT_PARTITION, texts)
-        if url_encode:
-            encoded = texts.dictionary_encode()
-            safe = pa.array([quote(value, safe="") for value in encoded.dictionary.to_pylist()], pa.string())
-            texts = safe.take(encoded.indices)
-        else:
-            strange = pc.invert(pc.match_substring_regex(texts, _PLAIN_PARTITION))
-            strange = pc.or_(strange, pc.is_in(texts, value_set=pa.array([".", "..", ".hoodie"])))
-            if pc.any(strange).as_py():
-                example = texts.filter(strange)[0].as_py()
-                raise InvalidRequest(
-                    f"the partition column {name!r} holds {example!r}, which is no folder name: set "
-                    "hoodie.datasource.write.partitionpath.urlencode=true when the table is made, or clean the column"
-                )
-        parts.append(pc.binary_join_element_wise(pa.scalar(name), texts, "=") if hive_style else texts)
-    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
+        raise InvalidRequest("a record needs a key: set hoodie.datasource.write.recordkey.field")
+    texts = [value_texts(table, field) for field in fields]
+    if len(fields) == 1:
+        _check_single(texts[0], fields[0])
+        return texts[0]
+    parts: list[pa.Array | str] = []
+    for field, column in zip(fields, texts, strict=True):
+        _check_part(column, field)
+        shown = pc.if_else(pc.equal(column, ""), EMPTY_TEXT, column)
+        parts += [f"{',' if parts else ''}{field}:", pc.fill_null(shown, NULL_TEXT)]
+    blank = reduce(pc.and_, [pc.fill_null(pc.equal(column, ""), True) for column in texts])
+    _refuse(blank, f"are null or empty in every record key field ({', '.join(fields)})", "fill them or drop those rows")
+    return pc.binary_join_element_wise(*parts, "")
 
 
-def field_texts(table: pa.Table, name: str) -> pa.Array:
-    """A column's values as Hudi writes them into keys and paths; null stays null.
+def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool, url_encode: bool = False) -> pa.Array:
+    """The folder of each row below the table: `v`, or `field=v`, joined by `/`; "" for a table without partitions.
 
-    Integers in decimal, booleans as true and false, dates as yyyy-MM-dd, timestamps as microseconds since 1970.
+    Errors: `InvalidRequest` for missing columns and, unless `url_encode`, for values that are no safe folder names.
     """
-    column = table[name].combine_chunks()
+    if not fields:
+        return pa.repeat("", table.num_rows)
+    levels = [_level(value_texts(table, field), field, hive_style, url_encode) for field in fields]
+    return pc.binary_join_element_wise(*levels, "/") if len(levels) > 1 else levels[0]
+
+
+def value_texts(table: pa.Table, field: str) -> pa.Array:
+    """A key or partition column as text; nulls stay null. `InvalidRequest` if it is missing or its type has no text."""
+    if field not in table.column_names:
+        raise InvalidRequest(
+            f"the column {field!r} is missing from data of {table.num_rows} rows ({', '.join(table.column_names)})"
+        )
+    column = table.column(field)
     kind = column.type
-    if pa.types.is_string(kind):
-        return column
-    if pa.types.is_large_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return column.cast(pa.string())
-    if pa.types.is_date(kind):
-        return pc.strftime(column, "%Y-%m-%d")
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_timestamp(kind):
-        return column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
-    if pa.types.is_decimal(kind):
-        return column.cast(pa.string())
-    raise InvalidRequest(f"the column {name!r} is {kind} and cannot be part of a record key or partition: cast it")
+        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    elif not _has_text(kind):
+        raise InvalidRequest(
+            f"the column {field!r} of type {kind} cannot be part of a record key or a partition path: its text is not "
+            "the same everywhere. Cast it to string, a whole number, decimal or date"
+        )
+    texts = column.cast(pa.string()).combine_chunks()
+    return texts if isinstance(texts, pa.Array) else pa.concat_arrays(texts.chunks)
 
 
-def _single_keys(texts: pa.Array, name: str) -> pa.Array:
+def _has_text(kind: pa.DataType) -> bool:
+    """Floating point numbers have not: Java and Arrow print them differently."""
+    types = pa.types
+    plain = types.is_integer(kind) or types.is_boolean(kind) or types.is_date(kind) or types.is_decimal(kind)
+    return bool(plain or types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _check_single(texts: pa.Array, field: str) -> None:
+    remedy = "fill them or drop those rows"
     if texts.null_count:
-        raise InvalidRequest(f"{texts.null_count} rows have no value in the record key {name!r}: fill or remove them")
-    empty = pc.sum(pc.equal(texts, "")).as_py() or 0
-    if empty:
-        raise InvalidRequest(f"{empty} rows have an empty record key {name!r}: fill or remove them")
-    _refuse(texts, ",.*:|:.*,", name, "both ',' and ':', which Hudi would read as a composite record key")
-    return texts
+        _refuse(pc.is_null(texts), f"have no value in the record key field {field!r}", remedy)
+    _refuse(pc.equal(texts, ""), f"have an empty value in the record key field {field!r}", remedy)
+    torn = pc.and_(pc.match_substring(texts, ","), pc.match_substring(texts, ":"))
+    _refuse(
+        torn,
+        f"have both ',' and ':' in the record key field {field!r}, which Hudi reads as a key of several fields",
+        "replace one of the two characters",
+    )
 
 
-def _refuse(texts: pa.Array, pattern: str, name: str, what: str) -> None:
-    bad = pc.match_substring_regex(texts, pattern)
-    if pc.any(bad).as_py():
-        example = texts.filter(bad)[0].as_py()
-        raise InvalidRequest(f"the record key column {name!r} holds {example!r}, with {what}: replace them")
+def _check_part(texts: pa.Array, field: str) -> None:
+    torn = pc.or_(pc.match_substring(texts, ","), pc.match_substring(texts, ":"))
+    _refuse(
+        pc.fill_null(torn, False),
+        f"have ',' or ':' in {field!r}, one of several record key fields: the key could not be split again",
+        "replace these characters",
+    )
+    reserved = pc.is_in(texts, value_set=pa.array([NULL_TEXT, EMPTY_TEXT]))
+    _refuse(
+        reserved, f"have {NULL_TEXT!r} or {EMPTY_TEXT!r} in {field!r}, which stand for null and empty", "replace it"
+    )
+
+
+def _refuse(wrong: pa.Array, what: str, remedy: str) -> None:
+    count = pc.sum(wrong).as_py() or 0
+    if count:
+        raise InvalidRequest(f"{count} of {len(wrong)} rows {what}: {remedy}", rows=count)
+
+
+def _level(texts: pa.Array, field: str, hive_style: bool, url_encode: bool) -> pa.Array:
+    """One level of the path. There are few distinct values, so those are worked on, not the rows."""
+    distinct = texts.dictionary_encode(null_encoding="encode")
+    prefix = f"{field}=" if hive_style else ""
+    names = [prefix + _folder_name(value, field, url_encode) for value in distinct.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(distinct.indices)
+
+
+def _folder_name(value: str | None, field: str, url_encode: bool) -> str:
+    if not value:
+        return DEFAULT_PARTITION
+    unsafe = not _UNSAFE_IN_PATHS.isdisjoint(value)
+    if value.startswith(".") or "\0" in value:
+        raise InvalidRequest(
+            f"the value {value!r} of the partition field {field!r} would make a hidden or impossible folder: replace it"
+        )
+    if unsafe and not url_encode:
+        raise InvalidRequest(
+            f"the value {value!r} of the partition field {field!r} is no safe folder name: replace such values, or "
+            "make the table with hoodie.datasource.write.partitionpath.urlencode=true"
+        )
+    return "".join(f"%{ord(char):02X}" if char in _UNSAFE_IN_PATHS else char for char in value) if unsafe else value

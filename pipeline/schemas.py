@@ -1,43 +1,157 @@
-"""Table schemas: Arrow for data, Avro for Hudi's metadata, with and without Hudi's five meta columns."""
+"""Between Arrow's schemas and Avro's, which Hudi keeps in commits and log files; and Hudi's five meta columns.
+
+Every column and every nested value is nullable, as Spark writes them.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 
+COMMIT_TIME_COLUMN = "_hoodie_commit_time"
+COMMIT_SEQUENCE_COLUMN = "_hoodie_commit_seqno"
+RECORD_KEY_COLUMN = "_hoodie_record_key"
+PARTITION_PATH_COLUMN = "_hoodie_partition_path"
+FILE_NAME_COLUMN = "_hoodie_file_name"
 META_COLUMNS = (
-    "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
-    "_hoodie_partition_path",
-    "_hoodie_file_name",
+    COMMIT_TIME_COLUMN,
+    COMMIT_SEQUENCE_COLUMN,
+    RECORD_KEY_COLUMN,
+    PARTITION_PATH_COLUMN,
+    FILE_NAME_COLUMN,
 )
-COMMIT_TIME_COLUMN, SEQUENCE_COLUMN, RECORD_KEY_COLUMN, PARTITION_PATH_COLUMN, FILE_NAME_COLUMN = META_COLUMNS
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
 
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SIMPLE: tuple[tuple[pa.DataType, Any], ...] = (
-    (pa.bool_(), "boolean"),
-    (pa.int8(), "int"),
-    (pa.int16(), "int"),
-    (pa.int32(), "int"),
-    (pa.int64(), "long"),
-    (pa.float32(), "float"),
-    (pa.float64(), "double"),
-    (pa.string(), "string"),
-    (pa.large_string(), "string"),
-    (pa.binary(), "bytes"),
-    (pa.large_binary(), "bytes"),
-    (pa.date32(), {"type": "int", "logicalType": "date"}),
-    (pa.timestamp("us"), {"type": "long", "logicalType": "local-timestamp-micros"}),
-    (pa.timestamp("us", "UTC"), {"type": "long", "logicalType": "timestamp-micros"}),
+_DECIMAL_DIGITS_MAX = 38
+
+
+def with_meta_columns(schema: pa.Schema) -> pa.Schema:
+    """The five meta columns first, then the schema's own, whether or not it had meta columns already."""
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    return pa.schema([*meta, *without_meta_columns(schema)])
+
+
+def without_meta_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns that belong to the data."""
+    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+
+
+def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
+    """The schema as Avro JSON, with the record names that Hudi's Spark writer gives.
+
+    Small and unsigned whole numbers become int or long. Errors: `InvalidRequest` naming a column whose name or type
+    Hudi's readers cannot take.
+    """
+    name = re.sub(r"[^A-Za-z0-9_]", "__", table_name)
+    name = name if _AVRO_NAME.fullmatch(name) else f"_{name}"
+    record = {
+        "type": "record",
+        "name": f"{name}_record",
+        "namespace": f"hoodie.{name}",
+        "fields": _avro_fields(schema, f"hoodie.{name}.{name}_record", ""),
+    }
+    return json.dumps(record, separators=(",", ":"))
+
+
+def avro_to_arrow(avro_schema: str) -> pa.Schema:
+    """The columns of an Avro record schema, meta columns included if it has them.
+
+    Errors: `CorruptTable` for text that is no record schema, `InvalidRequest` naming a column of a type that Spark
+    has not.
+    """
+    try:
+        parsed: Any = fastavro.parse_schema(json.loads(avro_schema), _write_hint=False)
+        fields = parsed["fields"]
+    except Exception as error:  # the library raises whatever the text provokes
+        raise CorruptTable(f"the table's schema is no Avro record schema ({error}): {avro_schema[:200]!r}") from error
+    named: dict[str, Any] = {}
+    return pa.schema([pa.field(field["name"], _arrow_type(field["type"], field["name"], named)) for field in fields])
+
+
+def avro_with_meta_columns(avro_schema: str) -> str:
+    """The Avro schema with the five meta columns first, as log blocks and base files carry it; the rest untouched."""
+    record = json.loads(avro_schema)
+    own = [field for field in record["fields"] if field["name"] not in META_COLUMNS]
+    meta = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
+    return json.dumps({**record, "fields": [*meta, *own]}, separators=(",", ":"))
+
+
+def _avro_fields(fields: Any, namespace: str, path: str) -> list[dict[str, Any]]:
+    found = []
+    for field in fields:
+        column = f"{path}.{field.name}" if path else field.name
+        if _AVRO_NAME.fullmatch(field.name) is None:
+            raise InvalidRequest(
+                f"the column name {column!r} cannot be stored: use letters, digits and '_', not starting with a digit"
+            )
+        meta = {"doc": ""} if not path and field.name in META_COLUMNS else {}
+        kind = ["null", _avro_type(field.type, field.name, namespace, column)]
+        found.append({"name": field.name, "type": kind, **meta, "default": None})
+    names = [field["name"] for field in found]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
+    return found
+
+
+_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
+    (pa.types.is_boolean, "boolean"),
+    (lambda kind: pa.types.is_integer(kind) and kind.bit_width < 32, "int"),
+    (pa.types.is_int32, "int"),
+    (lambda kind: pa.types.is_uint32(kind) or pa.types.is_int64(kind), "long"),
+    (pa.types.is_float32, "float"),
+    (pa.types.is_float64, "double"),
+    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "string"),
+    (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), "bytes"),
+    (pa.types.is_date32, {"type": "int", "logicalType": "date"}),
 )
-_PRIMITIVES = {
+
+
+def _avro_type(kind: pa.DataType, name: str, namespace: str, column: str) -> Any:
+    for matches, avro in _PLAIN:
+        if matches(kind):
+            return avro
+    if pa.types.is_dictionary(kind):
+        return _avro_type(kind.value_type, name, namespace, column)
+    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms", "us"):
+        return {"type": "long", "logicalType": "timestamp-micros" if kind.tz else "local-timestamp-micros"}
+    if pa.types.is_decimal128(kind) and kind.scale >= 0:
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{namespace}.{name}",
+            "size": decimal_bytes(kind.precision),
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return {"type": "array", "items": ["null", _avro_type(kind.value_type, name, namespace, column)]}
+    if pa.types.is_map(kind) and (pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)):
+        return {"type": "map", "values": ["null", _avro_type(kind.item_type, name, namespace, column)]}
+    if pa.types.is_struct(kind) and kind.num_fields:
+        fields = _avro_fields(kind.fields, f"{namespace}.{name}", column)
+        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+    raise InvalidRequest(f"the column {column!r} has the type {kind}, which cannot be stored: cast it to another one")
+
+
+def decimal_bytes(precision: int) -> int:
+    """The least bytes that hold every decimal of so many digits, sign included."""
+    size = 1
+    while 2 ** (8 * size - 1) <= 10**precision - 1:
+        size += 1
+    return size
+
+
+_ARROW_PLAIN = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -46,113 +160,41 @@ _PRIMITIVES = {
     "string": pa.string(),
     "bytes": pa.binary(),
     "enum": pa.string(),
-    "null": pa.null(),
+    "fixed": pa.binary(),
 }
-_LOGICAL = {
-    "date": pa.date32(),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "timestamp-millis": pa.timestamp("ms", "UTC"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "local-timestamp-millis": pa.timestamp("ms"),
-    "time-micros": pa.time64("us"),
-    "time-millis": pa.time32("ms"),
-    "uuid": pa.string(),
+_ARROW_LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
 }
 
 
-def with_meta_columns(schema: pa.Schema) -> pa.Schema:
-    """The schema with the five meta columns in front."""
-    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *schema])
-
-
-def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
-    """The Avro schema as JSON; every column may be null. `InvalidRequest` names a column whose type has no place in it."""
-    name = re.sub(r"[^A-Za-z0-9_]", "_", table_name)
-    fields = [_avro_field(field, f"hoodie.{name}.{name}_record") for field in schema]
-    return json.dumps({"type": "record", "name": f"{name}_record", "namespace": f"hoodie.{name}", "fields": fields})
-
-
-def avro_to_arrow(text: str) -> pa.Schema:
-    """The Arrow schema of an Avro record schema, meta columns left out. `CorruptTable` for what is no such schema."""
-    try:
-        parsed = json.loads(text)
-        fields = [(field["name"], _arrow_type(field["type"])) for field in parsed["fields"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptTable(f"the table's schema is no Avro record schema ({error})") from error
-    return pa.schema([pa.field(name, kind) for name, kind in fields if name not in META_COLUMNS])
-
-
-def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly these columns, by name; columns that it lacks are null."""
-    if table.schema.equals(schema):
-        return table
-    columns = []
-    for field in schema:
-        position = table.schema.get_field_index(field.name)
-        if position < 0:
-            columns.append(pa.nulls(table.num_rows, field.type))
-        else:
-            columns.append(table.column(position).cast(field.type))
-    return pa.table(columns, schema=schema)
-
-
-def _avro_field(field: pa.Field, scope: str) -> dict[str, Any]:
-    if not _AVRO_NAME.fullmatch(field.name):
-        raise InvalidRequest(
-            f"the column {field.name!r} cannot be stored: Hudi's schemas take letters, digits and '_' in names; rename it"
-        )
-    return {"name": field.name, "type": ["null", _avro_type(field.type, f"{scope}.{field.name}")], "default": None}
-
-
-def _avro_type(kind: pa.DataType, scope: str) -> Any:
-    for arrow, avro in _SIMPLE:
-        if kind == arrow:
-            return avro
-    if pa.types.is_timestamp(kind):
-        return {"type": "long", "logicalType": "timestamp-micros" if kind.tz else "local-timestamp-micros"}
-    if pa.types.is_decimal(kind):
-        size = _decimal_bytes(kind.precision)
-        logical = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-        return {"type": "fixed", "name": "fixed", "namespace": scope, "size": size, **logical}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return {"type": "array", "items": ["null", _avro_type(kind.value_type, f"{scope}.element")]}
-    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        return {"type": "map", "values": ["null", _avro_type(kind.item_type, f"{scope}.value")]}
-    if pa.types.is_struct(kind):
-        fields = [_avro_field(kind.field(index), scope) for index in range(kind.num_fields)]
-        namespace, _, name = scope.rpartition(".")
-        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
-    column = scope.rpartition("_record.")[2]
-    raise InvalidRequest(f"the column {column!r} is {kind}, for which Hudi's tables have no type: cast it")
-
-
-def _arrow_type(avro: Any) -> pa.DataType:
+def _arrow_type(avro: Any, column: str, named: dict[str, Any]) -> pa.DataType:
     if isinstance(avro, list):
-        kinds = [branch for branch in avro if branch != "null"]
-        if len(kinds) != 1:
-            raise TypeError(f"the union {avro} has not one type")
-        return _arrow_type(kinds[0])
+        branches = [branch for branch in avro if branch != "null"]
+        if len(branches) != 1:
+            raise InvalidRequest(f"the column {column!r} is a union of {len(branches)} types, which Spark cannot hold")
+        return _arrow_type(branches[0], column, named)
     if isinstance(avro, str):
-        return _PRIMITIVES[avro]
-    logical = avro.get("logicalType")
-    if logical == "decimal":
+        if avro in _ARROW_PLAIN:
+            return _ARROW_PLAIN[avro]
+        if avro in named:
+            return _arrow_type(named[avro], column, named)
+        raise InvalidRequest(f"the column {column!r} has the Avro type {avro!r}, which Spark cannot hold")
+    kind, logical = avro["type"], avro.get("logicalType")
+    if "name" in avro:
+        named[avro["name"]] = avro
+    if logical == "decimal" and avro["precision"] <= _DECIMAL_DIGITS_MAX:
         return pa.decimal128(avro["precision"], avro.get("scale", 0))
-    if logical in _LOGICAL:
-        return _LOGICAL[logical]
-    if avro["type"] == "array":
-        return pa.list_(_arrow_type(avro["items"]))
-    if avro["type"] == "map":
-        return pa.map_(pa.string(), _arrow_type(avro["values"]))
-    if avro["type"] == "record":
-        return pa.struct([pa.field(field["name"], _arrow_type(field["type"])) for field in avro["fields"]])
-    if avro["type"] == "fixed":
-        return pa.binary(avro["size"])
-    return _arrow_type(avro["type"])
-
-
-def _decimal_bytes(precision: int) -> int:
-    """The least bytes that hold every number of this precision, as Spark's Avro converter counts them."""
-    size = 1
-    while 2 ** (8 * size - 1) < 10**precision:
-        size += 1
-    return size
+    if (kind, logical) in _ARROW_LOGICAL:
+        return _ARROW_LOGICAL[kind, logical]
+    if kind == "array":
+        return pa.list_(pa.field("element", _arrow_type(avro["items"], column, named)))
+    if kind == "map":
+        return pa.map_(pa.string(), _arrow_type(avro["values"], column, named))
+    if kind == "record":
+        inner = [(field["name"], field["type"]) for field in avro["fields"]]
+        return pa.struct([pa.field(name, _arrow_type(of, f"{column}.{name}", named)) for name, of in inner])
+    return _arrow_type(kind, column, named)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -34,7 +34,19 @@ def to_spark(schema: pa.Schema) -> StructType:
 
 def for_spark(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
     """Batches whose types are exactly the schema's, as `mapInArrow` demands."""
-    return table.cast(schema).combine_chunks().to_batches(max_chunksize=64 * 1024)
+    batches: list[pa.RecordBatch] = table.cast(schema).combine_chunks().to_batches(max_chunksize=64 * 1024)
+    return batches
+
+
+def use_in_thread(spark: SparkSession) -> None:
+    """Lets `format("lakelatch")` be used from a thread other than the one that made the session.
+
+    Classic Spark looks a format up through the thread's *active session*, which other threads do not have. The function
+    API needs no such call, and neither does Spark Connect, where this does nothing.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def default_parallelism(df: DataFrame) -> int:

@@ -191,7 +191,7 @@ def _check_agreement(options: WriteOptions, config: TableConfig) -> None:
 
 
 def _check_mode(options: WriteOptions, config: TableConfig) -> None:
-    if options.raw.get(MODE_OPTION, "").upper() != NON_BLOCKING:
+    if not options.non_blocking:
         return
     if config.ordering_field is None or config.merge_mode != EVENT_TIME:
         raise InvalidRequest(

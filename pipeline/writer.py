@@ -26,7 +26,7 @@ from lakelatch.pipeline.write_task import (
 )
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Committed
 
@@ -71,7 +71,7 @@ def write(
     storage = open_storage(path)
     data_schema = to_arrow(df.schema)
     table = open_for_write(storage, asked, data_schema)
-    check_columns(table, data_schema, asked.operation)
+    check_columns(table, data_schema, asked)
     with open_manager(storage, asked.raw, system) as manager:
         manager.heal()
         retries = manager.settings.conflict_retries
@@ -86,12 +86,14 @@ def write(
     raise AssertionError("unreachable")
 
 
-def check_columns(table: Table, data_schema: pa.Schema, operation: str) -> None:
+def check_columns(table: Table, data_schema: pa.Schema, asked: WriteOptions) -> None:
     """The frame's columns must be the table's (a delete needs only those that name the row); order does not matter."""
     config = table.config
     required = set(table.schema.names)
-    if operation == DELETE:
+    if asked.operation == DELETE:
         required = {*config.record_key_fields, *config.partition_fields}
+        if asked.non_blocking and config.ordering_field:  # without a time of its own it would win by chance
+            required.add(config.ordering_field)
     missing = sorted(required - set(data_schema.names))
     if missing:
         raise InvalidRequest(
@@ -111,10 +113,12 @@ def check_columns(table: Table, data_schema: pa.Schema, operation: str) -> None:
             )
 
 
-def commit_metadata(table: Table, operation: str, reports: list[FileReport], instant: str) -> CommitMetadata:
+def commit_metadata(
+    table: Table, operation: str, reports: list[FileReport], instant: str, writer: str
+) -> CommitMetadata:
     """The commit's metadata from its tasks' reports."""
     stats = tuple(report.to_stat(instant) for report in sorted(reports, key=lambda report: report.file_name))
-    return CommitMetadata(stats, OPERATION_TYPES[operation], {"schema": table.avro_schema})
+    return CommitMetadata(stats, OPERATION_TYPES[operation], {SCHEMA_KEY: table.avro_schema, WRITER_KEY: writer})
 
 
 def _write_once(
@@ -132,7 +136,9 @@ def _write_once(
             asked.block_format,
         )
         reports = _run(df, task, asked)
-        committed = transaction.commit(commit_metadata(table, asked.operation, reports, transaction.instant))
+        committed = transaction.commit(
+            commit_metadata(table, asked.operation, reports, transaction.instant, manager.writer)
+        )
     except CommitUnknown:
         raise
     except BaseException as error:

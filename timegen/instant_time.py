@@ -1,68 +1,79 @@
-"""Instants as text: 17 digits, `yyyyMMddHHmmssSSS`, in UTC."""
+"""Instants: milliseconds since 1970 as Hudi writes them, `yyyyMMddHHmmssSSS` in UTC."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import date, timedelta
 from functools import lru_cache
 
 from lakelatch.errors import InvalidRequest
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = date(1970, 1, 1)
 _DAY_MS = 86_400_000
-_USER_FORM = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6}))?)?)?(?:Z|\+00:00)?")
-
-
-@lru_cache(maxsize=1024)
-def _day_text(day: int) -> str:
-    return (_EPOCH + timedelta(days=day)).strftime("%Y%m%d")
-
-
-@lru_cache(maxsize=1024)
-def _day_start_ms(text: str) -> int:
-    day = datetime(int(text[:4]), int(text[4:6]), int(text[6:8]), tzinfo=timezone.utc)
-    return (day - _EPOCH).days * _DAY_MS
+_END_MS = (date.max - _EPOCH).days * _DAY_MS + _DAY_MS
+_END_OF_SECOND = "999"
+_BEGINNING = "0" * 17
+_CALENDAR = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{3}))?(?:Z|\+00:00)?)?"
+)
 
 
 def to_instant(time_ms: int) -> str:
-    """Milliseconds since 1970 as an instant."""
-    day, rest = divmod(time_ms, _DAY_MS)
-    seconds, milliseconds = divmod(rest, 1000)
+    """The 17 digits of a time in milliseconds since 1970; `InvalidRequest` outside of the years 1970 to 9999."""
+    if not 0 <= time_ms < _END_MS:
+        raise InvalidRequest(f"the time {time_ms} ms is not in the years 1970 to 9999: look at this machine's clock")
+    day, rest_ms = divmod(time_ms, _DAY_MS)
+    seconds, milliseconds = divmod(rest_ms, 1000)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
-    return f"{_day_text(day)}{hour:02d}{minute:02d}{second:02d}{milliseconds:03d}"
+    return f"{_day_digits(day)}{hour:02d}{minute:02d}{second:02d}{milliseconds:03d}"
 
 
 def to_ms(instant: str) -> int:
-    """An instant as milliseconds since 1970; one of 14 digits means the start of its second."""
+    """The time of an instant, in milliseconds since 1970.
+
+    One of 14 digits, as early Hudi wrote them, is the end of its second, which is how Hudi compares it.
+    """
     if len(instant) not in (14, 17) or not (instant.isascii() and instant.isdigit()):
-        raise InvalidRequest(f"{instant!r} is no instant: 17 digits are needed, yyyyMMddHHmmssSSS in UTC")
+        raise InvalidRequest(f"{instant!r} is no instant: it takes the 17 digits of yyyyMMddHHmmssSSS, in UTC")
     hour, minute, second = int(instant[8:10]), int(instant[10:12]), int(instant[12:14])
-    if hour > 23 or minute > 59 or second > 59:
-        raise InvalidRequest(f"{instant!r} is no instant: its time of day does not exist")
     try:
-        start_ms = _day_start_ms(instant[:8])
+        day = _day_number(instant[:8])
     except ValueError:
-        raise InvalidRequest(f"{instant!r} is no instant: its day does not exist") from None
-    return start_ms + ((hour * 60 + minute) * 60 + second) * 1000 + int(instant[14:17] or 0)
+        day = -1
+    if day < 0 or hour > 23 or minute > 59 or second > 59:
+        raise InvalidRequest(f"{instant!r} is no instant: there is no such time from 1970 on")
+    return day * _DAY_MS + ((hour * 60 + minute) * 60 + second) * 1000 + int(instant[14:] or _END_OF_SECOND)
 
 
 def parse_user_instant(text: str) -> str:
-    """The instant that a user means by `20261121120000[123]`, `2026-11-21`, or `2026-11-21 12:00:00[.123]`, in UTC.
+    """The 17-digit instant that a user means, in UTC.
 
-    A form without milliseconds means the first one of its second (a day: its first one), as in Hudi.
+    Taken are `yyyyMMddHHmmss[SSS]`, `yyyy-MM-dd HH:mm:ss[.SSS]` (or with `T`, and with `Z` at its end), `yyyy-MM-dd`,
+    and zeros for 'before everything'. As in Hudi, a time without milliseconds is the end of its second, so that a read
+    as of that second sees all of it; a day is its beginning.
     """
     stripped = text.strip()
+    if stripped and not stripped.strip("0"):
+        return _BEGINNING
     if stripped.isascii() and stripped.isdigit():
-        if set(stripped) == {"0"}:  # Hudi's way to say 'from the beginning'
-            return "0" * 17
         return to_instant(to_ms(stripped))
-    found = _USER_FORM.fullmatch(stripped)
+    found = _CALENDAR.fullmatch(stripped)
     if found is None:
         raise InvalidRequest(
-            f"{text!r} is no time: write 2026-11-21 12:00:00.000 or 20261121120000000 (both are taken as UTC)"
+            f"{text!r} is no time: write it as 2026-11-21, 2026-11-21 12:00:00, 2026-11-21 12:00:00.123 or "
+            "20261121120000123; all are taken as UTC"
         )
-    year, month, day, hour, minute, second, fraction = found.groups()
-    milliseconds = f"{(fraction or '0'):<03s}"[:3].replace(" ", "0")
-    digits = f"{year}{month}{day}{hour or '00'}{minute or '00'}{second or '00'}{milliseconds}"
-    return to_instant(to_ms(digits))
+    year, month, day, hour, minute, second, milliseconds = found.groups()
+    time_of_day = "000000000" if hour is None else f"{hour}{minute}{second}{milliseconds or _END_OF_SECOND}"
+    return to_instant(to_ms(f"{year}{month}{day}{time_of_day}"))
+
+
+@lru_cache(maxsize=1024)  # a timeline's instants fall on few days
+def _day_digits(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).isoformat().replace("-", "")
+
+
+@lru_cache(maxsize=1024)
+def _day_number(digits: str) -> int:
+    return (date(int(digits[:4]), int(digits[4:6]), int(digits[6:8])) - _EPOCH).days

@@ -1,39 +1,91 @@
-"""Hudi's generator: waits out the clocks' greatest skew while it holds the table's lease."""
+"""Hudi's own generator, for tables that Java writers share: it waits out the clocks' skew under the table's lease."""
 
 from __future__ import annotations
 
-from lakelatch.locks.contract import TABLE_KEY, LockProvider
+import os
+import threading
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.locks.contract import TABLE_KEY, LockProvider, check_count
+from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.lease import Lease
+from lakelatch.locks.options import LockOptions
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 
+SKEW_OPTION = "hoodie.time.generator.max_expected_clock_skew_ms"
 DEFAULT_SKEW_MS = 200
-_LOCK_TIMEOUT_S = 60.0
+DEFAULT_SKEW_IN_PROCESS_MS = 1  # one process has one clock
+
+_SKEW_MOST_MS = 60_000
+
+
+class _LastTimes:
+    """The greatest time that this process has handed out for each table, whichever generator did it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last_ms: dict[str, int] = {}
+
+    def reserve(self, table_uri: str, least_ms: int, count: int) -> int:
+        with self._lock:
+            first = max(least_ms, self._last_ms.get(table_uri, 0) + 1)
+            self._last_ms[table_uri] = first + count - 1
+            return first
+
+
+_last_times = _LastTimes()
+
+
+def _begin_anew() -> None:
+    global _last_times
+    _last_times = _LastTimes()
+
+
+os.register_at_fork(after_in_child=_begin_anew)  # its lock may have been taken at the fork
 
 
 class SkewAdjustingTimeGenerator(TimeGenerator):
-    """For tables that Java Hudi writes as well: every time is followed by a wait of `max_skew_ms` under the table's lease.
+    """Reads the clock under the table's lease, and keeps the lease until every other clock must have passed that time.
 
-    Whoever holds the lease next, with a clock at most that much behind, reads a greater time. Where the table already
-    knows a greater time (`above_ms`), the floor wins over the clock: order matters more than closeness. Source: Hudi's
-    SkewAdjustingTimeGenerator.
+    Clocks may differ by at most `max_skew_ms` (the option hoodie.time.generator.max_expected_clock_skew_ms of the
+    provider's scope, if it is not given; 200, or 1 within one process). Each call takes at least that long. If
+    `above_ms` is ahead of the clock, it waits for the clock, but no longer than twice the skew: it then goes on from
+    `above_ms`, because the floor comes from the table, and order there matters more than closeness to the clock.
+
+    Errors: `LeaseLost` if the lease ended meanwhile (the time is not used then), `LockTimeout` if it was not granted.
+    Source of the algorithm: Hudi's SkewAdjustingTimeGenerator.
     """
 
-    def __init__(
-        self, provider: LockProvider, system: System = REAL_SYSTEM, max_skew_ms: int = DEFAULT_SKEW_MS
-    ) -> None:
+    def __init__(self, provider: LockProvider, system: System = REAL_SYSTEM, max_skew_ms: int | None = None) -> None:
         super().__init__(provider, system)
-        self._max_skew_ms = max_skew_ms
-        self._last_ms = 0
+        self._max_skew_ms = _choose_skew_ms(provider) if max_skew_ms is None else max_skew_ms
 
     def next_many(self, count: int, above_ms: int = 0, held: Lease | None = None) -> list[int]:
+        check_count(count)
         if held is not None:
-            return self._take(count, above_ms)
-        with self.provider.acquire(TABLE_KEY, _LOCK_TIMEOUT_S):
-            return self._take(count, above_ms)
+            return self._take(held, count, above_ms)
+        timeout_s = LockOptions.from_options(self.provider.scope.options).timeout_s
+        with self.provider.acquire(TABLE_KEY, timeout_s) as lease:
+            return self._take(lease, count, above_ms)
 
-    def _take(self, count: int, above_ms: int) -> list[int]:
-        first = max(self.system.realtime_ms(), above_ms + 1, self._last_ms + 1)
-        self._last_ms = first + count - 1
-        self.system.sleep((self._max_skew_ms + count - 1) / 1000)
+    def _take(self, lease: Lease, count: int, above_ms: int) -> list[int]:
+        now_ms = self.system.realtime_ms()
+        if now_ms <= above_ms:
+            self.system.sleep(min(above_ms + 1 - now_ms, 2 * self._max_skew_ms) / 1000)
+            now_ms = self.system.realtime_ms()
+        first = _last_times.reserve(self.provider.scope.table_uri, max(now_ms, above_ms + 1), count)
+        self.system.sleep((self._max_skew_ms + count - 1) / 1000)  # the last of the times is that much later
+        lease.ensure()
         return list(range(first, first + count))
+
+
+def _choose_skew_ms(provider: LockProvider) -> int:
+    default = DEFAULT_SKEW_IN_PROCESS_MS if isinstance(provider, InProcessLockProvider) else DEFAULT_SKEW_MS
+    text = str(provider.scope.options.get(SKEW_OPTION, default)).strip()
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and 1 <= int(text) <= _SKEW_MOST_MS):
+        raise InvalidRequest(
+            f"{SKEW_OPTION}={text!r} is no bound for the skew of clocks: use 1 to {_SKEW_MOST_MS} milliseconds",
+            option=SKEW_OPTION,
+        )
+    return int(text)

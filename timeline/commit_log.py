@@ -14,11 +14,12 @@ The protocol was checked exhaustively in a small model; `tests/model` runs it.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lakelatch.errors import CommitUnknown, InvariantBroken, Unavailable
+from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound, PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
@@ -37,6 +38,7 @@ SLOTS_KEPT = 64
 _ATTEMPTS_MAX = 10_000
 _SETTLE_ATTEMPTS_MAX = 8
 _CACHED_EVENTS_MAX = 4096
+_log = logging.getLogger("lakelatch.timeline")
 
 
 class LogMoved(Unavailable):
@@ -110,7 +112,8 @@ class CommitLog:
         the same operation id each time. `take_time(above)` gives a fresh time greater than `above`, once for each slot
         tried. `oldest_needed()` is the lowest slot number that somebody may still have to read.
 
-        Errors: what `decide` raises, with nothing added; `CommitUnknown` if a lost answer could not be settled.
+        Errors: what `decide` raises, with nothing added; `CommitUnknown` if a lost answer could not be settled, or if
+        the slot was created and what has to follow failed.
         """
         for _ in range(_ATTEMPTS_MAX):
             tail = self.tail()
@@ -125,10 +128,7 @@ class CommitLog:
             event = self._place(draft, tail, time, oldest_needed)
             failpoint("commit.before_slot")
             stored = self._create(event)
-            failpoint("commit.after_slot")
-            if stored is not None and self._counts(stored):
-                self._show(stored)
-                self._remove_old(stored)
+            if stored is not None and self._finish(stored):
                 return stored
             self._drop_content(event)
         raise Unavailable(f"another writer was faster {_ATTEMPTS_MAX} times: try again when the table is less busy")
@@ -194,6 +194,27 @@ class CommitLog:
             slot=event.number,
         )
 
+    def _finish(self, event: Event) -> bool:
+        """All that follows a created slot; False if it is not part of the log. No failure here undoes the slot."""
+        try:
+            failpoint("commit.after_slot")
+            if not self._counts(event):
+                return False
+            self._show(event)
+        except (Unavailable, CorruptTable) as error:
+            raise CommitUnknown(
+                f"slot {event.number} was created for instant {event.instant}, and then the storage failed "
+                f"({error.message}). It is committed if and only if {event.path} appears on the timeline, where the "
+                "next writer puts it",
+                instant=event.instant,
+                slot=event.number,
+            ) from error
+        try:
+            self._remove_old(event)
+        except Unavailable as error:
+            _log.warning("slots below %d are left to the next commit: %s", event.watermark, error)
+        return True
+
     def _own(self, event: Event) -> Event | None:
         """After 'exists': the slot is ours if a repeated request of ours created it."""
         stored = self._read(event.number)
@@ -227,17 +248,17 @@ class CommitLog:
         raise Unavailable(f"the storage did not confirm {event.path}: try again")
 
     def _remove_old(self, event: Event) -> None:
-        """Removes slots below the watermark, lowest first, each with its content."""
-        if event.watermark <= 1:
-            return
-        for number in self._numbers():
-            if number >= event.watermark:
-                break
-            old = self._read(number)
+        """Removes slots below the watermark, lowest first, and then all content below it, whoever left it."""
+        old = [number for number in self._numbers() if number < event.watermark]
+        for number in old:
             self._storage.delete(slot_path(number))
             failpoint("log.after_removal")
-            if old is not None:
-                self._drop_content(old)
+        if not old:
+            return
+        for name in self._storage.list(CONTENT_FOLDER).files:
+            number = name.rpartition("-")[2]
+            if number.isascii() and number.isdigit() and int(number) < event.watermark:
+                self._storage.delete(f"{CONTENT_FOLDER}/{name}")
 
     def _drop_content(self, event: Event) -> None:
         if event.content_path:

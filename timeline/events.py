@@ -87,6 +87,6 @@ def slot_path(number: int) -> str:
 
 def slot_number(name: str) -> int | None:
     """The number of a slot's file name, or None for a file that is no slot."""
-    digits, dot, suffix = name.partition(".")
-    is_slot = dot and suffix == "json" and len(digits) == _DIGITS and digits.isdigit()
+    digits, _, suffix = name.partition(".")
+    is_slot = suffix == "json" and len(digits) == _DIGITS and digits.isascii() and digits.isdigit()
     return int(digits) if is_slot else None

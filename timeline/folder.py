@@ -20,39 +20,50 @@ class TimelineFolder:
         self._names: frozenset[str] = frozenset()
         self._instants: dict[str, Instant] = {}
         self._latest = ""
+        self._slot: int | None = None
         self._guard = threading.Lock()
 
-    def refresh(self) -> None:
-        """Lists the folder."""
+    def refresh(self, slot: int) -> None:
+        """Lists the folder. `slot` is a slot of the commit log whose projection, and all before it, are there."""
         with self._guard:
             names = frozenset(self._storage.list(TIMELINE_FOLDER).files)
-            instants = {name: instant for name, instant in self._instants.items() if name in names}
+            instants = dict(self._instants)
+            for name in self._names - names:
+                instants.pop(name, None)
             for name in names - self._names:
                 instant = parse_file_name(name)
                 if instant is not None:
                     instants[name] = instant
                     self._latest = max(self._latest, instant.requested, instant.completion or "")
-            self._names, self._instants = names, instants  # replaced, not changed: others may be reading them
+            # Replaced, not changed: others may be reading them.
+            self._names, self._instants, self._slot = names, instants, slot
+
+    @property
+    def slot(self) -> int | None:
+        """The slot that the last listing is at least as new as; None if there was no listing."""
+        return self._slot
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name in the folder."""
+        return self._names
 
     @property
     def latest_time(self) -> str:
         """The greatest time that any file was ever seen to name: the floor that new times must exceed."""
         return self._latest
 
-    def completed_files(self) -> frozenset[str]:
-        """Names of the completed instants' files."""
-        return frozenset(name for name in self._instants if "_" in name)
-
     def completed_since(self, known: frozenset[str]) -> list[Instant]:
         """Completed instants whose files are not among the known ones, by completion time."""
-        fresh = (instant for name, instant in self._instants.items() if name not in known)
+        instants = self._instants
+        fresh = [instants[name] for name in self._names - known if name in instants]
         return sorted(
             (instant for instant in fresh if instant.state == COMPLETED), key=lambda instant: instant.completion or ""
         )
 
     def has(self, instant: Instant) -> bool:
         """Whether this very file is there."""
-        return instant.file_name in self._instants
+        return instant.file_name in self._names
 
     def pending(self) -> list[Instant]:
         """One instant for each requested time that has not completed, by requested time."""

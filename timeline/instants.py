@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Storage
 
 TIMELINE_FOLDER = ".hoodie/timeline"
+_LISTINGS_MAX = 200
 
 REQUESTED = "requested"
 INFLIGHT = "inflight"
@@ -87,14 +89,25 @@ def _is_time(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One listing of the active timeline. Files appear in slot order, so a listing is a consistent picture."""
+    """The active timeline at one moment. Files appear in slot order, so it ends at some slot and lacks none before."""
 
     instants: tuple[Instant, ...]
 
     @classmethod
     def load(cls, storage: Storage) -> Timeline:
-        found = (parse_file_name(name) for name in storage.list(TIMELINE_FOLDER).files)
-        return cls(tuple(instant for instant in found if instant is not None))
+        """Lists the folder until two listings agree.
+
+        One listing alone may show a file and lack an earlier one, if both appeared while it was read; an incremental
+        reader would then go past a commit that it never saw. Errors: `Unavailable` on a table that never rests.
+        """
+        before = storage.list(TIMELINE_FOLDER).files
+        for _ in range(_LISTINGS_MAX):
+            names = storage.list(TIMELINE_FOLDER).files
+            if names == before:
+                found = map(parse_file_name, names)
+                return cls(tuple(instant for instant in found if instant is not None))
+            before = names
+        raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {_LISTINGS_MAX} listings: try again")
 
     @property
     def completed(self) -> tuple[Instant, ...]:

@@ -139,7 +139,7 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
         version=version,
         hive_style_partitioning=_flag(values, "hoodie.datasource.write.hive_style_partitioning"),
         url_encode_partitioning=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
-        bucket_count=int(buckets) if buckets and buckets.isdigit() else None,
+        bucket_count=int(buckets) if buckets and buckets.isascii() and buckets.isdigit() else None,
         hash_fields=hash_fields or None,
         create_schema=values.get("hoodie.table.create.schema"),
         timezone=values.get("hoodie.table.timeline.timezone", "LOCAL"),
@@ -171,7 +171,7 @@ def _read_properties(storage: Storage) -> dict[str, str]:
 
 def _integer(values: dict[str, str], key: str, default: int) -> int:
     text = values.get(key, str(default))
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise CorruptTable(f"{PROPERTIES_PATH} has {key}={text!r}, which is no number")
     return int(text)
 

@@ -17,9 +17,9 @@ from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import TABLE_KEY, LockProvider
 from lakelatch.locks.lease import Lease
 from lakelatch.storage.contract import NotFound, PutUnknown, Storage
-from lakelatch.system import REAL_SYSTEM, System, process_name
+from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
-from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, Tail
+from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, LogMoved, Tail
 from lakelatch.timeline.events import COMPLETE, PLAN, ROLLBACK, Event
 from lakelatch.timeline.folder import TimelineFolder
 from lakelatch.timeline.instants import inflight, requested
@@ -68,8 +68,9 @@ class TransactionManager:
         self._folder = TimelineFolder(storage)
         blocking = self.settings.mode != NON_BLOCKING
         self._strategy = strategy or (SimpleConflictStrategy() if blocking else NonBlockingConflictStrategy())
-        self._writer = process_name()
+        self._writer = self.settings.writer
         self._recovery = Recovery(self)
+        self._healed_ns: int | None = None
 
     # -- beginning --------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class TransactionManager:
         for _ in range(_BEGINS_MAX):
             tail = self.log.tail()
             self.log.project(tail)
-            self._folder.refresh()
+            known = self._known_files(tail)
             instant, heartbeat = self._clock.claim(
                 max(tail.time, self._folder.latest_time), self._beat(operation_id, tail.number), None
             )
@@ -95,9 +96,7 @@ class TransactionManager:
         self.ensure_file(inflight(instant, action).path)
         failpoint("begin.after_inflight")
         heartbeat.start()
-        state = TransactionState(
-            instant, action, operation_id, tail.number, self._system.realtime_ms(), self._folder.completed_files()
-        )
+        state = TransactionState(instant, action, operation_id, tail.number, self._system.realtime_ms(), known)
         return Transaction(self, state, heartbeat)
 
     def resume(self, state: TransactionState) -> Transaction:
@@ -113,7 +112,7 @@ class TransactionManager:
         """
         tail = self.log.tail()
         self.log.project(tail)
-        self._folder.refresh()
+        self._folder.refresh(tail.number)
         if all(pending.requested != instant or pending.action != action for pending in self._folder.pending()):
             raise TransactionEnded(f"{action} {instant} is not pending: it has completed, or was never scheduled")
         state = TransactionState(
@@ -122,7 +121,7 @@ class TransactionManager:
             self._system.new_id(),
             tail.number,
             self._system.realtime_ms(),
-            self._folder.completed_files(),
+            self._folder.names,
         )
         heartbeat = self._heartbeat(state)
         if not heartbeat.claim():
@@ -142,7 +141,7 @@ class TransactionManager:
         operation_id = self._system.new_id()
 
         def decide(tail: Tail) -> Event:
-            self._folder.refresh()
+            self._folder.refresh(tail.number)
             content = build(self._folder)
             if content is None:
                 raise _NothingToDo("nothing to do")
@@ -197,9 +196,16 @@ class TransactionManager:
     def heal(self) -> list[str]:
         """Rolls back what dead writers left, each once, and finishes rollbacks; returns the instants rolled back.
 
-        Every writer calls it before it begins, so nobody has to repair a table by hand.
+        Every writer calls it before it begins, so nobody has to repair a table by hand. A manager that has looked
+        within the last heartbeat interval does not look again: nobody can have died in the meantime, to its knowledge.
         """
-        return self._recovery.heal()
+        now_ns = self._system.monotonic_ns()
+        interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
+        if self._healed_ns is not None and now_ns - self._healed_ns < interval_ns:
+            return []
+        healed = self._recovery.heal()
+        self._healed_ns = now_ns
+        return healed
 
     # -- for this room ----------------------------------------------------------------------------------------------
 
@@ -271,7 +277,7 @@ class TransactionManager:
         groups = metadata.file_groups()
 
         def decide(tail: Tail) -> Event:
-            self._folder.refresh()
+            self._folder.refresh(tail.number)
             since = self._events_since(state, tail)
             if state.action in _WRITE_ACTIONS:
                 conflict = self._strategy.find(groups, self._completed_writes(state, since))
@@ -326,6 +332,20 @@ class TransactionManager:
                 groups = metadata.file_groups() | metadata.replaced_file_groups()
                 writes.append(CompletedWrite(foreign.requested, foreign.action, metadata.operation_type, groups))
         return writes
+
+    def _known_files(self, tail: Tail) -> frozenset[str]:
+        """Names of the timeline as of this tail: whatever else appears, and no slot names, is a foreign writer's.
+
+        The last listing will do, with what the log has added since: so a process that commits often lists once a commit.
+        """
+        listed = self._folder.slot
+        if listed is not None and listed + 1 >= tail.watermark:
+            try:
+                return self._folder.names | {event.file for event in self.log.events_after(listed, tail)}
+            except LogMoved:
+                pass
+        self._folder.refresh(tail.number)
+        return self._folder.names
 
     def _owns_claim(self, state: TransactionState) -> bool:
         try:

@@ -54,12 +54,13 @@ class Markers:
         inner = f"{partition}/{name}" if partition else name
         self.storage.put_if_absent(f"{folder}/{inner}{_INFIX}{kind}", b"")
         failpoint("mark.after")
-        ensure_beating(self.storage, self.instant)
+        # The seal first: it is removed only after the heartbeat, so whoever no longer finds the one misses the other.
         if self.storage.exists(self._seal_path):
             raise TransactionEnded(
                 f"instant {self.instant} takes no more files: its commit has begun, and this attempt came too late",
                 instant=self.instant,
             )
+        ensure_beating(self.storage, self.instant)
 
     def seal(self) -> None:
         """From now on no further file can be announced."""
@@ -100,6 +101,6 @@ class Markers:
         return f"{SEALS_FOLDER}/{self.instant}"
 
 
-def marked_instants(storage: Storage) -> list[str]:
-    """Instants that have markers, dead or alive."""
-    return list(storage.list(MARKERS_FOLDER).folders)
+def marked_instants(storage: Storage) -> set[str]:
+    """Instants that have markers or a seal, dead or alive."""
+    return {*storage.list(MARKERS_FOLDER).folders, *storage.list(SEALS_FOLDER).files}

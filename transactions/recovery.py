@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-
 from lakelatch.errors import CorruptTable, LakelatchError
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -18,6 +16,7 @@ from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.commit_log import Tail
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.instants import Instant, inflight, requested
+from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.transactions.markers import Markers, marked_instants
 
 if TYPE_CHECKING:
@@ -37,8 +36,9 @@ class Recovery:
     def heal(self) -> list[str]:
         """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind."""
         manager = self._manager
-        manager.log.project(manager.log.tail())
-        manager.folder.refresh()
+        tail = manager.log.tail()
+        manager.log.project(tail)
+        manager.folder.refresh(tail.number)
         pending = manager.folder.pending()
         beating = set(manager.observer.instants())
         plans = {instant.requested for instant in pending if instant.action in _SERVICES}
@@ -65,7 +65,7 @@ class Recovery:
             operation_id = self._manager.new_operation_id()
 
             def decide(tail: Tail) -> Event:
-                self._manager.folder.refresh()
+                self._manager.folder.refresh(tail.number)
                 self._refuse_unless_condemnable(victim, action)
                 plan = RollbackPlan(victim, action, tuple(Markers(self._storage, victim).announced()))
                 return Event(
@@ -122,7 +122,7 @@ class Recovery:
         with manager.lock() as lease:
 
             def decide(tail: Tail) -> Event:
-                manager.folder.refresh()
+                manager.folder.refresh(tail.number)
                 if all(instant.requested != rollback for instant in manager.folder.pending()):
                     raise _NotNeeded(f"{rollback} has completed")
                 return Event(
@@ -149,7 +149,7 @@ class Recovery:
 
     def _left_behind(self, pending: list[Instant], beating: set[str]) -> set[str]:
         """Instants that are not pending and still have a heartbeat or markers."""
-        left = beating | set(marked_instants(self._storage))
+        left = beating | marked_instants(self._storage)
         return left.difference(instant.requested for instant in pending)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.contract import HeartbeatSettings
+from lakelatch.system import process_name
 
 OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
@@ -17,19 +18,31 @@ RETRIES_OPTION = "hoodie.write.num.retries.on.conflict.failures"
 HEARTBEAT_INTERVAL_OPTION = "hoodie.client.heartbeat.interval_in_ms"
 HEARTBEAT_MISSES_OPTION = "hoodie.client.heartbeat.tolerable.misses"
 FAILED_WRITES_OPTION = "hoodie.clean.failed.writes.policy"
+WRITER_NAME_OPTION = "lakelatch.writer.name"
 KNOWN_TRANSACTION_KEYS = frozenset(
-    {MODE_OPTION, RETRIES_OPTION, HEARTBEAT_INTERVAL_OPTION, HEARTBEAT_MISSES_OPTION, FAILED_WRITES_OPTION}
+    {
+        MODE_OPTION,
+        RETRIES_OPTION,
+        HEARTBEAT_INTERVAL_OPTION,
+        HEARTBEAT_MISSES_OPTION,
+        FAILED_WRITES_OPTION,
+        WRITER_NAME_OPTION,
+    }
 )
 
 
 @dataclass(frozen=True)
 class TransactionSettings:
-    """`mode` is Hudi's; SINGLE_WRITER is checked like optimistic control, so that a second writer loses no row."""
+    """`mode` is Hudi's; SINGLE_WRITER is checked like optimistic control, so that a second writer loses no row.
+
+    `writer` is the name that people see: in heartbeats, in the log, in conflicts. Host and process id by default.
+    """
 
     mode: str = OPTIMISTIC
     lock_timeout_s: float = 60.0
     conflict_retries: int = 0
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    writer: str = field(default_factory=process_name)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], lock_timeout_s: float) -> TransactionSettings:
@@ -51,6 +64,7 @@ class TransactionSettings:
                 interval_ms=whole_number(options, HEARTBEAT_INTERVAL_OPTION, 60_000, 100, 86_400_000),
                 tolerable_misses=whole_number(options, HEARTBEAT_MISSES_OPTION, 2, 1, 1000),
             ),
+            writer=options.get(WRITER_NAME_OPTION) or process_name(),
         )
 
 

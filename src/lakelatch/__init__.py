@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakelatch.pipeline.compaction import compact, execute_compaction, schedule_compaction
     from lakelatch.pipeline.reader import read
+    from lakelatch.pipeline.spark_types import use_in_thread
     from lakelatch.pipeline.writer import CommitResult, write
 
 _HOMES = {
@@ -21,9 +22,10 @@ _HOMES = {
     "compact": "lakelatch.pipeline.compaction",
     "schedule_compaction": "lakelatch.pipeline.compaction",
     "execute_compaction": "lakelatch.pipeline.compaction",
+    "use_in_thread": "lakelatch.pipeline.spark_types",
 }
 
-__all__ = ["CommitResult", "compact", "execute_compaction", "read", "schedule_compaction", "write"]
+__all__ = ["CommitResult", "compact", "execute_compaction", "read", "schedule_compaction", "use_in_thread", "write"]
 
 
 def __getattr__(name: str) -> Any:

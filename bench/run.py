@@ -1,0 +1,34 @@
+"""Runs the benchmarks, or those that are named: `python bench/run.py [NAME ...]`. Writes bench/results.json."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+BENCHMARKS = ("commit_overhead", "small_write")
+
+
+def main() -> int:
+    from bench.harness import RESULTS, save
+
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark named {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    for name in names:
+        print(f"{name} ...", flush=True)
+        results = import_module(f"bench.{name}").run()
+        save(results)
+        for result in results:
+            verdict = "met" if result.met else "MISSED"
+            print(f"  {result.name}: {result.value} {result.unit} (goal: {result.goal}: {verdict}; {result.note})")
+    print(f"written to {RESULTS}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

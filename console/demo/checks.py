@@ -1,0 +1,99 @@
+"""The reckoning: what must be true of the table at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import lakelatch
+from lakelatch.console.demo.flights import sorted_by_key
+from lakelatch.console.demo.plan import ACTUALS, COMPACTOR, FEEDS, KEY_FIELDS, DemoPlan
+from lakelatch.console.demo.replay import Step, differences, read_with_hudi
+from lakelatch.console.sessions import open_session
+from lakelatch.storage.local import LocalStorage
+from lakelatch.timeline.commit_log import CommitLog
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def final_checks(plan: DemoPlan, source: pa.Table, workers: dict[str, dict[str, object]]) -> list[Check]:
+    """Reads the table with Spark and with hudi-rs, and compares both with the source."""
+    columns = [*source.column_names, "feed"]
+    expected = sorted_by_key(source)
+    spark = open_session("lakelatch demo: reader", cores=2, memory_mb=1024)
+    try:
+        frame = lakelatch.read(spark, str(plan.table)).select(*columns)
+        distinct = frame.select(*KEY_FIELDS).distinct().count()
+        table = sorted_by_key(frame.toArrow())
+    finally:
+        spark.stop()
+    hudi = read_with_hudi(plan.table, columns)
+    differing = differences(expected, table.select(source.column_names)) if table.num_rows else ["no rows"]
+    late = pc.sum(pc.not_equal(table["feed"], ACTUALS)).as_py() if table.num_rows else 0
+    against_hudi = differences(table, hudi)
+    return [
+        Check(
+            "every flight exactly once",
+            table.num_rows == distinct == source.num_rows,
+            f"{table.num_rows:,} rows, {distinct:,} keys, {source.num_rows:,} in the source",
+        ),
+        Check(
+            "every column equals the source",
+            not differing,
+            ", ".join(differing) or f"{len(source.column_names)} columns of {source.num_rows:,} rows",
+        ),
+        Check(
+            "the later event won everywhere",
+            late == 0,
+            "the actuals, whichever feed committed last" if late == 0 else f"the timetable won {late:,} times",
+        ),
+        _times_check(plan),
+        _overlap_check(workers),
+        Check(
+            "hudi-rs reads the same rows",
+            not against_hudi,
+            ", ".join(against_hudi) or f"{hudi.num_rows:,} rows compared, column by column",
+        ),
+    ]
+
+
+def steps_check(steps: list[Step]) -> Check:
+    """Whether hudi-rs agreed after every step of the timeline."""
+    wrong = [f"{step.instant.file_name}: {difference}" for step in steps for difference in step.differences]
+    compactions = sum(step.instant.action == "commit" for step in steps)
+    detail = f"{len(steps)} steps, {compactions} of them compactions (those read-optimized as well)"
+    return Check("hudi-rs agreed after every step", not wrong, "; ".join(wrong[:5]) or detail)
+
+
+def _times_check(plan: DemoPlan) -> Check:
+    log = CommitLog(LocalStorage(str(plan.table)))
+    tail = log.tail()
+    times = [event.time for event in log.events_after(0, tail)]
+    ok = all(earlier < later for earlier, later in zip(times, times[1:], strict=False))
+    return Check("times strictly increase along the log", ok and bool(times), f"{len(times)} slots, up to {tail.time}")
+
+
+def _overlap_check(workers: dict[str, dict[str, object]]) -> Check:
+    """The two feeds and the compactor must really have worked at the same time."""
+    spans = {}
+    for name in FEEDS:
+        completions = workers[name]["completions"]
+        assert isinstance(completions, list)
+        spans[name] = (min(completions), max(completions)) if completions else ("", "")
+    first, last = (spans[feed] for feed in FEEDS)
+    compactions = workers[COMPACTOR]["completions"]
+    assert isinstance(compactions, list)
+    between = sum(max(first[0], last[0]) <= time <= max(first[1], last[1]) for time in compactions)
+    ok = first[0] <= last[1] and last[0] <= first[1] and between > 0
+    return Check(
+        "they wrote at the same time", ok, f"the feeds' commits interleave, {between} compactions between them"
+    )

@@ -1,0 +1,217 @@
+"""Runs the demo: three processes, one table, and the reckoning afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lakelatch.console.demo.checks import Check, final_checks, steps_check
+from lakelatch.console.demo.flights import load_flights, write_inputs
+from lakelatch.console.demo.memory import MemoryWatch
+from lakelatch.console.demo.plan import COMPACTOR, FEEDS, DemoPlan
+from lakelatch.console.demo.replay import replay
+from lakelatch.console.demo.worker import read_events
+from lakelatch.console.drawing import draw_picture, draw_terminal
+from lakelatch.console.entries import Entry, timeline_entries
+from lakelatch.errors import LakelatchError
+from lakelatch.storage.local import LocalStorage
+from lakelatch.system import REAL_SYSTEM
+
+_RUN_MAX_S = 900.0
+_POLL_S = 0.25
+
+
+@dataclass
+class DemoReport:
+    """What came of it. `ok` decides the exit code."""
+
+    plan: DemoPlan
+    checks: list[Check] = field(default_factory=list)
+    workers: dict[str, dict[str, object]] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    pictures: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_memory_mb: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "ok": self.ok,
+            "mode": self.plan.mode,
+            "table": str(self.plan.table),
+            "checks": [vars(check) for check in self.checks],
+            "workers": self.workers,
+            "timeline": [entry.to_json() for entry in self.entries],
+            "pictures": self.pictures,
+            "seconds": self.seconds,
+            "peak_memory_mb": self.peak_memory_mb,
+        }
+
+
+def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
+    """Writes, compacts, reads back, compares. `LakelatchError` if a process could not do its part."""
+    report = DemoReport(plan)
+    clock = _Clock(report)
+    for name in ("flights", "replay", "input", "events"):
+        shutil.rmtree(plan.root / name, ignore_errors=True)
+    (plan.root / "events").mkdir(parents=True)
+    with MemoryWatch() as memory:
+        console.print(f"[bold]Lakelatch demo[/bold], {plan.mode.upper()}: two Spark jobs and a compactor on one table")
+        source = load_flights(plan.rows)
+        write_inputs(plan, source)
+        clock.lap("prepare")
+        _run_workers(plan, console)
+        clock.lap("write")
+        report.workers = {name: _summary(plan, name) for name in (*FEEDS, COMPACTOR)}
+        storage = LocalStorage(str(plan.table))
+        report.entries = timeline_entries(storage)
+        report.checks = final_checks(plan, source, report.workers)
+        clock.lap("check")
+        with _progress(console) as progress:
+            bar = progress.add_task("hudi-rs reads the table after every step", total=None)
+            columns = [*source.column_names, "feed"]
+            steps = replay(
+                plan.table,
+                plan.replay,
+                columns,
+                lambda done, total: progress.update(bar, completed=done, total=total),
+            )
+        report.checks.append(steps_check(steps))
+        shutil.rmtree(plan.replay, ignore_errors=True)
+        clock.lap("replay")
+        for suffix in ("svg", "png"):
+            picture = plan.root / f"timeline-{plan.mode}.{suffix}"
+            draw_picture(report.entries, picture, _title(plan, report))
+            report.pictures.append(str(picture))
+    report.peak_memory_mb = memory.peak_bytes // 1024 // 1024
+    return report
+
+
+def print_report(report: DemoReport, console: Console) -> None:
+    """For a person: the timeline drawn, what each process did, each check."""
+    from rich.table import Table
+
+    console.print()
+    console.print(draw_terminal(report.entries, console.width))
+    table = Table("process", "commits", "rows", "conflicts retried", "median commit", "time span", box=None)
+    for name, worker in report.workers.items():
+        table.add_row(
+            name,
+            str(worker["commits"]),
+            f"{worker['rows']:,}",
+            str(worker["conflicts"]),
+            f"{worker['median_s']:.1f} s",
+            f"{worker['span_s']:.1f} s",
+        )
+    console.print(table)
+    console.print()
+    for check in report.checks:
+        mark = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
+        console.print(f" {mark} {check.name}: {check.detail}")
+    laps = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in report.seconds.items())
+    console.print(f"\n {laps}; peak memory of all processes {report.peak_memory_mb:,} MiB")
+    console.print(f" table {report.plan.table}, drawn in {', '.join(report.pictures)}")
+    verdict = "[bold green]Every row is where it must be.[/bold green]" if report.ok else "[bold red]FAILED[/bold red]"
+    console.print(f" {verdict}")
+
+
+def _run_workers(plan: DemoPlan, console: Console) -> None:
+    names = (*FEEDS, COMPACTOR)
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name in names:
+            with open(plan.log_file(name), "wb") as log:
+                command = [sys.executable, "-m", "lakelatch.console.demo.worker", name, plan.to_json()]
+                environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+                processes[name] = subprocess.Popen(
+                    command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+                )
+        _watch(plan, processes, console)
+    finally:
+        for process in processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in processes.values():
+            process.wait()
+    failed = [name for name in names if processes[name].returncode != 0]
+    if failed:
+        raise LakelatchError("; ".join(_why(plan, name) for name in failed))
+
+
+def _watch(plan: DemoPlan, processes: dict[str, subprocess.Popen[bytes]], console: Console) -> None:
+    deadline_ns = REAL_SYSTEM.monotonic_ns() + int(_RUN_MAX_S * 1e9)
+    with _progress(console) as progress:
+        bars = {feed: progress.add_task(f"{feed}: commits", total=plan.commits) for feed in FEEDS}
+        bars[COMPACTOR] = progress.add_task("compactor: compactions", total=None)
+        while any(process.poll() is None for process in processes.values()):
+            for name, bar in bars.items():
+                done = sum(event["event"] in ("commit", "compaction") for event in _events(plan, name))
+                progress.update(bar, completed=done)
+            if any(process.poll() not in (None, 0) for process in processes.values()):
+                return
+            if REAL_SYSTEM.monotonic_ns() > deadline_ns:
+                raise LakelatchError(f"the demo took longer than {_RUN_MAX_S:g} s: look at {plan.root / 'events'}")
+            REAL_SYSTEM.sleep(_POLL_S)
+        for name, bar in bars.items():
+            done = sum(event["event"] in ("commit", "compaction") for event in _events(plan, name))
+            progress.update(bar, completed=done, total=done)
+
+
+def _summary(plan: DemoPlan, name: str) -> dict[str, object]:
+    commits = [event for event in _events(plan, name) if event["event"] in ("commit", "compaction")]
+    seconds = sorted(float(str(event.get("seconds", 0.0))) for event in commits)
+    at = [int(str(event["at_ms"])) for event in commits]
+    return {
+        "commits": len(commits),
+        "rows": sum(int(str(event["rows_written"])) for event in commits),
+        "conflicts": sum(int(str(event["conflicts_retried"])) for event in commits),
+        "median_s": seconds[len(seconds) // 2] if seconds else 0.0,
+        "span_s": (max(at) - min(at)) / 1000 if at else 0.0,
+        "completions": [str(event["completion"]) for event in commits],
+    }
+
+
+def _events(plan: DemoPlan, name: str) -> list[dict[str, object]]:
+    return read_events(plan.events_file(name))
+
+
+def _why(plan: DemoPlan, name: str) -> str:
+    errors = [str(event["error"]) for event in _events(plan, name) if event["event"] == "failed"]
+    if errors:
+        return f"{name}: {errors[-1]}"
+    tail = Path(plan.log_file(name)).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+    return f"{name} ended ({' / '.join(tail)}); its output is in {plan.log_file(name)}"
+
+
+def _title(plan: DemoPlan, report: DemoReport) -> str:
+    conflicts = sum(int(str(worker["conflicts"])) for worker in report.workers.values())
+    kind = "non-blocking" if plan.mode == "nbcc" else "optimistic"
+    return f"Two Spark jobs upsert the same flights while a third compacts ({kind}, {conflicts} conflicts)"
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description:<42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=not console.is_terminal)
+
+
+class _Clock:
+    """Seconds of each part of the demo."""
+
+    def __init__(self, report: DemoReport) -> None:
+        self._report = report
+        self._last_ns = REAL_SYSTEM.monotonic_ns()
+
+    def lap(self, name: str) -> None:
+        now_ns = REAL_SYSTEM.monotonic_ns()
+        self._report.seconds[name] = (now_ns - self._last_ns) / 1e9
+        self._last_ns = now_ns

@@ -1,0 +1,106 @@
+"""The demo's writing processes: `python -m lakelatch.console.demo.worker NAME PLAN`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import lakelatch
+from lakelatch.console.demo.flights import batch_order
+from lakelatch.console.demo.plan import COMPACTOR, FEEDS, DemoPlan
+from lakelatch.console.sessions import open_session
+from lakelatch.errors import LakelatchError
+from lakelatch.storage.local import LocalStorage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.timeline.table_config import is_table
+
+_WAIT_MAX_S = 180.0
+_POLL_S = 0.1
+_COMPACT_PAUSE_S = 1.0
+
+
+def main() -> int:
+    name, plan = sys.argv[1], DemoPlan.from_json(sys.argv[2])
+    events = Events(plan.events_file(name))
+    try:
+        if name == COMPACTOR:
+            run_compactor(plan, events)
+        else:
+            run_feed(plan, name, events)
+    except LakelatchError as error:
+        events.add("failed", error=str(error))
+        return 1
+    return 0
+
+
+class Events:
+    """What a process has to say, a line each, for the one that watches."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def add(self, event: str, **details: object) -> None:
+        with open(self._file, "a", encoding="utf-8") as out:
+            out.write(json.dumps({"event": event, "at_ms": REAL_SYSTEM.realtime_ms(), **details}) + "\n")
+
+
+def read_events(file: Path) -> list[dict[str, object]]:
+    """The whole lines that a process has written so far."""
+    if not file.exists():
+        return []
+    text = file.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def run_feed(plan: DemoPlan, feed: str, events: Events) -> None:
+    """Writes one feed, a commit for each batch; begins when the other feed is ready as well."""
+    spark = open_session(f"lakelatch demo: {feed}")
+    spark.range(1).count()
+    events.add("ready")
+    _wait(lambda: all(_has(plan, other, "ready") for other in FEEDS), "the other feed to start")
+    for batch in batch_order(plan, feed):
+        started_ns = REAL_SYSTEM.monotonic_ns()
+        frame = spark.read.parquet(str(plan.input_file(feed, batch)))
+        result = lakelatch.write(frame, str(plan.table), plan.options(feed))
+        seconds = (REAL_SYSTEM.monotonic_ns() - started_ns) / 1e9
+        events.add("commit", batch=batch, seconds=seconds, **_plain(asdict(result)))
+    events.add("done")
+    spark.stop()
+
+
+def run_compactor(plan: DemoPlan, events: Events) -> None:
+    """Schedules and runs compactions for as long as the feeds write."""
+    spark = open_session(f"lakelatch demo: {COMPACTOR}")
+    events.add("ready")
+    _wait(lambda: is_table(LocalStorage(str(plan.table))), "the table to be made")
+    while not all(_has(plan, feed, "done") or _has(plan, feed, "failed") for feed in FEEDS):
+        REAL_SYSTEM.sleep(_COMPACT_PAUSE_S)
+        for result in lakelatch.compact(spark, str(plan.table), plan.options(COMPACTOR)):
+            events.add("compaction", **_plain(asdict(result)))
+    events.add("done")
+    spark.stop()
+
+
+def _plain(result: dict[str, object]) -> dict[str, object]:
+    files = result.pop("files")
+    assert isinstance(files, tuple)
+    return {**result, "files": len(files)}
+
+
+def _has(plan: DemoPlan, worker: str, event: str) -> bool:
+    return any(found["event"] == event for found in read_events(plan.events_file(worker)))
+
+
+def _wait(condition: object, what: str) -> None:
+    assert callable(condition)
+    deadline_ns = REAL_SYSTEM.monotonic_ns() + int(_WAIT_MAX_S * 1e9)
+    while not condition():
+        if REAL_SYSTEM.monotonic_ns() > deadline_ns:
+            raise LakelatchError(f"waited {_WAIT_MAX_S:g} s for {what}")
+        REAL_SYSTEM.sleep(_POLL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""One Spark session for all tests of this folder, and tables that are made with few words."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import lakelatch
+
+KEY = "hoodie.datasource.write.recordkey.field"
+ORDERING = "hoodie.datasource.write.precombine.field"
+PARTITION = "hoodie.datasource.write.partitionpath.field"
+BUCKETS = "hoodie.bucket.index.num.buckets"
+OPERATION = "hoodie.datasource.write.operation"
+LOCKS_FOLDER = ".hoodie/.lakelatch/locks"
+COLUMNS = "id long, ts long, v string"
+
+
+def session_settings() -> dict[str, str]:
+    """What every session of these tests runs with, in whichever process."""
+    return {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
+    for key, value in session_settings().items():
+        builder = builder.config(key, value)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def table_path(tmp_path: Path) -> str:
+    return str(tmp_path / "trips")
+
+
+@dataclass
+class SmallTable:
+    """A table of a few rows. Rows are tuples in the order of `columns`; what is read comes back sorted, as tuples."""
+
+    spark: SparkSession
+    path: str
+    columns: str = COLUMNS
+    options: dict[str, str] = field(default_factory=dict)
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], columns: str | None = None, local: bool = True) -> DataFrame:
+        """A local frame, which lakelatch writes without a Spark task, or one that has to be computed."""
+        frame = self.spark.createDataFrame(list(rows), columns or self.columns)
+        return self.spark.createDataFrame(frame.toArrow(), frame.schema) if local else frame
+
+    def write(
+        self, rows: Sequence[tuple[Any, ...]], columns: str | None = None, local: bool = True, **more: str
+    ) -> lakelatch.CommitResult:
+        options = {**self.options, **{name.replace("__", "."): value for name, value in more.items()}}
+        return lakelatch.write(self.frame(rows, columns, local), self.path, options)
+
+    def operate(self, operation: str, rows: Sequence[tuple[Any, ...]], columns: str | None = None) -> Any:
+        return lakelatch.write(self.frame(rows, columns), self.path, {**self.options, OPERATION: operation})
+
+    def read(self, options: Mapping[str, object] | None = None, *names: str) -> list[tuple[Any, ...]]:
+        wanted = names or tuple(part.split()[0] for part in self.columns.split(", "))
+        rows = lakelatch.read(self.spark, self.path, options).select(*wanted).collect()
+        return sorted((tuple(row) for row in rows), key=repr)
+
+    def compact(self) -> list[lakelatch.CommitResult]:
+        return lakelatch.compact(self.spark, self.path, {"hoodie.compact.inline.max.delta.commits": 1})
+
+
+@pytest.fixture
+def make_table(spark: SparkSession, table_path: str) -> Callable[..., SmallTable]:
+    """Makes a `SmallTable`: keyed by `id`, in two buckets, ordered by `ts` unless `ordering` is None."""
+
+    def make(
+        columns: str = COLUMNS,
+        key: str = "id",
+        ordering: str | None = "ts",
+        partition: str | None = None,
+        **more: str,
+    ) -> SmallTable:
+        options = {KEY: key, BUCKETS: "2"}
+        if ordering:
+            options[ORDERING] = ordering
+        if partition:
+            options[PARTITION] = partition
+        options.update({name.replace("__", "."): value for name, value in more.items()})
+        return SmallTable(spark, table_path, columns, options)
+
+    return make
+
+
+def _tree_hash(path: str) -> dict[str, str]:
+    """Each file's content by its path below the table; what locks keep is left out, because asking changes it."""
+    root = Path(path)
+    return {
+        str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and not str(file.relative_to(root)).startswith(LOCKS_FOLDER)
+    }
+
+
+@pytest.fixture
+def tree_hash() -> Callable[[str], dict[str, str]]:
+    return _tree_hash
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Starts a script with its own Spark session `spark`, in a process of its own; arguments come as `sys.argv[1:]`."""
+    settings = session_settings()
+
+    def run(
+        script: str, *arguments: str, master: str = "local[1]", environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        head = (
+            "import sys\nfrom pyspark.sql import SparkSession\nimport lakelatch\n"
+            f"builder = SparkSession.builder.master({master!r})\n"
+            f"for pair in {sorted(settings.items())!r}:\n    builder = builder.config(*pair)\n"
+            "spark = builder.getOrCreate()\nspark.sparkContext.setLogLevel('OFF')\n"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", head + script, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.fixture
+def arrow_frame(spark: SparkSession) -> Callable[[pa.Table], DataFrame]:
+    """A local frame of an Arrow table."""
+    return spark.createDataFrame

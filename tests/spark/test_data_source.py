@@ -1,0 +1,190 @@
+"""`format("lakelatch")`: found without registration, appends only, and its errors can be had back typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import lakelatch
+from lakelatch import errors
+
+pytestmark = pytest.mark.spark
+MakeTable = Callable[..., Any]
+RunPython = Callable[..., "subprocess.Popen[str]"]
+
+
+def _save(table: Any, rows: list[tuple[Any, ...]], **more: str) -> None:
+    options = {**table.options, **{name.replace("__", "."): value for name, value in more.items()}}
+    table.frame(rows).write.format("lakelatch").options(**options).mode("append").save(table.path)
+
+
+def _load(table: Any, **options: str) -> list[tuple[Any, ...]]:
+    frame = table.spark.read.format("lakelatch").options(**options).load(table.path)
+    return sorted(tuple(row) for row in frame.select("id", "ts", "v").collect())
+
+
+def _files(path: str) -> list[str]:
+    return sorted(
+        file.name for file in Path(path).iterdir() if file.is_file() and file.name != ".hoodie_partition_metadata"
+    )
+
+
+def test_writes_and_reads_without_registration(make_table: MakeTable) -> None:
+    table = make_table()
+    _save(table, [(1, 1, "a"), (2, 1, "b")])
+    _save(table, [(1, 2, "A"), (2, 0, "older"), (3, 1, "c")])
+    wanted = [(1, 2, "A"), (2, 1, "b"), (3, 1, "c")]
+    assert _load(table) == wanted == table.read()
+    table.compact()
+    _save(table, [(3, 2, "C")])
+    assert _load(table) == [*wanted[:2], (3, 2, "C")] == table.read()
+    assert _load(table, **{"hoodie.datasource.query.type": "read_optimized"}) == wanted
+
+
+def test_what_was_read_can_be_appended_again(make_table: MakeTable, spark: SparkSession) -> None:
+    table = make_table()
+    _save(table, [(1, 1, "a"), (2, 1, "b")])
+    frame = spark.read.format("lakelatch").load(table.path).where("id = 1")
+    frame.write.format("lakelatch").options(**table.options).mode("append").save(table.path)
+    times = dict(table.read(None, "id", "_hoodie_commit_time"))
+    assert times[1] > times[2]
+    assert table.read() == [(1, 1, "a"), (2, 1, "b")]
+
+
+def test_deletes(make_table: MakeTable) -> None:
+    table = make_table()
+    _save(table, [(1, 1, "a"), (2, 1, "b")])
+    _save(table, [(1, 2, "")], hoodie__datasource__write__operation="delete")
+    assert _load(table) == [(2, 1, "b")]
+
+
+def test_overwrite_is_refused_with_the_code_in_the_text(make_table: MakeTable) -> None:
+    table = make_table()
+    _save(table, [(1, 1, "a")])
+    with pytest.raises(PySparkException, match="LAKELATCH-INVALID") as caught:
+        table.frame([(2, 1, "b")]).write.format("lakelatch").options(**table.options).mode("overwrite").save(table.path)
+    with pytest.raises(errors.InvalidRequest, match=r'use mode\("append"\)'):
+        errors.reraise(caught.value)
+    assert _load(table) == [(1, 1, "a")]
+
+
+@pytest.mark.parametrize(
+    "rows, more, named",
+    [
+        ([(1, 1, "a")], {"hoodie__bucket__index__num__bucket": "2"}, "did you mean 'hoodie.bucket.index.num.buckets'"),
+        ([(1, 1, "a")], {"hoodie__bucket__index__num__buckets": "3"}, "cannot change later"),
+        ([(1, None, "a")], {}, "ordering field 'ts'"),
+        ([(None, 1, "a")], {}, "record key field 'id'"),
+    ],
+)
+def test_errors_come_back_typed(
+    make_table: MakeTable, rows: list[tuple[Any, ...]], more: dict[str, str], named: str
+) -> None:
+    table = make_table()
+    _save(table, [(9, 9, "z")])
+    before = _files(table.path)
+    with pytest.raises(Exception, match="LAKELATCH-INVALID") as caught:
+        _save(table, rows, **more)
+    with pytest.raises(errors.InvalidRequest) as typed:
+        errors.reraise(caught.value)
+    assert named in str(typed.value)
+    assert _load(table) == [(9, 9, "z")]
+    assert _files(table.path) == before
+
+
+def test_a_path_that_is_no_table(spark: SparkSession, table_path: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("lakelatch").load(table_path)
+    with pytest.raises(errors.InvalidRequest, match="there is no table at"):
+        errors.reraise(caught.value)
+    assert not os.path.exists(table_path)
+
+
+CONFLICT_SCRIPT = """
+import json
+path, options = sys.argv[1], json.loads(sys.argv[2])
+def slow(batches):
+    import os, time
+    for batch in batches:
+        open(path + ".began", "w").close()
+        while not os.path.exists(path + ".go"):
+            time.sleep(0.05)
+        yield batch
+frame = spark.createDataFrame([(1, 5, "loser")], "id long, ts long, v string").coalesce(1)
+frame = frame.mapInArrow(slow, frame.schema)
+try:
+    frame.write.format("lakelatch").options(**options).mode("append").save(path)
+except Exception as error:
+    from lakelatch import errors
+    try:
+        errors.reraise(error)
+    except errors.LakelatchError as typed:
+        print(type(typed).__name__, str(typed))
+"""
+
+
+def test_a_conflict_is_typed_and_leaves_no_file(make_table: MakeTable, run_python: RunPython) -> None:
+    table = make_table(hoodie__bucket__index__num__buckets="1")
+    table.write([(1, 1, "a")])
+    loser = run_python(CONFLICT_SCRIPT, table.path, json.dumps(table.options))
+    try:
+        event = threading.Event()
+        while not os.path.exists(table.path + ".began"):
+            assert loser.poll() is None, loser.communicate()[1]
+            event.wait(0.1)
+        winner = table.write([(1, 2, "winner")])
+        before = _files(table.path)
+        Path(table.path + ".go").touch()
+        output, complaints = loser.communicate(timeout=60)
+    finally:
+        loser.kill()
+        loser.communicate()
+    assert output.startswith("WriteConflict [LAKELATCH-CONFLICT]"), output + complaints
+    assert winner.instant in output
+    assert _load(table) == [(1, 2, "winner")]
+    assert _files(table.path) == before
+
+
+def test_an_aborted_write_leaves_no_file(make_table: MakeTable) -> None:
+    """One task writes its file and another fails: the job's abort removes what was written."""
+    table = make_table()
+    _save(table, [(9, 9, "z")])
+    before = _files(table.path)
+    frame = table.frame([(key, 1, "a") for key in range(8)], local=False).repartition(2)
+    broken = frame.selectExpr("id", "if(id = 3, cast(null as long), ts) as ts", "v")
+    with pytest.raises(Exception, match="LAKELATCH-INVALID"):
+        broken.write.format("lakelatch").options(**table.options).mode("append").save(table.path)
+    assert _files(table.path) == before
+    assert _load(table) == [(9, 9, "z")]
+
+
+def test_a_thread_needs_an_active_session(make_table: MakeTable, spark: SparkSession) -> None:
+    """Classic Spark looks a Python source up through the thread's active session; the function API needs none."""
+    table = make_table()
+    table.write([(1, 1, "a")])
+    frame = table.frame([(2, 1, "b")])
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            jvm: Any = spark._jvm
+            jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+            frame.write.format("lakelatch").options(**table.options).mode("append").save(table.path)
+            lakelatch.write(table.frame([(3, 1, "c")]), table.path, table.options)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failures == []
+    assert _load(table) == [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lakelatch import failpoints
+from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, LakelatchError, Unavailable
+from lakelatch.storage import LocalStorage, MemoryStorage, Storage
+from lakelatch.testing.clock import ManualSystem
+from lakelatch.testing.faulty_storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.timeline.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog, Tail
+from lakelatch.timeline.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_number, slot_path
+from lakelatch.timeline.instants import TIMELINE_FOLDER, parse_file_name
+
+_FIRST = 20261121120000000
+
+
+class Times:
+    """Increasing times for everybody, whatever floor is asked for."""
+
+    def __init__(self) -> None:
+        self._last = _FIRST
+        self._guard = threading.Lock()
+
+    def take(self, above: str) -> str:
+        with self._guard:
+            self._last = max(self._last + 1, int(above or 0) + 1)
+            return str(self._last)
+
+
+@pytest.fixture
+def times() -> Times:
+    return Times()
+
+
+@pytest.fixture(params=["memory", "local"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    yield LocalStorage(str(tmp_path)) if request.param == "local" else MemoryStorage(str(tmp_path))
+
+
+def event(name: int, content: bytes = b"x") -> Event:
+    return Event(COMPLETE, "deltacommit", str(_FIRST - 1000 + name), f"op-{name}", "me", content=content)
+
+
+def nobody_reads() -> int:
+    return 2**62
+
+
+def add(log: CommitLog, times: Times, name: int, content: bytes = b"x") -> Event:
+    return log.append(lambda tail: event(name, content), times.take, nobody_reads)
+
+
+def slots(storage: Storage) -> list[int]:
+    return [number for name in storage.list(LOG_FOLDER).files if (number := slot_number(name)) is not None]
+
+
+def shown(storage: Storage) -> list[str]:
+    """Requested times of the completed files, by completion time."""
+    found = [parse_file_name(name) for name in storage.list(TIMELINE_FOLDER).files]
+    return [i.requested for i in sorted((i for i in found if i), key=lambda i: i.completion or "")]
+
+
+def test_slots_are_numbered_without_gaps_and_shown_in_order(storage: Storage, times: Times) -> None:
+    log = CommitLog(storage)
+    assert log.tail() == Tail(0, None)
+    added = [add(log, times, name) for name in range(10)]
+    assert [one.number for one in added] == slots(storage) == list(range(1, 11))
+    assert log.events_after(0, log.tail()) == added
+    assert log.events_after(7, log.tail()) == added[7:]
+    assert shown(storage) == [one.instant for one in added]
+    assert storage.read(added[3].path) == b"x"
+
+
+@pytest.mark.parametrize("kept", [2, 1000])
+def test_racing_logs_commit_each_event_once(storage: Storage, times: Times, kept: int) -> None:
+    logs = [CommitLog(storage, slots_kept=kept) for _ in range(3)]
+
+    def work(writer: int) -> list[Event]:
+        return [add(logs[writer], times, writer * 100 + number) for number in range(15)]
+
+    with ThreadPoolExecutor(len(logs)) as pool:
+        added = [one for found in pool.map(work, range(len(logs))) for one in found]
+    assert sorted(one.number for one in added) == list(range(1, 46))
+    in_order = sorted(added, key=lambda one: one.number)
+    assert [one.time for one in in_order] == sorted({one.time for one in in_order})
+    assert shown(storage) == [one.instant for one in in_order]
+    if kept > 45:
+        assert slots(storage) == list(range(1, 46))
+
+
+def test_a_slot_whose_writer_died_is_shown_before_the_next_one(storage: Storage, times: Times) -> None:
+    log = CommitLog(storage)
+    with failpoints.active("commit.after_slot=raise"), pytest.raises(LakelatchError):
+        add(log, times, 1)
+    assert slots(storage) == [1] and shown(storage) == []
+    names: list[list[str]] = []
+
+    def decide(tail: Tail) -> Event:
+        names.append(shown(storage))
+        return event(2)
+
+    CommitLog(storage).append(decide, times.take, nobody_reads)
+    assert names == [[event(1).instant]]
+    assert shown(storage) == [event(1).instant, event(2).instant]
+
+
+def test_a_failure_after_the_slot_is_never_called_a_failure_of_the_commit(storage: Storage, times: Times) -> None:
+    faulty = FaultyStorage(storage, [Fault(UNAVAILABLE, "put_if_absent", TIMELINE_FOLDER)])
+    with pytest.raises(CommitUnknown) as caught:
+        add(CommitLog(faulty, ManualSystem()), times, 1)
+    assert caught.value.details == {"instant": event(1).instant, "slot": 1}
+    assert slots(storage) == [1]
+
+
+def test_failing_to_remove_old_slots_does_not_fail_the_commit(storage: Storage, times: Times) -> None:
+    log = CommitLog(FaultyStorage(storage, [Fault(UNAVAILABLE, "delete")]), slots_kept=1)
+    added = [add(log, times, name) for name in range(6)]
+    assert added[-1].watermark > 1 and slots(storage) == list(range(1, 7))
+    add(CommitLog(storage, slots_kept=1), times, 7)
+    assert slots(storage)[0] >= added[-1].watermark
+
+
+def test_a_lost_race_takes_a_fresh_time_and_asks_again(storage: Storage, times: Times) -> None:
+    log, other = CommitLog(storage), CommitLog(storage)
+    tails: list[int] = []
+    asked: list[str] = []
+
+    def decide(tail: Tail) -> Event:
+        tails.append(tail.number)
+        return event(1)
+
+    def take(above: str) -> str:
+        time = times.take(above)
+        asked.append(time)
+        if len(asked) < 3:
+            add(other, times, 10 + len(asked))
+        return time
+
+    added = log.append(decide, take, nobody_reads)
+    assert tails == [0, 1, 2] and added.number == 3 and added.time == asked[2]
+    assert added.time > log.events_after(1, log.tail())[0].time
+
+
+def test_a_time_that_does_not_increase_is_refused(storage: Storage, times: Times) -> None:
+    log = CommitLog(storage)
+    first = add(log, times, 1)
+    with pytest.raises(InvariantBroken, match="not above"):
+        log.append(lambda tail: event(2), lambda above: first.time, nobody_reads)
+    assert slots(storage) == [1]
+
+
+@pytest.mark.parametrize("kind", [LOST_AFTER, LOST_BEFORE])
+@pytest.mark.parametrize("folder", [LOG_FOLDER, TIMELINE_FOLDER, ""])
+def test_lost_answers_commit_once(storage: Storage, times: Times, kind: str, folder: str) -> None:
+    faulty = FaultyStorage(storage, [Fault(kind, "put_if_absent", folder, probability=0.5)], seed=3)
+    log = CommitLog(faulty, ManualSystem())
+    added = [add(log, times, name) for name in range(30)]
+    assert faulty.failed > 5
+    assert [one.number for one in added] == slots(storage) == list(range(1, 31))
+    assert shown(storage) == [one.instant for one in added]
+
+
+def test_lost_answers_in_a_race_commit_once(storage: Storage, times: Times) -> None:
+    faults = [Fault(LOST_AFTER, "put_if_absent", probability=0.3), Fault(LOST_BEFORE, "put_if_absent", probability=0.2)]
+    logs = [CommitLog(FaultyStorage(storage, faults, seed), ManualSystem(), slots_kept=3) for seed in range(3)]
+
+    def work(writer: int) -> list[Event]:
+        return [add(logs[writer], times, writer * 100 + number) for number in range(10)]
+
+    with ThreadPoolExecutor(len(logs)) as pool:
+        added = sorted((one for found in pool.map(work, range(3)) for one in found), key=lambda one: one.number)
+    assert [one.number for one in added] == list(range(1, 31))
+    assert shown(storage) == [one.instant for one in added]
+
+
+def test_a_storage_that_never_answers_leaves_the_commit_unknown(storage: Storage, times: Times) -> None:
+    faulty = FaultyStorage(storage, [Fault(LOST_BEFORE, "put_if_absent", LOG_FOLDER)])
+    with pytest.raises(CommitUnknown, match="slot 1") as caught:
+        add(CommitLog(faulty, ManualSystem()), times, 1)
+    assert caught.value.details["instant"] == event(1).instant
+    assert add(CommitLog(storage), times, 2).number == 1
+
+
+def test_a_clean_failure_before_the_slot_changes_nothing(storage: Storage, times: Times) -> None:
+    faulty = FaultyStorage(storage, [Fault(UNAVAILABLE, "put_if_absent", LOG_FOLDER, times=1)])
+    log = CommitLog(faulty, ManualSystem())
+    with pytest.raises(Unavailable) as caught:
+        add(log, times, 1, b"y" * (INLINE_LIMIT_BYTES + 1))
+    assert not isinstance(caught.value, CommitUnknown)
+    assert slots(storage) == [] and storage.list(CONTENT_FOLDER).files == ()
+    assert add(log, times, 1).number == 1
+
+
+def test_old_slots_are_removed_below_the_watermark(storage: Storage, times: Times) -> None:
+    log = CommitLog(storage, slots_kept=3)
+    for name in range(50):
+        added = add(log, times, name)
+        left = slots(storage)
+        assert left == list(range(max(added.watermark, 1), added.number + 1))
+        assert added.number - added.watermark < 2 * 3
+        assert len(left) >= min(3, added.number)
+    assert len(shown(storage)) == 50
+
+
+def test_slots_that_somebody_may_still_read_stay(storage: Storage, times: Times) -> None:
+    log = CommitLog(storage, slots_kept=1)
+    for name in range(20):
+        log.append(lambda tail, name=name: event(name), times.take, lambda: 5)  # type: ignore[misc]
+    assert slots(storage)[0] == 5
+    assert [one.number for one in log.events_after(4, log.tail())] == list(range(5, 21))
+
+
+def a_zombie(storage: Storage, times: Times, meanwhile: Callable[[CommitLog], None]) -> Callable[[], Event]:
+    """An append that is paused before its slot, while the log moves on by some events."""
+    paused = [True]
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path == slot_path(2) and paused.pop():
+            paused.append(False)
+            meanwhile(CommitLog(storage, slots_kept=1))
+
+    log = CommitLog(FaultyStorage(storage, before=before), slots_kept=1)
+    return lambda: add(log, times, 99)
+
+
+def test_a_zombie_that_creates_a_removed_number_is_told_that_it_did_not_commit_there(
+    storage: Storage, times: Times
+) -> None:
+    add(CommitLog(storage), times, 1)
+
+    def meanwhile(log: CommitLog) -> None:
+        for name in range(2, 12):
+            add(log, times, name)
+        assert 2 not in slots(storage)
+
+    zombie = a_zombie(storage, times, meanwhile)()
+    assert zombie.number == 12  # it asked again, and committed at the log's end
+    assert 2 not in slots(storage)
+    assert shown(storage)[-1] == zombie.instant and shown(storage).count(zombie.instant) == 1
+
+
+def test_a_zombie_whose_slot_was_shown_before_its_removal_is_told_that_it_committed(
+    storage: Storage, times: Times
+) -> None:
+    add(CommitLog(storage), times, 1)
+    others = CommitLog(storage, slots_kept=1)
+    paused = [False]
+
+    class Answerless(FaultyStorage):
+        """The zombie's slot is created; before it hears so, others show it and remove the slot."""
+
+        def put_if_absent(self, path: str, data: bytes) -> bool:
+            created = super().put_if_absent(path, data)
+            if path == slot_path(2) and not paused[0]:
+                paused[0] = True
+                for name in range(2, 12):
+                    add(others, times, name)
+                assert 2 not in slots(storage)
+            return created
+
+    zombie = add(CommitLog(Answerless(storage), slots_kept=1), times, 99)
+    assert zombie.number == 2
+    assert shown(storage).count(zombie.instant) == 1 and shown(storage)[1] == zombie.instant
+
+
+def test_the_same_if_the_answer_was_lost_as_well(storage: Storage, times: Times) -> None:
+    add(CommitLog(storage), times, 1)
+    others = CommitLog(storage, slots_kept=1)
+    looked = [False]
+
+    def before(operation: str, path: str) -> None:
+        if operation == "read" and path == slot_path(2) and not looked[0]:
+            looked[0] = True
+            for name in range(2, 12):
+                add(others, times, name)
+
+    faulty = FaultyStorage(storage, [Fault(LOST_AFTER, "put_if_absent", LOG_FOLDER, times=1)], before=before)
+    zombie = add(CommitLog(faulty, ManualSystem(), slots_kept=1), times, 99)
+    assert looked[0] and zombie.number == 2 and shown(storage).count(zombie.instant) == 1
+
+
+def test_large_content_lies_beside_its_slot_and_goes_with_it(storage: Storage, times: Times) -> None:
+    log = CommitLog(storage, slots_kept=1)
+    large = b"y" * (INLINE_LIMIT_BYTES + 1)
+    added = add(log, times, 1, large)
+    assert added.content == b"" and len(storage.read(slot_path(1))) < 2000
+    assert log.content(added) == large == storage.read(added.path)
+    for name in range(2, 9):
+        add(log, times, name)
+    assert storage.list(CONTENT_FOLDER).files == ()
+    assert storage.read(added.path) == large
+
+
+def test_content_of_a_lost_race_is_removed(storage: Storage, times: Times) -> None:
+    other = CommitLog(storage)
+    large = b"y" * (INLINE_LIMIT_BYTES + 1)
+    raced = [False]
+
+    def take(above: str) -> str:
+        if not raced[0]:
+            raced[0] = True
+            add(other, times, 2)
+        return times.take(above)
+
+    added = CommitLog(storage).append(lambda tail: event(1, large), take, nobody_reads)
+    assert added.content_path is not None
+    assert [f"{CONTENT_FOLDER}/{name}" for name in storage.list(CONTENT_FOLDER).files] == [added.content_path]
+
+
+def test_a_plan_is_named_by_its_slots_time(storage: Storage, times: Times) -> None:
+    plan = Event(PLAN, "compaction", "", "op", "me", content=b"plan")
+    added = CommitLog(storage).append(lambda tail: plan, times.take, nobody_reads)
+    assert added.instant == added.time and added.file == f"{added.time}.compaction.requested"
+    assert storage.read(added.path) == b"plan"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: b"\xff" + data,
+        lambda data: data.replace(b'"format": 1', b'"format": 2'),
+        lambda data: data.replace(b'"number": 2', b'"number": 3'),
+        lambda data: data.replace(b'"content": "', b'"content": "!'),
+        lambda data: data.replace(b'"writer"', b'"author"'),
+        lambda data: b"[]",
+        lambda data: b"null",
+    ],
+)
+def test_a_damaged_slot_is_named(storage: Storage, times: Times, damage: Callable[[bytes], bytes]) -> None:
+    log = CommitLog(storage)
+    for name in (1, 2):
+        add(log, times, name)
+    data = storage.read(slot_path(2))
+    assert damage(data) != data
+    storage.put(slot_path(2), damage(data))
+    with pytest.raises(CorruptTable, match=slot_path(2)) as caught:
+        log.tail()
+    assert caught.value.details["slot"] == 2
+    with pytest.raises(CorruptTable):
+        add(log, times, 3)
+    assert slots(storage) == [1, 2]
+
+
+def test_events_survive_their_slot() -> None:
+    groups = frozenset({("", "a"), ("day=1", "b")})
+    stored = replace(event(1, bytes(range(256))), file_groups=groups, token=7, target="t").placed(5, "9", "name", 3)
+    assert Event.from_bytes(stored.to_bytes(), 5) == stored
+
+
+@pytest.mark.parametrize("name", ["1.json", "0" * 20, "0" * 20 + ".tmp", "x" * 20 + ".json", "²" * 20 + ".json"])
+def test_other_files_in_the_log_folder_are_no_slots(storage: Storage, times: Times, name: str) -> None:
+    storage.put(f"{LOG_FOLDER}/{name}", b"")
+    assert add(CommitLog(storage), times, 1).number == 1
