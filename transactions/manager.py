@@ -7,7 +7,8 @@ reads the tail, checks, takes a time and creates the next slot, and would be jus
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.failpoints import failpoint
@@ -147,7 +148,7 @@ class TransactionManager:
                 raise _NothingToDo("nothing to do")
             return Event(PLAN, action, "", operation_id, self._writer, content=content, token=lease.token)
 
-        with self._lock() as lease:
+        with self.lock() as lease:
             try:
                 event = self.append_claimed(decide, operation_id, lease)
             except _NothingToDo:
@@ -164,7 +165,7 @@ class TransactionManager:
             transaction.markers.seal_and_sweep(stat.path for stat in metadata.stats)
         content = metadata.to_avro()
         try:
-            with self._lock() as lease:
+            with self.lock() as lease:
                 failpoint("commit.after_lock")
                 event = self._append_commit(state, metadata, content, lease)
             failpoint("commit.after_release")
@@ -237,9 +238,17 @@ class TransactionManager:
 
         return self.log.append(decide, take_time, self._oldest_needed)
 
-    def lock(self) -> Lease:
-        """The table's lease."""
-        return self._lock()
+    @contextmanager
+    def lock(self) -> Iterator[Lease]:
+        """The table's lease for a block, whose outcome stands also if the lease cannot be given back."""
+        lease = self._provider.acquire(TABLE_KEY, self.settings.lock_timeout_s)
+        try:
+            yield lease
+        finally:
+            try:
+                lease.release()
+            except LakelatchError as error:
+                _log.warning("the table's lock was not released, and ends with its lease: %s", error)
 
     @property
     def folder(self) -> TimelineFolder:
@@ -274,7 +283,7 @@ class TransactionManager:
     # -- one commit -------------------------------------------------------------------------------------------------
 
     def _append_commit(self, state: TransactionState, metadata: CommitMetadata, content: bytes, lease: Lease) -> Event:
-        groups = metadata.file_groups()
+        groups = metadata.file_groups() | metadata.replaced_file_groups()
 
         def decide(tail: Tail) -> Event:
             self._folder.refresh(tail.number)
@@ -355,9 +364,6 @@ class TransactionManager:
         return beat is not None and beat.operation_id == state.operation_id
 
     # -- small things -----------------------------------------------------------------------------------------------
-
-    def _lock(self) -> Lease:
-        return self._provider.acquire(TABLE_KEY, self.settings.lock_timeout_s)
 
     def beat_of(self, state: TransactionState) -> Beat:
         """What the heartbeat of this transaction says, for other processes that work on it."""

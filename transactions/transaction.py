@@ -95,7 +95,7 @@ class Transaction:
 
     def conflicting_groups(self, metadata: CommitMetadata) -> frozenset[FileGroup]:
         """The file groups that this commit touches."""
-        return metadata.file_groups()
+        return metadata.file_groups() | metadata.replaced_file_groups()
 
     def end(self, status: str) -> None:
         """For the manager: no further use; the heartbeat stops beating."""

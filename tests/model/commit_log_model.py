@@ -1,9 +1,9 @@
 """The commit log with everything but its races left out: small enough to try every interleaving.
 
-Writers add one event each, with no lock at all. Between any two steps any other writer may run, one answer of each may
-be lost, and removed slots make their numbers free again. A writer that died is one that takes no further step, and every
-promise is looked at in every state, so deaths need no step of their own. `explore` goes breadth first: the trace that it
-gives for a broken promise is a shortest one.
+Writers add one event each, with no lock at all. Between any two steps any other writer may run, one answer of each
+may be lost, and removed slots make their numbers free again. A writer that died is one that takes no further step, and
+every promise is looked at in every state, so deaths need no step of their own. `explore` goes breadth first: the trace
+that it gives for a broken promise is a shortest one.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ SOUND = [
     Rules(("a", "a"), slots_kept=0),
     Rules(("a", PLAN), slots_kept=0),
     Rules(("a", "a", "b"), races_most=1),
-    Rules(("a", "a", "b"), slots_kept=0, races_most=1),
+    Rules(("a", "a", "b"), slots_kept=0, races_most=0),
     Rules(("a", "b", PLAN), races_most=1),
     Rules(("a", "b", "c"), slots_kept=0, races_most=0),
 ]
@@ -20,7 +20,7 @@ PLANTED = [
     (Rules(fresh_time=False), "times do not increase", "w0 keeps time 1"),
     (Rules(knows_own_slot=False), "told 'not committed'", "w0 takes it for a loss"),
     (Rules(("a", PLAN), plan_in_log=False), "a plan misses a commit", "w1 writes its plan beside the log"),
-    (Rules(("a", "a"), numbered=False), "do not increase", "w0 creates its file of time 1"),
+    (Rules(("a", "a"), numbered=False), "an update was lost", "w1 creates its file of time 2"),
 ]
 
 
