@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakelatch.errors import InvalidRequest
@@ -13,8 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def open_session(name: str, cores: int = 1, memory_mb: int = 640, progress: bool = False) -> SparkSession:
-    """A local session. `InvalidRequest` with the way to get a Java if there is none."""
+def open_session(
+    name: str, cores: int = 1, memory_mb: int = 640, progress: bool = False, log: Path | None = None
+) -> SparkSession:
+    """A local session. `InvalidRequest` with the way to get a Java if there is none.
+
+    With `log`, what the Java process has to say goes to that file.
+    """
     check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
@@ -32,7 +40,24 @@ def open_session(name: str, cores: int = 1, memory_mb: int = 640, progress: bool
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _errors_to(log):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _errors_to(log: Path | None) -> Iterator[None]:
+    """Standard error of processes started inside goes to a file: Java inherits it when it starts."""
+    if log is None:
+        yield
+        return
+    kept = os.dup(2)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def check_java() -> None:

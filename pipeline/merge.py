@@ -272,7 +272,7 @@ def _comparable(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arr
     if types.is_integer(values.type):  # as in Hudi, whose default ordering value is an int of 0
         return pc.fill_null(values, 0)
     if types.is_floating(values.type):  # as in Java, not-a-number is greater than all numbers
-        return pc.if_else(pc.is_nan(values), float("inf"), values)
+        return pc.if_else(pc.is_nan(values), float("-inf"), values)
     return values
 
 

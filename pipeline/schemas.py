@@ -68,12 +68,14 @@ def avro_to_arrow(avro_schema: str) -> pa.Schema:
     has not.
     """
     try:
-        parsed: Any = fastavro.parse_schema(json.loads(avro_schema), _write_hint=False)
-        fields = parsed["fields"]
+        record = json.loads(avro_schema)
+        parsed: Any = fastavro.parse_schema({**record, "fields": record["fields"]}, _write_hint=False)
     except Exception as error:  # the library raises whatever the text provokes
         raise CorruptTable(f"the table's schema is no Avro record schema ({error}): {avro_schema[:200]!r}") from error
     named: dict[str, Any] = {}
-    return pa.schema([pa.field(field["name"], _arrow_type(field["type"], field["name"], named)) for field in fields])
+    return pa.schema(
+        [pa.field(field["name"], _arrow_type(field["type"], field["name"], named)) for field in parsed["fields"]]
+    )
 
 
 def avro_with_meta_columns(avro_schema: str) -> str:

@@ -27,7 +27,7 @@ from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING
 
 @dataclass(frozen=True)
 class Table:
-    """A table as this call sees it: where it lies, what its writers agreed on, and its columns (without meta columns)."""
+    """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns)."""
 
     storage: Storage
     config: TableConfig

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelatch.errors import InvalidRequest
 from lakelatch.pipeline.bucket_index import bucket_file_id, bucket_ids
 from lakelatch.pipeline.file_names import LogFile
 from lakelatch.pipeline.log_blocks import Deletes, encode_log_file
@@ -60,7 +61,7 @@ class WriteTask:
         )
 
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
-        """Writes tagged rows, a log file for each partition and bucket; more versions of it if they do not fit memory."""
+        """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
         version, held, size = 1, [], 0
         for batch in batches:
             if batch.num_rows:
@@ -137,8 +138,6 @@ class WriteTask:
         return Deletes(keys=rows[META_COLUMNS[2]], partition=rows[PARTITION_COLUMN][0].as_py(), ordering=ordering)
 
     def _check_ordering(self, table: pa.Table) -> None:
-        from lakelatch.errors import InvalidRequest
-
         field = self.config.ordering_field
         if self.config.merge_mode == EVENT_TIME and field in table.column_names and table[field].null_count:
             raise InvalidRequest(

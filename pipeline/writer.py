@@ -219,7 +219,8 @@ def _fits(given: pa.DataType, stored: pa.DataType) -> bool:
     if any(is_kind(given) for is_kind in text) and any(is_kind(stored) for is_kind in text):
         return True
     nested = (pa.types.is_list, pa.types.is_map, pa.types.is_struct)
-    return any(is_kind(given) and is_kind(stored) for is_kind in nested) and _same_shape(given, stored)
+    same_kind = any(bool(is_kind(given)) and bool(is_kind(stored)) for is_kind in nested)
+    return same_kind and _same_shape(given, stored)
 
 
 def _same_shape(given: pa.DataType, stored: pa.DataType) -> bool:

@@ -85,7 +85,7 @@ class LocalStorage(Storage):
             super().delete_folder(folder)
 
     def sweep_staging(self, older_than_s: float) -> int:
-        """Removes staged files that a crash left behind, judged by the file system's own clock; returns their number."""
+        """Removes staged files that a crash left behind, judged by the file system's own clock; returns how many."""
         now_ms = self._file_system_time_ms()
         removed = 0
         for name in self.list(STAGING_FOLDER).files:

@@ -133,7 +133,7 @@ class LockProviderConformance:
 
     def test_waiters_are_served_in_their_order(self, tmp_path: Path) -> None:
         if not self.first_come_first_served:
-            raise SkipTest("this provider does not promise an order")
+            raise SkipTest("does not apply: this provider does not promise an order")
         served: list[int] = []
         with self.providers(tmp_path, 2) as [first, second], waiting_for() as start:
             lease = first.acquire(TABLE_KEY, 0)
@@ -153,7 +153,7 @@ class LockProviderConformance:
 
     def test_a_newcomer_does_not_overtake(self, tmp_path: Path) -> None:
         if not self.first_come_first_served:
-            raise SkipTest("this provider does not promise an order")
+            raise SkipTest("does not apply: this provider does not promise an order")
         with self.providers(tmp_path, 2) as [first, second], waiting_for() as start:
             lease = first.acquire(TABLE_KEY, 0)
             for _ in range(20):
@@ -322,7 +322,7 @@ class LockProviderConformance:
 
     def needs_processes(self) -> None:
         if not self.across_processes:
-            raise SkipTest("this provider works within one process")
+            raise SkipTest("does not apply: this provider works within one process")
 
 
 def assert_raises(kind: type[LakelatchError], action: Callable[[], object]) -> LakelatchError:

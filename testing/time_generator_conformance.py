@@ -95,7 +95,7 @@ class TimeGeneratorConformance:
 
     def test_processes_get_times_in_order(self, tmp_path: Path) -> None:
         if not self.across_processes:
-            raise SkipTest("this generator's lock provider works within one process")
+            raise SkipTest("does not apply: this generator's lock provider works within one process")
         with self.generators(tmp_path, REAL_SYSTEM) as [generator]:
             assert_in_order(run_together(8, in_processes.take_times, generator, tmp_path / "times", 10))
 

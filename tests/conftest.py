@@ -1,29 +1,75 @@
-"""A test that should run and did not is a failure, where LAKELATCH_FORBID_SKIPS=1 says so."""
+"""For every test: no silent skips where they are forbidden, and a way to see where a run hangs.
+
+`kill -USR1 <pid>` makes a running session print the stack of each of its threads.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
+import sys
 
 import pytest
 
-_skipped: list[str] = []
+FORBID_SKIPS = "LAKELATCH_FORBID_SKIPS"
+
+# A test that cannot apply is no test that should have run. Each reason here says so by itself; it is written in the
+# suite or the test that skips, word for word.
+RIGHTFUL_SKIPS = (
+    "this provider does not promise an order",
+    "this provider works within one process",
+    "this generator's lock provider works within one process",
+    "this storage lives in one process",
+    "this user may not mount a file system",
+)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and not hasattr(report, "wasxfail"):
-        _skipped.append(report.nodeid)
+class SkipWatch:
+    """Remembers what was skipped, and fails the session for it at the end."""
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self._remember(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self._remember(report)
+
+    def _remember(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        found = report.longrepr
+        reason = found[2] if isinstance(found, tuple) else str(found)
+        reason = reason.removeprefix("Skipped: ")
+        if reason not in RIGHTFUL_SKIPS:
+            self.skipped.append(f"{report.nodeid or 'a module'}: {reason}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.skipped and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.skipped:
+            terminalreporter.section("skipped, and skips are forbidden here", red=True)
+            for line in self.skipped:
+                terminalreporter.line(line)
 
 
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.skipped:
-        _skipped.append(report.nodeid)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--forbid-skips",
+        action="store_true",
+        default=os.environ.get(FORBID_SKIPS, "0") not in ("", "0"),
+        help=f"fail if a test was skipped that should have run (or set {FORBID_SKIPS}=1)",
+    )
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if _skipped and os.environ.get("LAKELATCH_FORBID_SKIPS") == "1" and exitstatus == 0:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _skipped and os.environ.get("LAKELATCH_FORBID_SKIPS") == "1":
-        terminalreporter.write_line(f"these were skipped and must run: {', '.join(_skipped)}", red=True)
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # for the processes that tests start
+    if sys.__stderr__ is not None:
+        faulthandler.register(signal.SIGUSR1, file=os.dup(sys.__stderr__.fileno()), all_threads=True)
+    if config.getoption("--forbid-skips"):
+        config.pluginmanager.register(SkipWatch(), "lakelatch-skip-watch")

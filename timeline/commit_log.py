@@ -188,8 +188,8 @@ class CommitLog:
                 problem = error.message
             self._system.sleep(0.02 * 2**attempt * (0.5 + self._system.random()))
         raise CommitUnknown(
-            f"the storage did not tell whether slot {event.number} was created for instant {event.instant} ({problem}). "
-            f"It is committed if and only if {event.path} appears on the timeline",
+            f"the storage did not tell whether slot {event.number} was created for instant {event.instant} "
+            f"({problem}). It is committed if and only if {event.path} appears on the timeline",
             instant=event.instant,
             slot=event.number,
         )
@@ -256,8 +256,8 @@ class CommitLog:
         if not old:
             return
         for name in self._storage.list(CONTENT_FOLDER).files:
-            number = name.rpartition("-")[2]
-            if number.isascii() and number.isdigit() and int(number) < event.watermark:
+            digits = name.rpartition("-")[2]
+            if digits.isascii() and digits.isdigit() and int(digits) < event.watermark:
                 self._storage.delete(f"{CONTENT_FOLDER}/{name}")
 
     def _drop_content(self, event: Event) -> None:

@@ -38,7 +38,7 @@ class ConflictStrategy(ABC):
 
 
 class SimpleConflictStrategy(ConflictStrategy):
-    """File groups must not intersect. A compaction is no conflict: what completes after its plan is in the next slice."""
+    """File groups must not intersect. A compaction is none: what completes after its plan is in the next slice."""
 
     def find(self, touched: frozenset[FileGroup], completed: Iterable[CompletedWrite]) -> Conflict | None:
         for write in completed:

@@ -109,7 +109,8 @@ class TransactionManager:
     def execute(self, instant: str, action: str = "compaction") -> Transaction:
         """Begins to carry out a scheduled plan, or takes it over from an executor that died.
 
-        Errors: `TransactionEnded` if it has completed or is no longer planned, `PlanBusy` while another one works on it.
+        Errors: `TransactionEnded` if it has completed or is no longer planned, `PlanBusy` while another one works
+        on it.
         """
         tail = self.log.tail()
         self.log.project(tail)
@@ -345,7 +346,7 @@ class TransactionManager:
     def _known_files(self, tail: Tail) -> frozenset[str]:
         """Names of the timeline as of this tail: whatever else appears, and no slot names, is a foreign writer's.
 
-        The last listing will do, with what the log has added since: so a process that commits often lists once a commit.
+        The last listing will do, with what the log has added since: a process that commits often lists once a commit.
         """
         listed = self._folder.slot
         if listed is not None and listed + 1 >= tail.watermark:

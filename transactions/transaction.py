@@ -82,7 +82,7 @@ class Transaction:
             self._manager.abort(self)
 
     def hand_over(self) -> None:
-        """Stops beating here, because another process goes on with `state`. It must beat before the heartbeat expires."""
+        """Stops beating here: another process goes on with `state`, and must beat before the heartbeat expires."""
         self.status = "handed over"
         self._heartbeat.stop()
 

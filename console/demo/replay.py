@@ -1,8 +1,8 @@
 """The table as it was after each step, read by hudi-rs, a reader that nobody here wrote, and compared row by row.
 
 A copy of the table (hard links) is given its timeline files one by one, in the order in which readers could see them.
-After each, hudi-rs must return what `lakelatch` returns for that moment. All data files lie there from the beginning, so
-each step also shows that files of later and unfinished writes stay invisible.
+After each, hudi-rs must return what `lakelatch` returns for that moment. All data files lie there from the beginning,
+so each step also shows that files of later and unfinished writes stay invisible.
 """
 
 from __future__ import annotations
@@ -83,10 +83,8 @@ def differences(left: pa.Table, right: pa.Table) -> list[str]:
 
 
 def _compare(table: Path, copy: Path, columns: list[str], time: str, instant: Instant, read_optimized: bool) -> Step:
-    if instant.state == COMPLETED:
-        as_of = {"as.of.instant": time}
-    else:  # a plan changes nothing that readers see: compare with the moment before
-        as_of = {"as.of.instant": str(int(time) - 1)}
+    # A plan changes nothing that readers see, and has no completion time that could be meant by its own time.
+    as_of = {"as.of.instant": time}
     theirs = read_with_hudi(copy, columns)
     found = differences(read_with_lakelatch(table, columns, **as_of), theirs)
     if read_optimized:

@@ -77,8 +77,10 @@ def run_compactor(plan: DemoPlan, events: Events) -> None:
     _wait(lambda: is_table(LocalStorage(str(plan.table))), "the table to be made")
     while not all(_has(plan, feed, "done") or _has(plan, feed, "failed") for feed in FEEDS):
         REAL_SYSTEM.sleep(_COMPACT_PAUSE_S)
+        started_ns = REAL_SYSTEM.monotonic_ns()
         for result in lakelatch.compact(spark, str(plan.table), plan.options(COMPACTOR)):
-            events.add("compaction", **_plain(asdict(result)))
+            seconds = (REAL_SYSTEM.monotonic_ns() - started_ns) / 1e9
+            events.add("compaction", seconds=seconds, **_plain(asdict(result)))
     events.add("done")
     spark.stop()
 

@@ -147,33 +147,26 @@ class InvariantBroken(LakelatchError):
     code = "LAKELATCH-BUG"
 
 
-_KINDS: dict[str, type[LakelatchError]] = {
-    kind.code: kind
-    for kind in (
-        InvalidRequest,
-        CorruptTable,
-        Unavailable,
-        LockTimeout,
-        LeaseLost,
-        WriteConflict,
-        TransactionEnded,
-        CommitUnknown,
-        InvariantBroken,
-        LakelatchError,
-    )
-}
+def _kinds(root: type[LakelatchError] = LakelatchError) -> dict[str, type[LakelatchError]]:
+    """Every kind that is loaded, by its code; a kind without a code of its own is found as its parent."""
+    found: dict[str, type[LakelatchError]] = {}
+    for kind in root.__subclasses__():
+        found.update(_kinds(kind))
+    if "code" in vars(root):
+        found[root.code] = root
+    return found
+
+
 _CODED = re.compile(r"\[(LAKELATCH-[A-Z-]+)\] ([^\n]*)")
 
 
 def from_text(text: str) -> LakelatchError | None:
     """The typed error whose code stands in a text (a Spark exception's, say), or None; its details are not kept."""
-    found = None
-    for found in _CODED.finditer(text):  # the last one is the innermost error of a Spark traceback
-        pass
-    if found is None:
+    found = list(_CODED.finditer(text))
+    if not found:
         return None
-    kind = _KINDS.get(found.group(1), LakelatchError)
-    return _rebuild(kind, found.group(2), {})
+    code, message = found[-1].groups()  # the last one is the innermost error of a Spark traceback
+    return _rebuild(_kinds().get(code, LakelatchError), message, {})
 
 
 def reraise(error: BaseException) -> NoReturn:

@@ -170,6 +170,15 @@ class MadeTable:
         self.commit(instant, completion, "deltacommit", "UPSERT", (stat,))
         return name
 
+    def put_log(self, name: LogFile, rows: Rows) -> None:
+        """A log file without a commit of its own."""
+        records = self.rows(int(name.instant[8:]), rows)
+        self.storage.put(name.name, encode_log_file(name.instant, self.avro, records, None))
+
+    def evolve(self, schema: list[tuple[str, pa.DataType]]) -> None:
+        self.schema = pa.schema(schema)
+        self.avro = arrow_to_avro(self.schema, "made")
+
     def compact(self, instant: int, completion: int, logs: tuple[LogFile, ...], base: str | None = None) -> str:
         """A compaction of exactly these logs."""
         found = FileSlice("", self.file_id, time(0), base, tuple(log.name for log in logs))
@@ -218,7 +227,7 @@ READ_OPTIMIZED = {"hoodie.read.use.read_optimized.mode": "true"}
 
 
 def sort_rows(rows: Rows) -> Rows:
-    return sorted(rows, key=lambda row: [(name, str(row[name])) for name in sorted(row)])
+    return sorted(rows, key=lambda row: str(row.get("_hoodie_record_key") or sorted(row.items())))
 
 
 @pytest.fixture
@@ -232,6 +241,11 @@ def make_table(tmp_path: Path) -> Callable[..., MadeTable]:
 @pytest.fixture
 def read_table() -> Callable[[Path], ReadTable]:
     return ReadTable
+
+
+@pytest.fixture
+def read_optimized() -> dict[str, str]:
+    return dict(READ_OPTIMIZED)
 
 
 @pytest.fixture(name="hudi_rows")

@@ -215,7 +215,13 @@ def test_missing_and_broken_files_are_said() -> None:
     group.put_block([("a", 1, 1)], [])
     good = group.logs[0]
     with pytest.raises(NotFound):
-        merge_slice(group.storage, FileSlice("p", "f-0", time(0), None, (good, "x")), FULL, EVENT_TIME, "ts")
+        merge_slice(
+            group.storage,
+            FileSlice("p", "f-0", time(0), None, (good, LogFile("f-0", time(9), 1, "0-0-0").name)),
+            FULL,
+            EVENT_TIME,
+            "ts",
+        )
     group.put_base(table_of([("a", 1, 1)], 0))
     group.storage.put(f"p/{group.base}", b"no parquet")
     with pytest.raises(CorruptTable, match="base file p/f-0"):

@@ -134,14 +134,15 @@ print("ready", flush=True)
 sys.stdin.readline()
 done = []
 for turn in range(4):
-    done.append(lakelatch.write(frame.where(f"ts >= {100 * turn} and ts < {100 * turn + 100}"), path, options).completion)
+    part = frame.where(f"ts >= {100 * turn} and ts < {100 * turn + 100}")
+    done.append(lakelatch.write(part, path, options).completion)
 print(json.dumps(done), flush=True)
 """
 
 
 @pytest.mark.parametrize("more", [NON_BLOCKING, {RETRIES: "50"}], ids=["non-blocking", "optimistic"])
 def test_processes_and_a_reader(make_table: MakeTable, run_python: RunPython, more: dict[str, str]) -> None:
-    """Two processes write the same keys while this one reads: whole commits only, and in the end the greatest values."""
+    """Two processes write the same keys while this one reads: whole commits only, the greatest values in the end."""
     table = make_table()
     options = {**table.options, **more}
     table.write([])

@@ -83,7 +83,7 @@ def test_overwrite_is_refused_with_the_code_in_the_text(make_table: MakeTable) -
         ([(1, 1, "a")], {"hoodie__bucket__index__num__bucket": "2"}, "did you mean 'hoodie.bucket.index.num.buckets'"),
         ([(1, 1, "a")], {"hoodie__bucket__index__num__buckets": "3"}, "cannot change later"),
         ([(1, None, "a")], {}, "ordering field 'ts'"),
-        ([(None, 1, "a")], {}, "record key field 'id'"),
+        ([(None, 1, "a")], {}, "in the record key"),
     ],
 )
 def test_errors_come_back_typed(
