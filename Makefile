@@ -1,51 +1,54 @@
-# The commands of this repository. Each makes what it needs: the environment in .venv first of all.
-#
-#   make test              lint, types and every test; no test that should run may be skipped
-#   make lint              style and types alone
-#   make demo              several Spark jobs write one table (DEMO_ARGS="--mode occ" passes options)
-#   make bench             every benchmark, or one with BENCH=name
-#   make venv              the environment alone (PYTHON=python3.12 chooses the interpreter)
-#   make clean             removes what the others made, but for the environment
+# Every target makes what it needs. PYTHON=python3.12 make ... takes another Python.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
 
 PYTHON ?= python3
-VENV ?= .venv
-BENCH ?=
-BENCH_ARGS ?=
-DEMO_ARGS ?=
-PYTEST_ARGS ?=
-
-STAMP := $(VENV)/.lakelatch-installed
+VENV := .venv
 BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.DEFAULT_GOAL := test
-.NOTPARALLEL:
-.PHONY: test lint demo bench venv java clean
+.PHONY: help test demo bench lint format venv java clean
 
-test: lint java
-	@LAKELATCH_FORBID_SKIPS=1 $(BIN)/pytest $(PYTEST_ARGS)
-
-lint: $(STAMP)
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/mypy --explicit-package-bases tests
-
-demo: $(STAMP) java
-	@$(BIN)/lakelatch demo $(DEMO_ARGS)
-
-bench: $(STAMP) java
-	@$(BIN)/python bench/run.py $(BENCH) $(BENCH_ARGS)
+help:
+	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
+	@echo "make test    everything that must hold: lint, types, tests (TEST_ARGS=tests/locks for some of them)"
+	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
+	@echo "make lint    ruff and mypy only"
+	@echo "make format  ruff's formatter and its safe fixes"
+	@echo "make venv    the environment in $(VENV) only"
+	@echo "make clean   removes the environment and what runs leave behind"
 
 venv: $(STAMP)
-
-java:
-	@.ci/check-java
 
 $(STAMP): pyproject.toml
 	@.ci/make-environment "$(PYTHON)" "$(VENV)"
 	@touch $@
 
+java:
+	@.ci/check-java
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases tests bench
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: java lint
+	LAKELATCH_FORBID_SKIPS=1 $(BIN)/pytest $(TEST_ARGS)
+
+demo: java $(STAMP)
+	$(BIN)/lakelatch demo $(DEMO_ARGS)
+
+bench: java $(STAMP)
+	$(BIN)/python bench/run.py $(BENCH)
+
 clean:
-	rm -rf build dist demo-out spark-warehouse metastore_db derby.log bench/results.json
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log bench/results.json
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -45,7 +45,6 @@ def bucket_ids_of_texts(texts: Sequence[pa.Array], bucket_count: int) -> pa.Arra
 def string_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
     """Java's `String.hashCode` of each text as unsigned 32 bits; 0 for null."""
     texts = texts.cast(pa.large_string())
-    nulls = np.asarray(texts.is_null())
     if texts.null_count:
         texts = texts.fill_null("")
     _, offsets_buffer, data_buffer = texts.buffers()
@@ -61,7 +60,6 @@ def string_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
     running = np.zeros(len(units) + 1, np.uint32)
     np.cumsum(units.astype(np.uint32) * powers[exponents], dtype=np.uint32, out=running[1:])
     hashes: npt.NDArray[np.uint32] = running[bounds[1:]] - running[bounds[:-1]]
-    hashes[nulls] = 0
     return hashes
 
 

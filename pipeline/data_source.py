@@ -101,10 +101,11 @@ class LakelatchWriter(DataSourceArrowWriter):
         columns = to_arrow(schema)
         self._meta = tuple(name for name in columns.names if name in META_COLUMNS)
         data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
-        self._table: Table = open_for_write(open_storage(path), asked, data_schema)
-        check_columns(self._table, data_schema, asked)
         self._asked = asked
-        with open_manager(self._table.storage, asked.raw) as manager:
+        storage = open_storage(path)
+        with open_manager(storage, asked.raw) as manager:  # first, so that wrong lock options make no table
+            self._table: Table = open_for_write(storage, asked, data_schema)
+            check_columns(self._table, data_schema, asked)
             manager.heal()
             transaction = manager.begin("deltacommit")
             transaction.hand_over()

@@ -146,7 +146,7 @@ def _winners(entries: _Entries) -> npt.NDArray[np.int64]:
 
 
 def _ranks(values: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Equal values share a rank; a null ranks below every value."""
+    """Equal values share a rank; a null ranks below every value, not-a-number above them as in Java."""
     ranks = np.asarray(pc.rank(values, sort_keys="ascending", tiebreaker="dense")).astype(np.uint64)
     ranks[_flags(pc.is_null(values))] = 0
     return ranks
@@ -269,11 +269,7 @@ def _comparable(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arr
     if types.is_temporal(values.type):
         values = values.cast(pa.int32() if types.is_date32(values.type) else pa.int64())
     values = values.cast(_sortable_type(kind))
-    if types.is_integer(values.type):  # as in Hudi, whose default ordering value is an int of 0
-        return pc.fill_null(values, 0)
-    if types.is_floating(values.type):  # as in Java, not-a-number is greater than all numbers
-        return pc.if_else(pc.is_nan(values), float("-inf"), values)
-    return values
+    return pc.fill_null(values, 0) if types.is_integer(values.type) else values  # Hudi's default is an int of 0
 
 
 def _sortable_type(kind: pa.DataType) -> pa.DataType:

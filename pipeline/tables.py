@@ -46,7 +46,8 @@ def open_table(storage: Storage) -> Table:
     schema = schema or _latest_schema(storage) or config.create_schema
     if schema is None:
         raise CorruptTable(f"the table at {storage.uri} names its columns nowhere: no commit and no create schema")
-    return Table(storage, config, avro_to_arrow(schema))
+    columns = [field for field in avro_to_arrow(schema) if field.name not in META_COLUMNS]
+    return Table(storage, config, pa.schema(columns))
 
 
 def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -> Table:

@@ -70,9 +70,9 @@ def write(
     df = df.drop(*[name for name in df.columns if name in META_COLUMNS])
     storage = open_storage(path)
     data_schema = to_arrow(df.schema)
-    table = open_for_write(storage, asked, data_schema)
-    check_columns(table, data_schema, asked)
-    with open_manager(storage, asked.raw, system) as manager:
+    with open_manager(storage, asked.raw, system) as manager:  # first, so that wrong lock options make no table
+        table = open_for_write(storage, asked, data_schema)
+        check_columns(table, data_schema, asked)
         manager.heal()
         retries = manager.settings.conflict_retries
         for attempt in range(retries + 1):
@@ -214,7 +214,7 @@ def _fits(given: pa.DataType, stored: pa.DataType) -> bool:
     if str(given) in widening and str(stored) in widening:
         return widening[str(given)] <= widening[str(stored)]
     if pa.types.is_floating(given) and pa.types.is_floating(stored):
-        return given.bit_width <= stored.bit_width
+        return bool(given.bit_width <= stored.bit_width)
     text = (pa.types.is_string, pa.types.is_large_string)
     if any(is_kind(given) for is_kind in text) and any(is_kind(stored) for is_kind in text):
         return True

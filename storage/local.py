@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -60,6 +61,14 @@ class LocalStorage(Storage):
         except OSError as error:
             raise _unavailable("list", folder, error) from error
         return Listing(tuple(sorted(files)), tuple(sorted(folders)))
+
+    def names(self, folder: str) -> Sequence[str]:
+        try:
+            return os.listdir(self._local(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _unavailable("list", folder, error) from error
 
     def put(self, path: str, data: bytes) -> None:
         self._place(path, data, replace=True)

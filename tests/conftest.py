@@ -20,8 +20,6 @@ RIGHTFUL_SKIPS = (
     "this provider does not promise an order",
     "this provider works within one process",
     "this generator's lock provider works within one process",
-    "this storage lives in one process",
-    "this user may not mount a file system",
 )
 
 

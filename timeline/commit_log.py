@@ -85,6 +85,10 @@ class CommitLog:
                 return Tail(event.number, event)
         raise Unavailable(f"the log at {LOG_FOLDER} shrank while it was read: try again")
 
+    def tail_number(self) -> int:
+        """The number of the last slot now."""
+        return max(self._numbers(), default=0)
+
     def events_after(self, number: int, tail: Tail) -> list[Event]:
         """The events of slots number+1 to the tail's, in order.
 
@@ -128,7 +132,7 @@ class CommitLog:
             event = self._place(draft, tail, time, oldest_needed)
             failpoint("commit.before_slot")
             stored = self._create(event)
-            if stored is not None and self._finish(stored):
+            if stored is not None and self._finish(stored, moved=event.watermark > tail.watermark):
                 return stored
             self._drop_content(event)
         raise Unavailable(f"another writer was faster {_ATTEMPTS_MAX} times: try again when the table is less busy")
@@ -194,13 +198,14 @@ class CommitLog:
             slot=event.number,
         )
 
-    def _finish(self, event: Event) -> bool:
+    def _finish(self, event: Event, moved: bool) -> bool:
         """All that follows a created slot; False if it is not part of the log. No failure here undoes the slot."""
         try:
             failpoint("commit.after_slot")
             if not self._counts(event):
                 return False
             self._show(event)
+            self._cache[event.number] = event
         except (Unavailable, CorruptTable) as error:
             raise CommitUnknown(
                 f"slot {event.number} was created for instant {event.instant}, and then the storage failed "
@@ -210,7 +215,8 @@ class CommitLog:
                 slot=event.number,
             ) from error
         try:
-            self._remove_old(event)
+            if moved:  # once for many slots; what a crash leaves goes at the next move
+                self._remove_old(event)
         except Unavailable as error:
             _log.warning("slots below %d are left to the next commit: %s", event.watermark, error)
         return True
@@ -224,6 +230,8 @@ class CommitLog:
 
     def _counts(self, event: Event) -> bool:
         """Whether a slot that was created is part of the log."""
+        if self.tail_number() == event.number:  # no later slot can have moved the watermark past it
+            return True
         tail = self.tail()
         if tail.number < event.number:
             raise InvariantBroken(f"slot {event.number} was created and the tail is {tail.number}")
@@ -267,8 +275,8 @@ class CommitLog:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def _numbers(self) -> list[int]:
-        found = (slot_number(name) for name in self._storage.list(LOG_FOLDER).files)
-        return [number for number in found if number is not None]
+        found = map(slot_number, self._storage.names(LOG_FOLDER))
+        return sorted(number for number in found if number is not None)
 
     def _read(self, number: int) -> Event | None:
         try:

@@ -26,17 +26,21 @@ class TimelineFolder:
     def refresh(self, slot: int) -> None:
         """Lists the folder. `slot` is a slot of the commit log whose projection, and all before it, are there."""
         with self._guard:
-            names = frozenset(self._storage.list(TIMELINE_FOLDER).files)
-            instants = dict(self._instants)
-            for name in self._names - names:
-                instants.pop(name, None)
-            for name in names - self._names:
-                instant = parse_file_name(name)
-                if instant is not None:
-                    instants[name] = instant
-                    self._latest = max(self._latest, instant.requested, instant.completion or "")
-            # Replaced, not changed: others may be reading them.
-            self._names, self._instants, self._slot = names, instants, slot
+            names = self._storage.names(TIMELINE_FOLDER)
+            fresh = [name for name in names if name not in self._names]
+            gone = self._names.difference(names) if len(names) != len(self._names) + len(fresh) else ()
+            if fresh or gone:
+                instants = dict(self._instants)
+                for name in gone:
+                    instants.pop(name, None)
+                for name in fresh:
+                    instant = parse_file_name(name)
+                    if instant is not None:
+                        instants[name] = instant
+                        self._latest = max(self._latest, instant.requested, instant.completion or "")
+                # Replaced, not changed: others may be reading them.
+                self._names, self._instants = self._names.union(fresh).difference(gone), instants
+            self._slot = slot
 
     @property
     def slot(self) -> int | None:

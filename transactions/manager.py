@@ -87,7 +87,7 @@ class TransactionManager:
             )
             failpoint("begin.after_claim")
             # The claim keeps the slots after `tail` from being removed, if it came before they could be.
-            if self.log.tail().number - tail.number <= self.log.slots_kept // 2:
+            if self.log.tail_number() - tail.number <= self.log.slots_kept // 2:
                 break
             self.storage.delete(heartbeat_path(instant))
         else:
@@ -217,7 +217,7 @@ class TransactionManager:
 
         def take_time(above: str) -> str:
             floor = max(above, self._folder.latest_time)
-            instant, _ = self._clock.claim(floor, self._beat(operation_id, self.log.tail().number), lease)
+            instant, _ = self._clock.claim(floor, self._beat(operation_id, self.log.tail_number()), lease)
             claims.append(instant)
             return instant
 

@@ -30,12 +30,13 @@ class LakelatchError(Exception):
         return f"[{self.code}] {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.details)
+        return _rebuild, (type(self), self.message, self.details, self.code)
 
 
-def _rebuild(kind: type[LakelatchError], message: str, details: dict[str, Any]) -> LakelatchError:
+def _rebuild(kind: type[LakelatchError], message: str, details: dict[str, Any], code: str) -> LakelatchError:
     error = kind.__new__(kind)
     LakelatchError.__init__(error, message, **details)
+    error.code = code
     return error
 
 
@@ -84,7 +85,8 @@ class WriteConflict(LakelatchError):
     """Another transaction completed first on the same file groups; this one was rolled back. Retry on fresh data.
 
     `winner` is the requested time of the instant that won, `file_groups` the (partition, file id) pairs that both
-    touched, `time_lost_s` the seconds since this transaction began.
+    touched, `time_lost_s` the seconds since this transaction began. An error that was found in a
+    text knows none of them: they are "", [] and 0 there.
     """
 
     code = "LAKELATCH-CONFLICT"
@@ -115,15 +117,15 @@ class WriteConflict(LakelatchError):
 
     @property
     def winner(self) -> str:
-        return str(self.details["winner"])
+        return str(self.details.get("winner", ""))
 
     @property
     def file_groups(self) -> list[tuple[str, str]]:
-        return list(self.details["file_groups"])
+        return list(self.details.get("file_groups", ()))
 
     @property
     def time_lost_s(self) -> float:
-        return float(self.details["time_lost_s"])
+        return float(self.details.get("time_lost_s", 0))
 
 
 class TransactionEnded(LakelatchError):
@@ -161,12 +163,15 @@ _CODED = re.compile(r"\[(LAKELATCH-[A-Z-]+)\] ([^\n]*)")
 
 
 def from_text(text: str) -> LakelatchError | None:
-    """The typed error whose code stands in a text (a Spark exception's, say), or None; its details are not kept."""
+    """The typed error whose code stands in a text (a Spark exception's, say), or None; its details are not kept.
+
+    A code whose module this process has not loaded gives a plain `LakelatchError` that carries it.
+    """
     found = list(_CODED.finditer(text))
     if not found:
         return None
     code, message = found[-1].groups()  # the last one is the innermost error of a Spark traceback
-    return _rebuild(_kinds().get(code, LakelatchError), message, {})
+    return _rebuild(_kinds().get(code, LakelatchError), message, {}, code)
 
 
 def reraise(error: BaseException) -> NoReturn:

@@ -153,6 +153,14 @@ def test_a_row_without_an_ordering_value_counts_as_zero(make_table: MakeTable, k
     assert shown(table.read_both()) == {"a": 2, "b": 1, "c": 1, "d": 2}
 
 
+def test_not_a_number_is_greater_than_all_numbers(make_table: MakeTable) -> None:
+    table = make_table([("id", pa.string()), ("v", pa.int64()), ("ts", pa.float64())], ordering_field="ts")
+    table.log(1, 2, rows(("a", 1, float("nan")), ("b", 1, float("inf"))))
+    table.log(3, 4, rows(("a", 2, float("inf")), ("b", 2, float("nan"))))
+    found = [{**row, "ts": str(row["ts"])} for row in table.read_both()]
+    assert shown(found) == {"a": 1, "b": 2}
+
+
 @pytest.mark.parametrize("ordering_field", ["ts", None])
 def test_rows_marked_as_deleted(make_table: MakeTable, ordering_field: str | None) -> None:
     table = make_table(DELETABLE, ordering_field=ordering_field)

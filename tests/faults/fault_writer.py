@@ -1,0 +1,149 @@
+"""What a writer process does in these tests; run as a script, it tells its story on standard output, a line an event.
+
+`scenario ROOT` visits every step of the protocol once or more; `crowd ROOT SEED COUNT` commits among others, with a
+lock provider that excludes nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import random  # noqa: TID251  (seeded)
+import sys
+from collections.abc import Callable
+
+from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
+from lakelatch.heartbeat.contract import HeartbeatSettings
+from lakelatch.locks.contract import LockProvider, LockScope
+from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.storage import LocalStorage
+from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.folder import TimelineFolder
+from lakelatch.timeline.instants import Timeline
+from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
+from lakelatch.transactions.transaction import Transaction
+
+QUICK = HeartbeatSettings(interval_ms=100)
+PATIENT = HeartbeatSettings(interval_ms=100, tolerable_misses=20)
+SLOTS_KEPT = 2
+_ATTEMPTS_MAX = 200
+
+
+def open_manager(
+    root: str,
+    kind: type[LockProvider] = FilesystemLockProvider,
+    mode: str = OPTIMISTIC,
+    heartbeat: HeartbeatSettings = QUICK,
+    slots_kept: int = SLOTS_KEPT,
+) -> TransactionManager:
+    storage = LocalStorage(root)
+    provider = kind(LockScope(storage.uri, {}))
+    settings = TransactionSettings(mode=mode, lock_timeout_s=30, heartbeat=heartbeat)
+    return TransactionManager(storage, provider, HybridTimeGenerator(provider), settings, slots_kept=slots_kept)
+
+
+def add_file(transaction: Transaction, group: str, content: bytes = b"rows", attempt: int = 0) -> WriteStat:
+    name = f"{group}_{attempt}_{transaction.instant}.log"
+    transaction.markers.create_data_file("", name, content)
+    return WriteStat("", group, name)
+
+
+def tell(transaction: Transaction, outcome: str) -> None:
+    completion = transaction.committed.completion if transaction.committed else ""
+    print(json.dumps({"instant": transaction.instant, "outcome": outcome, "completion": completion}), flush=True)
+
+
+def commit(transaction: Transaction, metadata: CommitMetadata) -> None:
+    """Commits and tells how it ended."""
+    try:
+        transaction.commit(metadata)
+    except (WriteConflict, TransactionEnded):
+        tell(transaction, "refused")
+        raise
+    except CommitUnknown:
+        tell(transaction, "unknown")
+        raise
+    tell(transaction, "committed")
+
+
+def write(manager: TransactionManager) -> None:
+    """Two data files, one of which a task had to write twice."""
+    transaction = manager.begin()
+    add_file(transaction, "a", attempt=1)
+    stats = (add_file(transaction, "a"), add_file(transaction, "b"))
+    commit(transaction, CommitMetadata(stats, "UPSERT"))
+
+
+def compact(manager: TransactionManager) -> None:
+    """Schedules and carries out a compaction of nothing."""
+
+    def build(folder: TimelineFolder) -> bytes:
+        return b"plan"
+
+    instant = manager.schedule(build)
+    if instant is not None:
+        commit(manager.execute(instant), CommitMetadata((), "COMPACT", compacted=True))
+
+
+def abort(manager: TransactionManager) -> None:
+    transaction = manager.begin()
+    add_file(transaction, "a")
+    transaction.abort()
+    tell(transaction, "refused")
+
+
+def scenario(root: str) -> None:
+    """A failed step does not end it: the next one starts anew, as a user would."""
+    manager = open_manager(root)
+    steps: tuple[Callable[[TransactionManager], None], ...] = (write, compact, abort, write, write, write, write)
+    for step in steps:
+        try:
+            step(manager)
+        except LakelatchError as error:
+            print(f"{step.__name__}: {error}", file=sys.stderr)
+
+
+def crowd(root: str, seed: int, count: int) -> None:
+    draw = random.Random(seed)
+    managers = [
+        open_manager(root, LyingLockProvider, mode, PATIENT, slots_kept=8) for mode in (OPTIMISTIC, NON_BLOCKING)
+    ]
+    for number in range(count):
+        optimistic = draw.random() < 0.7
+        groups = draw.sample(["a", "b", "c", "d"], draw.choice((1, 1, 2)))
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                _write_on_what_is_there(managers[0 if optimistic else 1], groups, optimistic)
+            except (WriteConflict, TransactionEnded):
+                continue
+            break
+        else:
+            raise SystemExit(f"transaction {number} lost {_ATTEMPTS_MAX} times")
+
+
+def _write_on_what_is_there(manager: TransactionManager, groups: list[str], optimistic: bool) -> None:
+    manager.heal()
+    transaction = manager.begin()
+    stats = []
+    for group in groups:
+        base = instants_of(manager.storage.uri.removeprefix("file://"), group)
+        content = json.dumps({"group": group, "base": base, "optimistic": optimistic}).encode()
+        stats.append(add_file(transaction, group, content))
+    commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
+
+
+def instants_of(root: str, group: str) -> list[str]:
+    """Completed writes to a group, as a reader finds them."""
+    storage = LocalStorage(root)
+    completed = Timeline.load(storage).completion_times()
+    names = (name for name in storage.list("").files if name.startswith(f"{group}_"))
+    return sorted({instant for name in names if (instant := name[:-4].rpartition("_")[2]) in completed})
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "scenario":
+        scenario(sys.argv[2])
+    else:
+        crowd(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,93 @@
+"""That the rooms at the root, the links, the tables of pyproject.toml and a built wheel say the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+NO_ROOMS = {"tests", "bench", "docs"}
+
+
+@pytest.fixture(scope="module")
+def project(source_tree: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = tomllib.loads((source_tree.root / "pyproject.toml").read_text())
+    return settings
+
+
+@pytest.fixture(scope="module")
+def wheel_names(source_tree: Any, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What a wheel holds that was built just now."""
+    target = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(source_tree.root)],
+        capture_output=True,
+        text=True,
+        cwd=target,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = target.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_each_room_has_one_link_and_each_link_a_room(source_tree: Any) -> None:
+    links = {path.name: path for path in source_tree.package.iterdir() if path.is_symlink()}
+    assert sorted(links) == source_tree.rooms
+    for name, link in links.items():
+        assert not link.readlink().is_absolute() and link.resolve() == source_tree.root / name
+
+
+def test_no_folder_at_the_root_hides_the_package(source_tree: Any) -> None:
+    assert not (source_tree.root / "lakelatch").exists() and len(source_tree.rooms) >= 9
+
+
+def test_every_table_of_pyproject_names_every_room(source_tree: Any, project: dict[str, Any]) -> None:
+    hatch = project["tool"]["hatch"]["build"]
+    banned = project["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
+    tables = {
+        "build.only-include": hatch["only-include"],
+        "sdist.only-include": hatch["targets"]["sdist"]["only-include"],
+        "wheel.sources": hatch["targets"]["wheel"]["sources"],
+        "banned-api": [name for name in banned if "lakelatch" in banned[name]["msg"].split()[1]],
+    }
+    for table, names in tables.items():
+        found = {name for name in names if "/" not in name and "." not in name} - NO_ROOMS - {"LICENSE", "Makefile"}
+        if table == "banned-api":
+            found &= {name for name in names if banned[name]["msg"] == f"import lakelatch.{name}"}
+        assert sorted(found) == source_tree.rooms, table
+    for room in source_tree.rooms:
+        assert hatch["targets"]["wheel"]["sources"][room] == f"lakelatch/{room}"
+
+
+def test_every_module_beside_the_rooms_is_built(source_tree: Any, project: dict[str, Any]) -> None:
+    hatch = project["tool"]["hatch"]["build"]
+    modules = {f"src/lakelatch/{path.name}" for path in source_tree.package.iterdir() if path.is_file()}
+    for table in (hatch, hatch["targets"]["sdist"]):
+        assert modules <= set(table["only-include"])
+
+
+def test_what_the_sdist_names_exists(source_tree: Any, project: dict[str, Any]) -> None:
+    for name in project["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"]:
+        assert (source_tree.root / name).exists(), name
+
+
+def test_a_wheel_has_two_names_and_no_more(wheel_names: set[str]) -> None:
+    top = {Path(name).parts[0] for name in wheel_names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"lakelatch", "pyspark_lakelatch"}
+    assert len(top) == 3
+
+
+def test_a_wheel_holds_every_module_once(source_tree: Any, wheel_names: set[str]) -> None:
+    expected = set()
+    for source in source_tree.shipped:
+        expected.add(source.name.removeprefix("src/") if source.name.startswith("src/") else f"lakelatch/{source.name}")
+    assert {name for name in wheel_names if name.endswith(".py")} == expected
+    assert "lakelatch/py.typed" in wheel_names and "lakelatch/errors.py" in wheel_names

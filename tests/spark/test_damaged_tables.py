@@ -1,0 +1,203 @@
+"""Storage that is damaged, full or locked: said at once, with the file and the way out; nothing is made worse."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakelatch
+from lakelatch.errors import CorruptTable, LakelatchError
+
+pytestmark = pytest.mark.spark
+MakeTable = Callable[..., Any]
+TreeHash = Callable[[str], dict[str, str]]
+RunPython = Callable[..., "subprocess.Popen[str]"]
+
+ROWS = [(1, 1, "a"), (2, 1, "b")]
+PROPERTIES = ".hoodie/hoodie.properties"
+DAMAGES = {
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+    "other": lambda data: b"\xff\xfe not what it was",
+}
+
+
+def _refused(kind: type[LakelatchError], call: Callable[[], object], *named: str) -> None:
+    with pytest.raises(LakelatchError) as caught:
+        call()
+    assert type(caught.value) is kind, str(caught.value)
+    for text in named:
+        assert text in str(caught.value)
+
+
+def _damage(file: Path, damage: str) -> None:
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_properties(make_table: MakeTable, tree_hash: TreeHash, damage: str) -> None:
+    table = make_table()
+    table.write(ROWS)
+    file = Path(table.path) / PROPERTIES
+    whole = file.read_bytes()
+    _damage(file, damage)
+    before = tree_hash(table.path)
+    for call in (table.read, table.compact, lambda: table.write(ROWS)):
+        _refused(CorruptTable, call, PROPERTIES, "Restore the file from a copy")
+    assert tree_hash(table.path) == before
+    Path(f"{file}.backup").write_bytes(whole)
+    assert table.read() == ROWS
+    table.write([(1, 2, "A")])
+    assert table.read() == [(1, 2, "A"), (2, 1, "b")]
+
+
+def test_properties_whose_checksum_is_wrong(make_table: MakeTable, tree_hash: TreeHash) -> None:
+    table = make_table()
+    table.write(ROWS)
+    file = Path(table.path) / PROPERTIES
+    file.write_text(file.read_text().replace("hoodie.table.name=trips", "hoodie.table.name=trip"))
+    before = tree_hash(table.path)
+    for call in (table.read, table.compact, lambda: table.write(ROWS)):
+        _refused(CorruptTable, call, "hoodie.table.checksum", "restore")
+    assert tree_hash(table.path) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_log_file_is_never_read_as_fewer_rows(
+    make_table: MakeTable, tree_hash: TreeHash, damage: str
+) -> None:
+    table = make_table(hoodie__bucket__index__num__buckets="1")
+    table.write([(9, 9, "z")])
+    (name,) = table.write(ROWS).files
+    _damage(Path(table.path) / name, damage)
+    before = tree_hash(table.path)
+    _refused_by_task(lambda: table.read(), name)
+    assert tree_hash(table.path) == before
+    _refused(CorruptTable, table.compact, name)
+    _refused_by_task(lambda: table.read(), name)
+
+
+def _refused_by_task(call: Callable[[], object], *named: str) -> None:
+    """A read fails in a task, where Spark keeps only the error's text."""
+    from lakelatch.errors import reraise
+
+    with pytest.raises(Exception, match="LAKELATCH-CORRUPT") as caught:
+        call()
+    _refused(CorruptTable, lambda: reraise(caught.value), *named)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_commit_log_slot_stops_writers_and_not_readers(
+    make_table: MakeTable, tree_hash: TreeHash, damage: str
+) -> None:
+    table = make_table()
+    table.write(ROWS)
+    folder = Path(table.path) / ".hoodie/.lakelatch/log"
+    slot = max(file for file in folder.iterdir() if file.is_file())
+    _damage(slot, damage)
+    before = tree_hash(table.path)
+    for call in (table.compact, lambda: table.write(ROWS)):
+        _refused(CorruptTable, call, slot.name)
+    assert tree_hash(table.path) == before
+    assert table.read() == ROWS
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_completed_file_stops_who_needs_it(make_table: MakeTable, damage: str) -> None:
+    """Readers of the whole table need only its name; an incremental read needs what is in it."""
+    table = make_table()
+    result = table.write(ROWS)
+    _damage(Path(table.path) / f".hoodie/timeline/{result.instant}_{result.completion}.deltacommit", damage)
+    assert table.read() == ROWS
+    since: dict[str, object] = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": "20200101000000000",
+    }
+    _refused(CorruptTable, lambda: table.read(since), result.instant, "restore it from a copy")
+
+
+def test_a_missing_data_file_is_an_error_and_not_fewer_rows(make_table: MakeTable) -> None:
+    """A log that a compaction plan names has gone."""
+    table = make_table(hoodie__bucket__index__num__buckets="1")
+    (name,) = table.write(ROWS).files
+    instant = lakelatch.schedule_compaction(table.path, {"hoodie.compact.inline.max.delta.commits": "1"})
+    assert instant is not None
+    (Path(table.path) / name).unlink()
+    with pytest.raises(LakelatchError, match=name.replace(".", r"\.")):
+        lakelatch.execute_compaction(table.spark, table.path, instant)
+
+
+FULL_DISK_SCRIPT = """
+import json, resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, options, rows = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+frame = spark.createDataFrame(spark.range(rows).selectExpr("id", "id as ts", "uuid() as v").toArrow())
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+try:
+    lakelatch.write(frame, path, options)
+except lakelatch.errors.LakelatchError as error:
+    print(type(error).__name__, str(error))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+
+
+def test_a_full_disk(make_table: MakeTable, tree_hash: TreeHash, run_python: RunPython) -> None:
+    """No file may grow beyond 100 kB: the data file cannot be written, the rollback can."""
+    table = make_table()
+    table.write(ROWS)
+    before = tree_hash(table.path)
+    writer = run_python(FULL_DISK_SCRIPT, table.path, json.dumps(table.options), "20000")
+    output, errors = writer.communicate(timeout=90)
+    assert output.startswith("Unavailable [LAKELATCH-UNAVAILABLE]"), output + errors
+    after = tree_hash(table.path)
+    assert {path: after[path] for path in before} == before
+    new = [path for path in after if path not in before]
+    assert new and all(".rollback" in path or path.startswith(".hoodie/.lakelatch/log/") for path in new), new
+    assert table.read() == ROWS
+    table.write([(3, 1, "c")])
+    assert table.read() == [*ROWS, (3, 1, "c")]
+
+
+def test_a_read_only_folder(make_table: MakeTable, tree_hash: TreeHash, run_python: RunPython) -> None:
+    """Permissions stop no superuser, so the write runs as another user where this one is."""
+    if os.geteuid() != 0:
+        pytest.skip("the owner of a folder can be stopped by its mode, but the locks of this test need a superuser")
+    table = make_table()
+    table.write(ROWS)
+    before = tree_hash(table.path)
+    for folder in (table.path, *Path(table.path).parents):
+        if str(folder).startswith("/tmp/"):
+            os.chmod(folder, 0o755)
+    script = """
+import json, os
+options = json.loads(sys.argv[2])
+frame = spark.createDataFrame(spark.createDataFrame([(3, 1, "c")], "id long, ts long, v string").toArrow())
+os.setegid(65534); os.seteuid(65534)
+try:
+    lakelatch.write(frame, sys.argv[1], options)
+except lakelatch.errors.LakelatchError as error:
+    print(type(error).__name__, str(error))
+print(len(lakelatch.read(spark, sys.argv[1]).collect()))
+os.seteuid(0)
+"""
+    writer = run_python(script, table.path, json.dumps(table.options))
+    output, errors = writer.communicate(timeout=90)
+    assert output.startswith("Unavailable "), output + errors
+    assert "Permission denied" in output
+    assert output.splitlines()[-1] == "2", output + errors
+    assert tree_hash(table.path) == before
+
+
+def test_a_table_whose_timeline_was_removed_reads_as_empty_and_not_as_all_files(make_table: MakeTable) -> None:
+    table = make_table()
+    table.write(ROWS)
+    shutil.rmtree(Path(table.path) / ".hoodie/timeline")
+    assert table.read() == []

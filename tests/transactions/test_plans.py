@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from one_table import Table, add_file, commit, write
+
+from lakelatch import failpoints
+from lakelatch.errors import LakelatchError, TransactionEnded
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.locks.contract import LockScope
+from lakelatch.testing.faulty_storage import FaultyStorage
+from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.timeline.events import PLAN, slot_path
+from lakelatch.timeline.folder import TimelineFolder
+from lakelatch.timeline.instants import Timeline, requested
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.transactions.manager import PlanBusy, TransactionManager
+
+COMPACTED = CommitMetadata((), "COMPACT", compacted=True)
+
+
+def plan_of(folder: TimelineFolder) -> bytes:
+    """A plan that names what it includes: every completed instant."""
+    return ",".join(instant.requested for instant in folder.completed_since(frozenset())).encode()
+
+
+def schedule(manager: TransactionManager) -> str:
+    instant = manager.schedule(plan_of)
+    assert instant is not None
+    return instant
+
+
+def test_a_plan_is_on_the_timeline_and_waits_for_an_executor(table: Table) -> None:
+    done = write(table.manager(), "a")
+    plan = schedule(table.manager())
+    assert [i.file_name for i in Timeline.load(table.storage).pending] == [requested(plan, "compaction").file_name]
+    assert table.storage.read(requested(plan, "compaction").path) == done.instant.encode()
+    assert table.events()[-1].kind == PLAN and table.events()[-1].time == plan
+    assert not table.storage.exists(heartbeat_path(plan))
+    assert table.manager().heal() == []  # nobody works on it, and it is not a dead writer's
+
+
+def test_nothing_to_do_leaves_nothing(table: Table) -> None:
+    assert table.manager().schedule(lambda folder: None) is None
+    assert table.events() == [] and table.leftovers() == []
+
+
+def test_a_plan_includes_exactly_what_completed_before_it(table: Table) -> None:
+    """A commit takes the plan's slot from it: the plan looks again and includes it."""
+    open_one = table.manager().begin()
+    stat = add_file(open_one, "a")
+    later = table.manager().begin()
+    later_stat = add_file(later, "b")
+    raced: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path == slot_path(1) and not raced:
+            raced.append(path)
+            log = table.manager(lock_timeout_s=60)
+            log._provider = _no_lock(table)
+            commit(log.resume(open_one.state), stat)
+
+    plan = schedule(table.manager(storage=FaultyStorage(table.storage, before=before)))
+    done = commit(later, later_stat)
+    assert raced and done.completion > plan
+    content = table.storage.read(requested(plan, "compaction").path).decode()
+    assert content == open_one.instant
+    times = Timeline.load(table.storage).completion_times()
+    assert [instant for instant, time in times.items() if time < plan] == [open_one.instant]
+    assert [event.time for event in table.events()] == sorted(event.time for event in table.events())
+
+
+def _no_lock(table: Table) -> LyingLockProvider:
+    return LyingLockProvider(LockScope(table.storage.uri, {}))
+
+
+def test_executing_a_plan_completes_it(table: Table) -> None:
+    plan = schedule(table.manager())
+    execution = table.manager().execute(plan)
+    execution.commit(COMPACTED)
+    assert table.completed() == [plan] and table.leftovers() == []
+    with pytest.raises(TransactionEnded, match="not pending"):
+        table.manager().execute(plan)
+
+
+def test_a_plan_that_was_never_scheduled_cannot_be_executed(table: Table) -> None:
+    with pytest.raises(TransactionEnded, match="never scheduled"):
+        table.manager().execute("20260101000000000")
+    transaction = table.manager().begin()
+    with pytest.raises(TransactionEnded, match="not pending"):
+        table.manager().execute(transaction.instant)
+
+
+def test_a_plan_is_busy_while_its_executor_lives_and_taken_over_when_it_died(table: Table) -> None:
+    plan = schedule(table.manager())
+    first = table.manager().execute(plan)
+    with pytest.raises(PlanBusy, match=plan):
+        table.manager().execute(plan)
+    table.expire(plan)
+    second = table.manager().execute(plan)
+    with pytest.raises(PlanBusy):
+        table.manager().execute(plan)
+    second.commit(COMPACTED)
+    with pytest.raises(TransactionEnded):
+        first.commit(COMPACTED)
+    table.manager().heal()
+    assert table.completed() == [plan] and table.leftovers() == []
+    assert [event.instant for event in table.events()] == [plan, plan]
+
+
+def test_a_plan_that_was_taken_over_is_not_the_zombies_to_complete(table: Table) -> None:
+    plan = schedule(table.manager())
+    zombie = table.manager().execute(plan)
+    table.expire(plan)
+    table.manager().execute(plan)
+    with pytest.raises(TransactionEnded):
+        zombie.commit(COMPACTED)
+    assert table.completed() == []
+
+
+def test_of_two_executors_one_completes(table: Table) -> None:
+    """The second began when the first was taken for dead; both try to commit at once."""
+    plan = schedule(table.manager())
+    first = table.manager().execute(plan)
+    table.expire(plan)
+    second = table.manager().execute(plan)
+
+    def end(number: int) -> bool:
+        try:
+            (first, second)[number].commit(COMPACTED)
+        except TransactionEnded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(end, range(2))) == 1
+    assert table.completed() == [plan]
+
+
+def test_healing_frees_the_plan_of_a_dead_executor_and_keeps_the_plan(table: Table) -> None:
+    plan = schedule(table.manager())
+    table.manager().execute(plan)
+    assert table.manager().heal() == [] and table.storage.exists(heartbeat_path(plan))
+    table.expire(plan)
+    assert table.manager().heal() == []
+    assert not table.storage.exists(heartbeat_path(plan)) and table.rollbacks() == 0
+    table.manager().execute(plan).commit(COMPACTED)
+
+
+def test_an_executor_may_let_go(table: Table) -> None:
+    plan = schedule(table.manager())
+    manager = table.manager()
+    manager.let_go(manager.execute(plan))
+    table.manager().execute(plan).commit(COMPACTED)
+    assert table.completed() == [plan]
+
+
+def test_a_compaction_is_no_conflict_for_a_writer_of_its_groups(table: Table) -> None:
+    write(table.manager(), "a")
+    transaction = table.manager().begin()
+    stat = add_file(transaction, "a")
+    plan = schedule(table.manager())
+    compaction = table.manager().execute(plan)
+    compaction.commit(CommitMetadata((stat,), "COMPACT", compacted=True))
+    commit(transaction, stat)
+    assert table.completed()[-2:] == [plan, transaction.instant]
+
+
+def test_a_schedule_that_died_after_its_slot_is_shown_by_the_next_writer(table: Table) -> None:
+    with failpoints.active("commit.after_slot=raise"), pytest.raises(LakelatchError):
+        schedule(table.manager())
+    plan = table.events()[0].instant
+    table.expire(plan)
+    assert table.manager().heal() == []
+    table.manager().execute(plan).commit(COMPACTED)
+    assert table.completed() == [plan] and table.leftovers() == []

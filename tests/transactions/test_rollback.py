@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from one_table import Table, add_file, commit, timeline_names, write
+
+from lakelatch import failpoints
+from lakelatch.errors import LakelatchError, TransactionEnded
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.locks.contract import LockScope
+from lakelatch.testing.faulty_storage import FaultyStorage
+from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.events import COMPLETE, ROLLBACK, slot_path
+from lakelatch.timeline.instants import TIMELINE_FOLDER, requested
+from lakelatch.transactions.manager import TransactionManager
+
+
+def test_an_aborted_transaction_leaves_no_file_and_no_marker(table: Table) -> None:
+    transaction = table.manager().begin()
+    add_file(transaction, "a")
+    add_file(transaction, "b", partition="day=1")
+    transaction.abort()
+    transaction.abort()
+    assert table.data_files() == [] and table.leftovers() == []
+    assert table.rollbacks() == 1 and table.completed() == []
+    assert not any(name.startswith(transaction.instant) for name in timeline_names(table.storage))
+    with pytest.raises(TransactionEnded, match="aborted"):
+        transaction.mark("", "x.log")
+    write(table.manager(), "a")
+
+
+def test_a_rollback_says_what_it_removed(table: Table) -> None:
+    transaction = table.manager().begin()
+    stat = add_file(transaction, "a")
+    transaction.abort()
+    name = next(name for name in timeline_names(table.storage) if name.endswith(".rollback"))
+    assert stat.path.encode() in table.storage.read(f"{TIMELINE_FOLDER}/{name}")
+    assert [event.kind for event in table.events()] == [ROLLBACK, COMPLETE]
+    assert table.events()[0].target == transaction.instant
+
+
+def test_the_living_are_left_alone(table: Table) -> None:
+    transaction = table.manager().begin()
+    stat = add_file(transaction, "a")
+    assert table.manager().heal() == []
+    commit(transaction, stat)
+
+
+@pytest.mark.parametrize("beat", ["late", "removed"])
+def test_a_dead_writer_is_rolled_back_once(table: Table, beat: str) -> None:
+    dead = table.manager().begin()
+    stat = add_file(dead, "a")
+    alive = table.manager().begin()
+    if beat == "late":
+        table.expire(dead.instant)
+    else:
+        table.storage.delete(heartbeat_path(dead.instant))
+    assert table.manager().heal() == [dead.instant]
+    assert table.manager().heal() == []
+    assert table.rollbacks() == 1 and table.data_files() == []
+    with pytest.raises(TransactionEnded):
+        commit(dead, stat)
+    commit(alive, add_file(alive, "a"))
+    assert table.manager().heal() == [] and table.leftovers() == []
+
+
+def test_a_zombie_leaves_nothing_that_the_next_heal_does_not_remove(table: Table) -> None:
+    dead = table.manager().begin()
+    stat = add_file(dead, "a")
+    table.expire(dead.instant)
+    table.manager().heal()
+    with pytest.raises(TransactionEnded):
+        commit(dead, stat)  # it seals before it asks the log
+    with pytest.raises(TransactionEnded):
+        dead.markers.announce("", "late.log")
+    table.manager().heal()
+    assert table.leftovers() == [] and table.data_files() == []
+
+
+def test_two_healers_at_once_roll_back_once(table: Table) -> None:
+    dead = [table.manager().begin() for _ in range(3)]
+    for transaction in dead:
+        add_file(transaction, "a")
+        table.expire(transaction.instant)
+    together = threading.Barrier(2)
+
+    def heal(manager: TransactionManager) -> list[str]:
+        together.wait()
+        return manager.heal()
+
+    with ThreadPoolExecutor(2) as pool:
+        healed = list(pool.map(heal, [table.manager(), table.manager()]))
+    condemned = [event.target for event in table.events() if event.kind == ROLLBACK]
+    assert sorted(condemned) == sorted(transaction.instant for transaction in dead)  # type: ignore[type-var]
+    assert {instant for found in healed for instant in found} == {transaction.instant for transaction in dead}
+    assert table.rollbacks() == 3 and table.data_files() == [] and table.leftovers() == []
+
+
+@pytest.mark.parametrize("first", ["commit", "rollback"])
+def test_of_commit_and_rollback_the_first_slot_wins(table: Table, first: str) -> None:
+    """No lock at all: whoever is about to create slot 1 is overtaken by the other."""
+    transaction = table.manager().begin()
+    stat = add_file(transaction, "a")
+    table.expire(transaction.instant)
+    overtaken: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path == slot_path(1) and not overtaken:
+            overtaken.append(path)
+            if first == "commit":
+                commit(lockless(table).resume(transaction.state), stat)
+            else:
+                assert lockless(table).heal() == [transaction.instant]
+
+    slow = lockless(table, FaultyStorage(table.storage, before=before))
+    if first == "commit":
+        assert slow.heal() == []
+        assert table.completed() == [transaction.instant] and table.rollbacks() == 0
+        assert table.data_files() == [stat.path]
+    else:
+        with pytest.raises(TransactionEnded):
+            commit(slow.resume(transaction.state), stat)
+        assert table.completed() == [] and table.rollbacks() == 1 and table.data_files() == []
+    assert overtaken
+    lockless(table).heal()
+    assert table.leftovers() == []
+
+
+def lockless(table: Table, storage: FaultyStorage | None = None) -> TransactionManager:
+    provider = LyingLockProvider(LockScope(table.storage.uri, {}))
+    return TransactionManager(storage or table.storage, provider, HybridTimeGenerator(provider), None, table.system)
+
+
+@pytest.mark.parametrize(
+    "point", ["rollback.after_slot", "rollback.after_plan", "rollback.after_files", "rollback.after_completed"]
+)
+def test_a_rollback_that_died_is_finished_by_the_next(table: Table, point: str) -> None:
+    dead = table.manager().begin()
+    add_file(dead, "a")
+    table.expire(dead.instant)
+    with failpoints.active(f"{point}=raise"), pytest.raises(LakelatchError):
+        table.manager().heal()
+    for event in table.events():
+        if event.kind == ROLLBACK and table.storage.exists(heartbeat_path(event.instant)):
+            table.expire(event.instant)
+    table.manager().heal()
+    assert table.data_files() == [] and table.leftovers() == [] and table.rollbacks() == 1
+    assert [event.kind for event in table.events()] == [ROLLBACK, COMPLETE]
+    before = list(table.storage.walk(TIMELINE_FOLDER))
+    assert table.manager().heal() == [] and list(table.storage.walk(TIMELINE_FOLDER)) == before
+
+
+@pytest.mark.parametrize("point", ["begin.after_claim", "begin.after_requested", "begin.after_inflight"])
+def test_a_begin_that_died_leaves_nothing(table: Table, point: str) -> None:
+    with failpoints.active(f"{point}=raise"), pytest.raises(LakelatchError):
+        table.manager().begin()
+    for name in table.storage.list(".hoodie/.heartbeat").files:
+        table.expire(name)
+    assert len(table.manager().heal()) == (0 if point == "begin.after_claim" else 1)
+    assert table.leftovers() == []
+
+
+def test_a_cleanup_that_died_halfway_is_finished(table: Table) -> None:
+    """Between the markers and the seal."""
+    done = write(table.manager(), "a")
+    table.storage.put(f".hoodie/.lakelatch/sealed/{done.instant}", b"")
+    assert table.manager().heal() == []
+    assert table.leftovers() == [] and len(table.data_files()) == 1
+
+
+def test_a_beginner_that_was_condemned_before_its_first_file_ends(table: Table) -> None:
+    """Its claim is removed while it is paused between the claim and the requested file."""
+    condemned: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path.endswith(".deltacommit.requested") and not condemned:
+            condemned.append(path.rpartition("/")[2].partition(".")[0])
+            table.expire(condemned[0])
+            assert table.manager().heal() == []
+
+    transaction = table.manager(storage=FaultyStorage(table.storage, before=before)).begin()
+    with pytest.raises(TransactionEnded):
+        add_file(transaction, "a")
+    with pytest.raises(TransactionEnded):
+        commit(transaction)
+    assert table.manager().heal() == condemned == [transaction.instant]
+    assert table.leftovers() == [] and table.completed() == []
+
+
+def test_a_foreign_dead_writer_is_rolled_back_by_its_markers(table: Table) -> None:
+    instant = "20260101000000000"
+    for file in (requested(instant, "deltacommit"),):
+        table.storage.put(file.path, b"")
+    table.storage.put(heartbeat_path(instant), b"")
+    table.storage.put(f".hoodie/.temp/{instant}/day=1/f.parquet.marker.CREATE", b"")
+    table.storage.put("day=1/f.parquet", b"rows")
+    assert table.manager().heal() == []
+    table.expire(instant)
+    assert table.manager().heal() == [instant]
+    assert table.data_files() == [] and table.leftovers() == []
