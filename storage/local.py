@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class LocalStorage(Storage):
             raise NotFound(f"there is no file {path!r} in {self.root}", path=path) from None
         except OSError as error:
             raise _unavailable("look at", path, error) from error
+        if stat.S_ISDIR(status.st_mode):  # a folder is no object, as in every other storage
+            raise NotFound(f"there is no file {path!r} in {self.root}", path=path)
         return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
 
     def list(self, folder: str) -> Listing:
@@ -74,7 +77,10 @@ class LocalStorage(Storage):
         self._place(path, data, replace=True)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        if os.path.lexists(self._local(path)):
+        target = self._local(path)
+        if os.path.isdir(target):  # False would say that the object exists
+            raise _unavailable("write", path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        if os.path.lexists(target):
             return False
         return self._place(path, data, replace=False)
 
@@ -82,11 +88,11 @@ class LocalStorage(Storage):
         target = self._local(path)
         try:
             os.unlink(target)
+            _sync_folder(os.path.dirname(target))
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise _unavailable("delete", path, error) from error
-        _sync_folder(os.path.dirname(target))
 
     def delete_folder(self, folder: str) -> None:
         shutil.rmtree(self._local(folder), ignore_errors=True)
@@ -108,11 +114,14 @@ class LocalStorage(Storage):
         return removed
 
     def _file_system_time_ms(self) -> int:
-        staged = self._stage(b"")
         try:
-            return os.stat(staged).st_mtime_ns // 1_000_000
-        finally:
-            os.unlink(staged)
+            staged = self._stage(b"")
+            try:
+                return os.stat(staged).st_mtime_ns // 1_000_000
+            finally:
+                os.unlink(staged)
+        except OSError as error:
+            raise _unavailable("write", STAGING_FOLDER, error) from error
 
     def _local(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
@@ -198,6 +207,7 @@ def _unavailable(verb: str, path: str, error: OSError) -> Unavailable:
     way_out = {
         errno.ENOSPC: "; free some space and run it again",
         errno.EDQUOT: "; the quota is used up: raise it and run it again",
+        errno.EFBIG: "; this process may not write files of that size: raise its limit (ulimit -f)",
         errno.EACCES: "; give this user the right to do so",
         errno.EROFS: "; the file system is mounted read-only",
     }.get(error.errno or 0, "")

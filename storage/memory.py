@@ -9,6 +9,7 @@ from lakelatch.storage.contract import FileStatus, Listing, NotFound, Storage
 from lakelatch.system import REAL_SYSTEM, System
 
 _places: dict[str, MemoryStorage] = {}
+_finding = threading.Lock()
 
 
 class MemoryStorage(Storage):
@@ -71,4 +72,5 @@ class MemoryStorage(Storage):
 
 def find_memory_storage(name: str) -> MemoryStorage:
     """The place of this name in this process, made on first use."""
-    return _places.get(name) or MemoryStorage(name)
+    with _finding:
+        return _places.get(name) or MemoryStorage(name)

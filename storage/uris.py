@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import unquote, urlsplit
+import re
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.memory import find_memory_storage
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
+
 
 def open_storage(path: str) -> Storage:
     """The storage at a path or URI; makes nothing and asks nothing of it yet.
+
+    Nothing in a path is decoded or cut off (`%20`, `#`, `?`), as Spark does it, so that both mean the same folder.
 
     Errors: `InvalidRequest` for an empty path and for a scheme that this version has no storage for.
     """
     if not path:
         raise InvalidRequest("the option 'path' is empty: name the table's folder, as in save('/data/flights')")
-    scheme = urlsplit(path).scheme if "://" in path or path.startswith("file:") else ""
-    if scheme == "":
-        return LocalStorage(os.path.abspath(path))
+    found = _SCHEME.match(path)
+    if found is None:
+        return _local(path)
+    scheme = (found.group(1) or found.group(2)).lower()
+    rest = path[found.end() :]
     if scheme == "file":
-        parts = urlsplit(path)
-        if parts.netloc not in ("", "localhost"):
-            raise InvalidRequest(f"the path {path!r} names the host {parts.netloc!r}: write file:///folder")
-        return LocalStorage(os.path.abspath(unquote(parts.path)))
+        return _local(_without_host(path, rest) if found.group(1) else rest)
+    if scheme == "memory" and rest.strip("/"):
+        return find_memory_storage(rest.rstrip("/"))
     if scheme == "memory":
-        return find_memory_storage(urlsplit(path).netloc)
+        raise InvalidRequest(f"the path {path!r} names nothing: write memory://name")
     raise InvalidRequest(
         f"the path {path!r} is on {scheme!r}, for which this version has no storage: use a local path or file:///..."
     )
+
+
+def _without_host(path: str, rest: str) -> str:
+    host, slash, below = rest.partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise InvalidRequest(f"the path {path!r} names the host {host!r}: write file:///folder")
+    return slash + below
+
+
+def _local(path: str) -> LocalStorage:
+    root = os.path.abspath(path)
+    # POSIX keeps two leading slashes apart from one; here they would give one table two names.
+    return LocalStorage("/" + root.lstrip("/") if root.startswith("//") else root)

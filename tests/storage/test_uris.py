@@ -22,7 +22,11 @@ from lakelatch.storage.uris import open_storage
         ("file:///data/flights/", "/data/flights"),
         ("file:/data/flights", "/data/flights"),
         ("file://localhost/data/flights", "/data/flights"),
+        ("FILE:///data/flights", "/data/flights"),
+        ("//data/flights", "/data/flights"),
+        ("file:////data/flights", "/data/flights"),
         ("/data/a:b", "/data/a:b"),
+        ("/data/x://y", "/data/x:/y"),
     ],
 )
 def test_local_paths_and_uris(path: str, root: str) -> None:
@@ -67,5 +71,6 @@ def test_an_empty_path_is_refused() -> None:
 
 
 def test_a_file_uri_of_another_host_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="'server'"):
-        open_storage("file://server/data")
+    for path in ("file://server/data", "file://server", "file://"):
+        with pytest.raises(InvalidRequest, match="file:///folder"):
+            open_storage(path)

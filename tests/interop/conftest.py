@@ -1,0 +1,88 @@
+"""A Spark session, and the same table through hudi-rs and through lakelatch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
+from pyspark.sql import SparkSession
+
+import lakelatch
+
+DATA = Path(__file__).parent.parent / "data"
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """With the settings of the Spark tests, so that one process has one session."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def _plain(table: pa.Table) -> Rows:
+    """Rows as Python values, in the order of their keys; what identifies a version of a row is among them."""
+    rows: Rows = [dict(row) for row in table.to_pylist()]
+    return sorted(rows, key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"], repr(row)))
+
+
+@pytest.fixture
+def by_hudi_rs() -> Callable[..., Rows]:
+    """The rows that hudi-rs reads: of the latest snapshot, of base files only, or those of `since` (begin, end]."""
+
+    def read(path: str, optimized: bool = False, since: tuple[str, str | None] | None = None) -> Rows:
+        builder = HudiTableBuilder.from_base_uri(path)
+        if optimized:
+            builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
+        options = HudiReadOptions()
+        if since is not None:
+            options = options.with_query_type(HudiQueryType.Incremental).with_start_timestamp(since[0])
+            options = options.with_end_timestamp(since[1]) if since[1] else options
+        batches = [pa.record_batch(batch) for batch in builder.build().read(options)]
+        return _plain(pa.Table.from_batches(batches)) if batches else []
+
+    return read
+
+
+@pytest.fixture
+def by_lakelatch(spark: SparkSession) -> Callable[..., Rows]:
+    def read(path: str, options: Mapping[str, object] | None = None) -> Rows:
+        return _plain(lakelatch.read(spark, path, options).toArrow())
+
+    return read
+
+
+@pytest.fixture
+def sample_table(tmp_path: Path) -> Callable[[str], str]:
+    """Unpacks a table that Java Hudi wrote."""
+
+    def unpack(name: str) -> str:
+        with zipfile.ZipFile(DATA / f"{name}.zip") as archive:
+            members = [member for member in archive.namelist() if not member.startswith("__MACOSX")]
+            archive.extractall(tmp_path, members)
+        (folder,) = {member.partition("/")[0] for member in members}
+        return str(tmp_path / folder)
+
+    return unpack

@@ -1,0 +1,270 @@
+"""After every step, hudi-rs reads the same rows from the table as lakelatch, meta columns included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import lakelatch
+from lakelatch.errors import Unavailable
+from lakelatch.failpoints import active
+from lakelatch.pipeline import writer
+from lakelatch.pipeline.file_names import parse_data_file
+from lakelatch.pipeline.write_task import WriteTask
+
+pytestmark = pytest.mark.spark
+Read = Callable[..., list[dict[str, Any]]]
+
+BASE = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.bucket.index.num.buckets": "2",
+    "hoodie.client.heartbeat.interval_in_ms": "100",
+    "hoodie.client.heartbeat.tolerable.misses": "1",
+}
+ORDERED = {"hoodie.datasource.write.precombine.field": "ts"}
+PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
+HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
+NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+DELETE = {"hoodie.datasource.write.operation": "delete"}
+EVERY_LOG = {"hoodie.compact.inline.max.delta.commits": "1"}
+OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
+COLUMNS = "id long, ts long, v string, part string"
+LAYOUTS = {
+    "event-time": {**BASE, **ORDERED},
+    "commit-time": BASE,
+    "partitioned": {**BASE, **ORDERED, **PARTITIONED},
+    "hive-style": {**BASE, **ORDERED, **PARTITIONED, **HIVE},
+    "avro-blocks": {**BASE, **ORDERED, "hoodie.logfile.data.block.format": "avro"},
+}
+
+
+class Scenario:
+    """One table; `agree` compares both readers."""
+
+    def __init__(self, spark: SparkSession, path: str, options: dict[str, str], ours: Read, theirs: Read) -> None:
+        self.spark = spark
+        self.path = path
+        self.options = options
+        self.ours = ours
+        self.theirs = theirs
+        self.completions: list[str] = []
+
+    def write(self, rows: list[tuple[Any, ...]], more: dict[str, str] | None = None) -> lakelatch.CommitResult:
+        frame = self.spark.createDataFrame(rows, COLUMNS)
+        frame = self.spark.createDataFrame(frame.toArrow(), frame.schema)
+        result = lakelatch.write(frame, self.path, {**self.options, **(more or {})})
+        self.completions.append(result.completion)
+        return result
+
+    def values(self, ids: range, ts: int, name: str) -> list[tuple[Any, ...]]:
+        return [(key, ts, f"{name}{key}", "pq"[key % 2]) for key in ids]
+
+    def agree(self, count: int | None = None) -> list[dict[str, Any]]:
+        rows = self.ours(self.path)
+        assert rows == self.theirs(self.path)
+        assert count is None or len(rows) == count
+        return rows
+
+    def agree_on_every_window(self) -> None:
+        """Incremental reads of each pair of completion times, the beginning of time included."""
+        times = ["20000101000000000", *self.completions]
+        for index, begin in enumerate(times):
+            for end in [*times[index + 1 :], None]:
+                options = {"hoodie.datasource.query.type": "incremental"}
+                options["hoodie.datasource.read.begin.instanttime"] = begin
+                if end:
+                    options["hoodie.datasource.read.end.instanttime"] = end
+                assert self.ours(self.path, options) == self.theirs(self.path, since=(begin, end)), (begin, end)
+
+    def files(self) -> dict[str, int]:
+        found = Path(self.path).rglob("*")
+        return {
+            str(file.relative_to(self.path)): file.stat().st_size
+            for file in found
+            if file.is_file() and ".hoodie" not in str(file.relative_to(self.path))
+        }
+
+
+@pytest.fixture
+def make_scenario(
+    spark: SparkSession, tmp_path: Path, by_lakelatch: Read, by_hudi_rs: Read
+) -> Callable[[dict[str, str]], Scenario]:
+    return lambda options: Scenario(spark, str(tmp_path / "trips"), options, by_lakelatch, by_hudi_rs)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_table_s_life(make_scenario: Callable[[dict[str, str]], Scenario], layout: str) -> None:
+    table = make_scenario(LAYOUTS[layout])
+    table.write(table.values(range(6), 10, "a"))
+    table.agree(6)
+    table.write(table.values(range(2, 4), 9, "older") + table.values(range(5, 8), 11, "newer"))
+    rows = table.agree(8)
+    assert {row["v"] for row in rows if row["id"] == 2} == {"older2" if layout == "commit-time" else "a2"}
+    table.write(table.values(range(2), 20, ""), DELETE)
+    table.agree(6)
+    table.write([])
+    table.agree(6)
+    _die_before_commit(table)
+    table.agree(6)
+    plan = lakelatch.schedule_compaction(table.path, {**table.options, **EVERY_LOG})
+    assert plan is not None
+    table.agree(6)
+    table.write(table.values(range(0, 8, 3), 30, "late"))
+    before = table.agree(7)
+    lakelatch.execute_compaction(table.spark, table.path, plan, table.options)
+    table.agree(7)
+    assert table.ours(table.path, OPTIMIZED) == table.theirs(table.path, optimized=True)
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    ours = table.agree(7)
+    assert ours == table.ours(table.path, OPTIMIZED) == table.theirs(table.path, optimized=True)
+    assert [row["v"] for row in ours] == [row["v"] for row in before]
+    table.write(table.values(range(3, 5), 40, "last"))
+    table.agree(7)
+
+
+def _die_before_commit(table: Scenario) -> None:
+    """A writer that writes its files and vanishes; the next one rolls it back."""
+    with active("commit.after_lock=raise"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lakelatch.transactions.transaction.Transaction.abort", lambda self: self.hand_over())
+        with pytest.raises(Unavailable):
+            table.write(table.values(range(8), 99, "dead"))
+    table.agree()
+    while not any("rollback" in file.name for file in (Path(table.path) / ".hoodie/timeline").iterdir()):
+        table.write(table.values(range(5, 6), 12, "alive"))
+    assert not [row for row in table.agree() if row["v"].startswith("dead")]
+
+
+def test_incremental_windows(make_scenario: Callable[[dict[str, str]], Scenario]) -> None:
+    table = make_scenario(LAYOUTS["partitioned"])
+    table.write(table.values(range(6), 10, "a"))
+    table.write(table.values(range(2, 8), 11, "b"))
+    table.write(table.values(range(2), 20, ""), DELETE)
+    table.write(table.values(range(1, 3), 30, "c"))
+    table.agree_on_every_window()
+
+
+def test_commits_that_complete_in_reversed_order(
+    make_scenario: Callable[[dict[str, str]], Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_scenario({**LAYOUTS["event-time"], **NON_BLOCKING})
+    table.write(table.values(range(4), 1, "a"))
+    original = writer._run
+    depth: list[int] = []
+
+    def nested(*given: Any) -> Any:
+        """Each write lets a younger one begin and complete before its own rows become files."""
+        if len(depth) < 3:
+            depth.append(len(depth))
+            table.write(table.values(range(len(depth), 4), 10 - len(depth), f"w{len(depth)}-"))
+            table.agree(4)
+        return original(*given)
+
+    monkeypatch.setattr(writer, "_run", nested)
+    outer = table.write(table.values(range(4), 5, "outer"))
+    assert len(depth) == 3 and outer.completion == max(table.completions)
+    rows = table.agree(4)
+    assert [row["v"] for row in rows] == ["outer0", "w1-1", "w1-2", "w1-3"]
+    assert lakelatch.compact(table.spark, table.path, EVERY_LOG)
+    assert [row["v"] for row in table.agree(4)] == ["outer0", "w1-1", "w1-2", "w1-3"]
+
+
+def test_files_of_failed_attempts_are_never_read(
+    make_scenario: Callable[[dict[str, str]], Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the commit another attempt has written the same rows and a third has only announced a file.
+
+    The first attempt's file is removed; the name of the other's is barred with an empty file, under a committed
+    instant, and neither reader minds it.
+    """
+    table = make_scenario(LAYOUTS["event-time"])
+    table.write(table.values(range(4), 1, "a"))
+    original = WriteTask.write
+
+    def attempts(self: WriteTask, batches: Any, token: str) -> Any:
+        from lakelatch.transactions.markers import Markers
+
+        rows = list(batches)
+        ghosts = list(original(self, iter(rows), "7-7-7"))
+        Markers(self.storage, self.instant).announce("", ghosts[0].file_name.replace("7-7-7", "8-8-8"))
+        yield from original(self, iter(rows), token)
+
+    monkeypatch.setattr(WriteTask, "write", attempts)
+    table.write(table.values(range(4), 2, "b"))
+    sizes = table.files()
+    assert not [name for name in sizes if "7-7-7" in name]
+    assert [size for name, size in sizes.items() if "8-8-8" in name] == [0]
+    assert {row["v"] for row in table.agree(4)} == {"b0", "b1", "b2", "b3"}
+    monkeypatch.undo()
+    assert lakelatch.compact(table.spark, table.path, EVERY_LOG)
+    assert {row["v"] for row in table.agree(4)} == {"b0", "b1", "b2", "b3"}
+
+
+def test_every_name_is_one_that_hudi_rs_finds(make_scenario: Callable[[dict[str, str]], Scenario]) -> None:
+    table = make_scenario(LAYOUTS["hive-style"])
+    table.write(table.values(range(8), 1, "a"))
+    assert lakelatch.compact(table.spark, table.path, EVERY_LOG)
+    table.write(table.values(range(4), 2, "b"))
+    for name in table.files():
+        file = parse_data_file(Path(name).name)
+        assert file is not None, name
+        assert "_" not in file.file_id and "_" not in file.write_token
+        assert len(file.instant) == 17
+
+
+def test_an_empty_first_commit_tells_hudi_rs_the_columns(make_scenario: Callable[[dict[str, str]], Scenario]) -> None:
+    table = make_scenario(LAYOUTS["event-time"])
+    table.write([])
+    table.agree(0)
+    table.write(table.values(range(2), 1, "a"))
+    table.write([])
+    table.agree(2)
+
+
+@pytest.mark.parametrize("name", ["report.csv", "_SUCCESS", "x.parquet.tmp", ".foo.log"])
+def test_harmless_foreign_files_in_a_partition(make_scenario: Callable[[dict[str, str]], Scenario], name: str) -> None:
+    table = make_scenario(LAYOUTS["partitioned"])
+    table.write(table.values(range(4), 1, "a"))
+    (Path(table.path) / "p" / name).write_bytes(b"stranger")
+    table.agree(4)
+    assert lakelatch.compact(table.spark, table.path, EVERY_LOG)
+    table.agree(4)
+    assert (Path(table.path) / "p" / name).read_bytes() == b"stranger"
+
+
+def test_a_foreign_parquet_file_is_left_out_by_lakelatch(
+    make_scenario: Callable[[dict[str, str]], Scenario],
+) -> None:
+    """hudi-rs refuses to read a table with one; lakelatch reads what belongs to the table and leaves the file alone."""
+    table = make_scenario(LAYOUTS["partitioned"])
+    table.write(table.values(range(4), 1, "a"))
+    stranger = Path(table.path) / "p" / "stranger.parquet"
+    stranger.write_bytes(b"PAR1")
+    assert len(table.ours(table.path)) == 4
+    with pytest.raises(Exception, match=r"stranger\.parquet"):
+        table.theirs(table.path)
+    assert lakelatch.compact(table.spark, table.path, EVERY_LOG)
+    assert len(table.ours(table.path)) == 4 and stranger.exists()
+
+
+@pytest.mark.parametrize(
+    "name, count",
+    [
+        ("mor_v8_trips_8i3u1d", 6),
+        ("mor_v9_txns_nonpart", 14),
+        ("mor_v9_txns_simple", 12),
+        ("cow_v8_nonpartitioned", 4),
+        ("cow_v9_txns_simple", 12),
+    ],
+)
+def test_tables_that_java_wrote(
+    sample_table: Callable[[str], str], by_lakelatch: Read, by_hudi_rs: Read, name: str, count: int
+) -> None:
+    path = sample_table(name)
+    ours = by_lakelatch(path)
+    assert ours == by_hudi_rs(path)
+    assert len(ours) == count
+    assert by_lakelatch(path, OPTIMIZED) == by_hudi_rs(path, optimized=True)
