@@ -32,8 +32,7 @@ java:
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/mypy --explicit-package-bases tests bench
+	.ci/check-types $(VENV)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

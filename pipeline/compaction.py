@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakelatch.errors import LakelatchError, TransactionEnded, from_text
+from lakelatch.errors import CorruptTable, LakelatchError, TransactionEnded, from_text
 from lakelatch.failpoints import failpoint
 from lakelatch.pipeline.compact_task import CompactTask, stat_of
 from lakelatch.pipeline.coordination import open_manager
+from lakelatch.pipeline.file_names import parse_data_file
 from lakelatch.pipeline.file_slices import FileSlice
 from lakelatch.pipeline.options import MIN_DELTA_COMMITS, normalise
 from lakelatch.pipeline.schemas import arrow_to_avro, with_meta_columns
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COMPACTION = "compaction"
+_WRITE_ACTIONS = ("commit", "deltacommit", "replacecommit")
 _TASKS_MAX = 10_000
 
 
@@ -109,16 +111,18 @@ def _schedule(table: Table, manager: TransactionManager, values: Mapping[str, st
             for found in view.slices()
             if len(found.log_files) >= least_logs and (found.partition, found.file_id) not in busy
         ]
-        operations = tuple(_operation(table.storage, found) for found in due)
+        operations = tuple(_operation(view, found) for found in due)
         return CompactionPlan(operations).to_avro() if operations else None
 
     return manager.schedule(build, _COMPACTION)
 
 
-def _operation(storage: Storage, found: FileSlice) -> CompactionOperation:
+def _operation(view: TableView, found: FileSlice) -> CompactionOperation:
     prefix = f"{found.partition}/" if found.partition else ""
-    sizes = {name: storage.stat(prefix + name).size_bytes for name in found.log_files}
+    sizes = {name: view.storage.stat(prefix + name).size_bytes for name in found.log_files}
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file bars the name of a failed attempt
+    for name in set(found.log_files).difference(logs):
+        _check_barred(view, prefix + name)
     total_mb = sum(sizes.values()) / 1024 / 1024
     return CompactionOperation(
         partition=found.partition,
@@ -134,6 +138,15 @@ def _operation(storage: Storage, found: FileSlice) -> CompactionOperation:
             "TOTAL_IO_WRITE_MB": 0.0,
         },
     )
+
+
+def _check_barred(view: TableView, path: str) -> None:
+    """`CorruptTable` if an empty log file is named by its commit: it held rows, and compacting would hide that."""
+    file = parse_data_file(path.rpartition("/")[2])
+    for instant in view.timeline.completed:
+        is_its = file is not None and instant.requested == file.instant and instant.action in _WRITE_ACTIONS
+        if is_its and any(stat.path == path for stat in view.metadata(instant).stats):
+            raise CorruptTable(f"the log file {path!r} is empty, and {instant.path} says that it is not: restore it")
 
 
 def _execute_or_leave(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,8 +19,10 @@ def to_arrow(schema: StructType) -> pa.Schema:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    # Spark 4.0 says UTC by itself, and later versions ask for the zone.
+    asked: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     try:
-        converted = to_arrow_schema(schema, timezone="UTC")
+        converted = to_arrow_schema(schema, **asked)
     except PySparkException as error:
         raise InvalidRequest(f"a column's type cannot be stored: {error}") from error
     return pa.schema([pa.field(field.name, field.type) for field in converted])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lakelatch.errors import CorruptTable
 from lakelatch.pipeline.file_slices import FileSlice, file_slices
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.instants import COMPLETED, Instant, Timeline
@@ -70,7 +71,10 @@ class TableView:
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         """The metadata of a completed write."""
-        return CommitMetadata.from_avro(self.storage.read(instant.path))
+        try:
+            return CommitMetadata.from_avro(self.storage.read(instant.path))
+        except CorruptTable as error:
+            raise CorruptTable(f"{instant.path}: {error.message}") from error
 
     def _descend(self, folder: str, depth: int) -> Iterator[str]:
         if depth == 0:

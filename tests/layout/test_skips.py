@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 PASSING = "def test_passes():\n    assert True\n\n"
 SKIPPED = "import pytest\n\ndef test_skips():\n    pytest.skip('no server here')\n\n"
-RIGHTFUL = "import pytest\n\ndef test_fits_not():\n    pytest.skip('this provider does not promise an order')\n\n"
+RIGHTFUL = SKIPPED.replace("test_skips", "test_fits_not").replace(
+    "no server here", "does not apply: this provider does not promise an order"
+)
 MODULE = "import pytest\n\npytest.skip('nothing of it', allow_module_level=True)\n"
 EXPECTED_FAILURE = "import pytest\n\n@pytest.mark.xfail\ndef test_fails():\n    assert False\n\n"
 
@@ -67,3 +71,14 @@ def test_what_cannot_apply_or_fails_as_expected_is_no_skip(
     done = run(PASSING + RIGHTFUL + EXPECTED_FAILURE, "--forbid-skips")
     assert done.returncode == 0, done.stdout
     assert "1 passed, 1 skipped, 1 xfailed" in done.stdout
+
+
+def test_a_test_cannot_excuse_itself(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    assert run(PASSING + SKIPPED.replace("no server", "does not apply: no server"), "--forbid-skips").returncode == 1
+
+
+def test_every_rightful_skip_is_one_that_a_shipped_suite_makes(source_tree: Any) -> None:
+    listed = re.findall(r'^    "(does not apply: .*)",$', CONFTEST.read_text(), re.MULTILINE)
+    suites = "".join(source.text for source in source_tree.shipped if source.room == "testing")
+    made = set(re.findall(r'SkipTest\("(.*)"\)', suites))
+    assert made == set(listed) and len(listed) > 0

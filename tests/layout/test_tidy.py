@@ -85,6 +85,12 @@ def test_every_relative_link_is_alive(source_tree: Any) -> None:
     assert seen > 0 and not dead
 
 
+def test_every_design_note_is_in_the_index(source_tree: Any) -> None:
+    index = (source_tree.root / "docs" / "README.md").read_text()
+    notes = [path.name for path in source_tree.root.glob("docs/design/*.md")]
+    assert "0001-layout.md" in notes and not [name for name in notes if f"(design/{name})" not in index]
+
+
 def test_every_test_can_fail(source_tree: Any) -> None:
     idle, seen = [], 0
     for source in [*source_tree.tests, *(one for one in source_tree.shipped if one.room == "testing")]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -38,6 +39,11 @@ def test_threads_that_look_for_one_name_find_one_place() -> None:
         barrier.wait(60)
         return find_memory_storage(f"race/{number // 8}").put_if_absent("a", b"")
 
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(find, range(8 * 200)))
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(find, range(8 * 200)))
+    finally:
+        sys.setswitchinterval(interval_s)
     assert [sum(won[start : start + 8]) for start in range(0, len(won), 8)] == [1] * 200

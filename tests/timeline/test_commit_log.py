@@ -166,7 +166,10 @@ def test_lost_answers_commit_once(storage: Storage, times: Times, kind: str, fol
 
 
 def test_lost_answers_in_a_race_commit_once(storage: Storage, times: Times) -> None:
-    faults = [Fault(LOST_AFTER, "put_if_absent", probability=0.3), Fault(LOST_BEFORE, "put_if_absent", probability=0.2)]
+    faults = [
+        Fault(LOST_AFTER, "put_if_absent", probability=0.15),
+        Fault(LOST_BEFORE, "put_if_absent", probability=0.1),
+    ]
     logs = [CommitLog(FaultyStorage(storage, faults, seed), ManualSystem(), slots_kept=3) for seed in range(3)]
 
     def work(writer: int) -> list[Event]:
@@ -310,6 +313,16 @@ def test_content_of_a_lost_race_is_removed(storage: Storage, times: Times) -> No
     added = CommitLog(storage).append(lambda tail: event(1, large), take, nobody_reads)
     assert added.content_path is not None
     assert [f"{CONTENT_FOLDER}/{name}" for name in storage.list(CONTENT_FOLDER).files] == [added.content_path]
+
+
+def test_content_of_a_writer_that_died_goes_with_the_slots_of_its_time(storage: Storage, times: Times) -> None:
+    log = CommitLog(storage, slots_kept=1)
+    with failpoints.active("commit.before_slot=raise"), pytest.raises(LakelatchError):
+        add(log, times, 1, b"y" * (INLINE_LIMIT_BYTES + 1))
+    assert len(storage.list(CONTENT_FOLDER).files) == 1
+    for name in range(2, 9):
+        add(log, times, name)
+    assert storage.list(CONTENT_FOLDER).files == ()
 
 
 def test_a_plan_is_named_by_its_slots_time(storage: Storage, times: Times) -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 from one_table import Table, add_file, commit
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.testing.faulty_storage import FaultyStorage
+from lakelatch.timeline.events import LOG_FOLDER
+from lakelatch.timeline.instants import inflight
 from lakelatch.transactions.markers import MARKERS_FOLDER, SEALS_FOLDER, Markers
 
 
@@ -47,39 +51,86 @@ def test_a_late_task_is_refused_after_the_seal(table: Table) -> None:
     assert table.data_files() == [kept.path] and table.leftovers() == []
 
 
+STEPS = ["marker", "first look", "second look", "data file"]
+
+
+class Ending:
+    """A commit or an abort in a thread of its own, which waits after it has swept the files until it may go on."""
+
+    def __init__(self, table: Table, ending: str) -> None:
+        self._started = False
+        self._swept, self._may_go_on = threading.Event(), threading.Event()
+        self._ending = ending
+        self.transaction = table.manager(storage=FaultyStorage(table.storage, before=self._before)).begin()
+        self.kept = add_file(self.transaction, "a")
+        self._thread = threading.Thread(target=self._run)
+
+    def sweep(self) -> None:
+        self._started = True
+        self._thread.start()
+        assert self._swept.wait(30)
+
+    def finish(self) -> None:
+        if not self._started:
+            self.sweep()
+        self._may_go_on.set()
+        self._thread.join(30)
+        assert self.transaction.status == ("committed" if self._ending == "commit" else "aborted")
+
+    def _run(self) -> None:
+        if self._ending == "commit":
+            commit(self.transaction, self.kept)
+        else:
+            self.transaction.abort()
+
+    def _before(self, operation: str, path: str) -> None:
+        if not self._started or self._swept.is_set():
+            return
+        inflight_path = inflight(self.transaction.instant, "deltacommit").path
+        if (operation, path) == (("list", LOG_FOLDER) if self._ending == "commit" else ("delete", inflight_path)):
+            self._swept.set()
+            assert self._may_go_on.wait(30)
+
+
 @pytest.mark.parametrize("ending", ["commit", "abort"])
-@pytest.mark.parametrize("step", ["marker", "first look", "second look", "data file"])
-def test_a_task_that_is_paused_at_any_step_adds_no_file(table: Table, ending: str, step: str) -> None:
-    """The whole ending runs while the task stands before one of its steps."""
-    transaction = table.manager().begin()
-    kept = add_file(transaction, "a")
+@pytest.mark.parametrize(
+    ("swept_at", "ended_at"), [(one, other) for one in STEPS for other in STEPS[STEPS.index(one) :]]
+)
+def test_a_task_that_is_paused_at_any_steps_adds_no_file(
+    table: Table, ending: str, swept_at: str, ended_at: str
+) -> None:
+    """The files are swept while the task stands before one step, and all is over before it takes another."""
+    others = Ending(table, ending)
+    instant = others.transaction.instant
     looks: list[str] = []
-    ended: list[str] = []
+    passed: list[str] = []
 
     def before(operation: str, path: str) -> None:
-        at = ""
-        if operation == "put_if_absent":
-            at = "marker" if path.startswith(MARKERS_FOLDER) else "data file"
-        elif operation == "stat" and path in (
-            heartbeat_path(transaction.instant),
-            f"{SEALS_FOLDER}/{transaction.instant}",
-        ):
-            looks.append(path)
-            at = "first look" if len(looks) == 1 else "second look"
-        if at == step and not ended:
-            ended.append(at)
-            if ending == "commit":
-                commit(transaction, kept)
-            else:
-                transaction.abort()
+        at = _step(operation, path, instant, looks)
+        passed.append(at)
+        if at == swept_at:
+            others.sweep()
+        if at == ended_at:
+            others.finish()
 
-    markers = Markers(FaultyStorage(table.storage, before=before), transaction.instant)
+    markers = Markers(FaultyStorage(table.storage, before=before), instant)
     with pytest.raises(TransactionEnded):
         markers.create_data_file("", "late.log", b"rows")
-    assert ended == [step]
-    assert table.data_files() == ([kept.path] if ending == "commit" else [])
+    if ended_at not in passed:  # what it saw by then was enough
+        others.finish()
+    assert table.data_files() == ([others.kept.path] if ending == "commit" else [])
     table.manager().heal()
     assert table.leftovers() == []
+
+
+def _step(operation: str, path: str, instant: str, looks: list[str]) -> str:
+    """Which of a task's steps a call to the storage is."""
+    if operation == "put_if_absent":
+        return "marker" if path.startswith(MARKERS_FOLDER) else "data file"
+    if path in (heartbeat_path(instant), f"{SEALS_FOLDER}/{instant}"):
+        looks.append(path)
+        return STEPS[len(looks)]
+    return ""
 
 
 def test_sweeping_again_removes_nothing_more(table: Table) -> None:
