@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from lakelatch.console.drawing import draw_picture, draw_terminal
 from lakelatch.console.entries import timeline_entries
@@ -50,7 +50,8 @@ def timeline(asked: argparse.Namespace, console: Console) -> Outcome:
     entries = timeline_entries(storage)
     shown = entries[-asked.limit :] if asked.limit > 0 else entries
     if not asked.json:
-        table = Table("requested", "completed", "action", "operation", "writer", "rows", "files", box=None)
+        times = [Column(name, min_width=17, no_wrap=True) for name in ("requested", "completed")]
+        table = Table(*times, "action", "operation", "writer", "rows", "files", box=None)
         for entry in shown:
             completed = entry.completion or f"[yellow]{entry.state}[/yellow]"
             rows, files = f"{entry.rows:,}", str(entry.files or entry.file_groups)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lakelatch.errors import TransactionEnded
 from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.conflicts import FileGroup
 from lakelatch.transactions.markers import Markers
 
 if TYPE_CHECKING:
@@ -92,10 +91,6 @@ class Transaction:
             raise TransactionEnded(
                 f"transaction {self.instant} is {self.status}: begin a new one", instant=self.instant
             )
-
-    def conflicting_groups(self, metadata: CommitMetadata) -> frozenset[FileGroup]:
-        """The file groups that this commit touches."""
-        return metadata.file_groups() | metadata.replaced_file_groups()
 
     def end(self, status: str) -> None:
         """For the manager: no further use; the heartbeat stops beating."""

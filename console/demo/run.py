@@ -177,7 +177,7 @@ def _summary(plan: DemoPlan, name: str) -> dict[str, object]:
         "conflicts": sum(int(str(event["conflicts_retried"])) for event in commits),
         "median_s": seconds[len(seconds) // 2] if seconds else 0.0,
         "span_s": (max(at) - min(at)) / 1000 if at else 0.0,
-        "completions": [str(event["completion"]) for event in commits],
+        "spans": [(str(event["instant"]), str(event["completion"])) for event in commits],
     }
 
 

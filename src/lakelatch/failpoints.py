@@ -49,10 +49,11 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
     points: dict[str, tuple[str, int]] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, _, action = pair.partition("=")
-        action, _, visit = action.partition("@")
-        if name not in NAMES or action not in ("stop", "kill", "raise"):
-            raise InvariantBroken(f"no failpoint or action of this name: {pair!r}")
-        points[name] = (action, int(visit or 0))
+        action, at, visit = action.partition("@")
+        known = name in NAMES and action in ("stop", "kill", "raise")
+        if not known or (at and not (visit.isdecimal() and int(visit) > 0)):
+            raise InvariantBroken(f"no failpoint, action or visit of this name: {pair!r}")
+        points[name] = (action, int(visit) if at else 0)
     return points
 
 

@@ -75,7 +75,8 @@ def test_the_json_is_valid_avro_and_every_value_may_be_null() -> None:
 
 @pytest.mark.parametrize("table", ["my-table", "2024", "ünï"])
 def test_record_names_are_made_from_any_table_name(table: str) -> None:
-    fastavro.parse_schema(json.loads(arrow_to_avro(EVERYTHING, table)))
+    parsed = fastavro.parse_schema(json.loads(arrow_to_avro(EVERYTHING, table)))
+    assert isinstance(parsed, dict) and len(parsed["fields"]) == len(EVERYTHING.names)
 
 
 def test_meta_columns() -> None:

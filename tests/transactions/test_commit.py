@@ -113,6 +113,7 @@ def test_a_foreign_compaction_is_no_conflict(table: Table) -> None:
     mine = add_file(transaction, "a")
     table.place_foreign("20260101000000000", "20991231000001000", "a", operation="COMPACT")
     commit(transaction, mine)
+    assert transaction.status == "committed"
 
 
 def test_a_committed_transaction_cannot_be_used_again(table: Table) -> None:

@@ -1,0 +1,115 @@
+"""The command line, without Spark: what it prints for people and for programs, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lakelatch.console.main import main
+from lakelatch.locks.contract import LockScope
+from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.storage.local import LocalStorage
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
+from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import TransactionSettings
+
+FILE_ID = "00000000-0000-0000-0000-000000000000-0"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LocalStorage:
+    storage = LocalStorage(str(tmp_path / "table"))
+    storage.put_if_absent(PROPERTIES_PATH, TableConfig("t", ("id",), bucket_count=1).to_properties())
+    return storage
+
+
+@pytest.fixture
+def manager(table: LocalStorage) -> TransactionManager:
+    provider = FilesystemLockProvider(LockScope(table.uri, {}))
+    settings = TransactionSettings(writer="the-writer")
+    return TransactionManager(table, provider, HybridTimeGenerator(provider), settings)
+
+
+def commit(manager: TransactionManager) -> str:
+    transaction = manager.begin()
+    name = f".{FILE_ID}_{transaction.instant}.log.1_0-0-0"
+    transaction.markers.create_data_file("", name, b"rows")
+    extra = {"schema": "{}", WRITER_KEY: manager.writer}
+    stat = WriteStat("", FILE_ID, name, num_writes=7)
+    return transaction.commit(CommitMetadata((stat,), "UPSERT", extra)).completion
+
+
+def test_timeline_as_json(manager: TransactionManager, table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    completion = commit(manager)
+    pending = manager.begin()
+
+    assert main(["timeline", table.root, "--json"]) == 0
+
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["completion"] == completion
+    assert (first["operation"], first["writer"], first["rows"], first["files"]) == ("upsert", "the-writer", 7, 1)
+    assert first["duration_ms"] >= 0
+    assert (second["requested"], second["completion"], second["state"]) == (pending.instant, None, "inflight")
+    pending.abort()
+
+
+def test_timeline_for_a_person_and_as_a_picture(
+    manager: TransactionManager, table: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    completions = [commit(manager) for _ in range(3)]
+
+    assert main(["timeline", table.root, "--draw", str(tmp_path / "t.svg"), "--limit", "2"]) == 0
+
+    text = capsys.readouterr().out
+    assert completions[0] not in text
+    assert completions[1] in text and completions[2] in text
+    assert "1 earlier instants are not shown" in text
+    assert "<svg" in (tmp_path / "t.svg").read_text()
+
+
+def test_locks_shows_holders_and_writers(
+    manager: TransactionManager, table: LocalStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transaction = manager.begin()
+    with manager.lock() as lease:
+        assert main(["locks", table.root, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+    assert [(held["key"], held["token"]) for held in shown["locks"]] == [("table", lease.token)]
+    assert shown["writers"] == [{"instant": transaction.instant, "writer": "the-writer", "alive": True}]
+    transaction.abort()
+
+    assert main(["locks", table.root]) == 0
+    text = capsys.readouterr().out
+    assert "no lock is held" in text and "no transaction is open" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["timeline", "{missing}"], "there is no table"),
+        (["locks", "{table}", "-o", "hoodie.write.lock.provider=zookeper"], "Installed: filesystem"),
+        (["locks", "{table}", "-o", "nonsense"], "KEY=VALUE"),
+        (["demo", "--commits", "1"], "--commits 1 is too small"),
+    ],
+)
+def test_errors_end_with_one_and_say_what_to_do(
+    arguments: list[str], told: str, table: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [text.format(missing=tmp_path / "nothing", table=table.root) for text in arguments]
+
+    assert main([*filled, "--json"]) == 1
+
+    captured = capsys.readouterr()
+    assert told in json.loads(captured.out)["message"]
+    assert told in captured.err.replace("\n", " ")
+
+
+def test_a_wrong_call_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["no-such-command"])
+    assert ended.value.code == 2
+    assert "no-such-command" in capsys.readouterr().err
