@@ -77,18 +77,6 @@ def test_a_visit_is_counted() -> None:
         "mark.after=raise@",
     ],
 )
-    "text",
-    [
-        "no.such=raise",
-        "mark.after=explode",
-        "mark.after",
-        "mark.after=",
-        "=raise",
-        "mark.after=raise@0",
-        "mark.after=raise@x",
-        "mark.after=raise@",
-    ],
-)
 def test_a_slip_of_the_pen_is_refused(text: str) -> None:
     with pytest.raises(InvariantBroken, match="no failpoint"), active(text):
         pass
