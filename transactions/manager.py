@@ -23,7 +23,7 @@ from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, LogMoved, Tail
 from lakelatch.timeline.events import COMPLETE, PLAN, ROLLBACK, Event
 from lakelatch.timeline.folder import TimelineFolder
-from lakelatch.timeline.instants import inflight, requested
+from lakelatch.timeline.instants import COMPLETED_ACTIONS, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.clock import InstantClock
 from lakelatch.transactions.conflicts import (
@@ -154,7 +154,7 @@ class TransactionManager:
                 event = self.append_claimed(decide, operation_id, lease)
             except _NothingToDo:
                 return None
-        self.storage.delete(heartbeat_path(event.instant))
+        self.forget(event.instant)
         return event.instant
 
     # -- ending -----------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class TransactionManager:
         writes = [
             CompletedWrite(
                 event.instant,
-                event.action,
+                COMPLETED_ACTIONS[event.action],
                 "COMPACT" if event.action == "compaction" else "",
                 event.file_groups,
             )

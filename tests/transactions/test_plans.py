@@ -11,7 +11,7 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faulty_storage import FaultyStorage
 from lakelatch.testing.lying_lock import LyingLockProvider
-from lakelatch.timeline.events import PLAN, slot_path
+from lakelatch.timeline.events import COMPLETE, PLAN, slot_path
 from lakelatch.timeline.folder import TimelineFolder
 from lakelatch.timeline.instants import Timeline, requested
 from lakelatch.timeline.metadata import CommitMetadata
@@ -136,6 +136,22 @@ def test_of_two_executors_one_completes(table: Table) -> None:
     with ThreadPoolExecutor(2) as pool:
         assert sum(pool.map(end, range(2))) == 1
     assert table.completed() == [plan]
+
+
+def test_a_completion_in_the_log_alone_refuses_a_second_one(table: Table) -> None:
+    """Beats of two executors take turns in one file: its owner at the end may still come second."""
+    plan = schedule(table.manager())
+    first = table.manager().execute(plan)
+    one = table.storage.read(heartbeat_path(plan))
+    table.expire(plan)
+    second = table.manager().execute(plan)
+    other = table.storage.read(heartbeat_path(plan))
+    table.storage.put(heartbeat_path(plan), one)
+    first.commit(COMPACTED)
+    table.storage.put(heartbeat_path(plan), other)
+    with pytest.raises(TransactionEnded, match="completed it first"):
+        second.commit(COMPACTED)
+    assert [event.kind for event in table.events()] == [PLAN, COMPLETE]
 
 
 def test_healing_frees_the_plan_of_a_dead_executor_and_keeps_the_plan(table: Table) -> None:

@@ -134,6 +134,20 @@ def lockless(table: Table, storage: FaultyStorage | None = None) -> TransactionM
     return TransactionManager(storage or table.storage, provider, HybridTimeGenerator(provider), None, table.system)
 
 
+def test_the_rollbacks_slot_alone_ends_a_transaction(table: Table) -> None:
+    """The healer died right after its slot: the victim's heartbeat and files are all still there."""
+    zombie = table.manager().begin()
+    stat = add_file(zombie, "a")
+    beat = table.storage.read(heartbeat_path(zombie.instant))
+    table.expire(zombie.instant)
+    with failpoints.active("rollback.after_slot=raise"), pytest.raises(LakelatchError):
+        table.manager().heal()
+    table.storage.put(heartbeat_path(zombie.instant), beat)
+    with pytest.raises(TransactionEnded, match="condemned"):
+        commit(zombie, stat)
+    assert table.completed() == []
+
+
 @pytest.mark.parametrize(
     "point", ["rollback.after_slot", "rollback.after_plan", "rollback.after_files", "rollback.after_completed"]
 )
