@@ -34,7 +34,7 @@ from lakelatch.timeline.instants import completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
-SLOTS_KEPT = 64
+SLOTS_KEPT = 32
 _ATTEMPTS_MAX = 10_000
 _SETTLE_ATTEMPTS_MAX = 8
 _CACHED_EVENTS_MAX = 4096

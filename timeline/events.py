@@ -75,10 +75,11 @@ class Event:
 
 LOG_FOLDER = ".hoodie/.lakelatch/log"
 _DIGITS = 20
+_SUFFIX = ".json"
 
 
 def slot_name(number: int) -> str:
-    return f"{number:0{_DIGITS}d}.json"
+    return f"{number:0{_DIGITS}d}{_SUFFIX}"
 
 
 def slot_path(number: int) -> str:
@@ -87,6 +88,7 @@ def slot_path(number: int) -> str:
 
 def slot_number(name: str) -> int | None:
     """The number of a slot's file name, or None for a file that is no slot."""
-    digits, _, suffix = name.partition(".")
-    is_slot = suffix == "json" and len(digits) == _DIGITS and digits.isascii() and digits.isdigit()
-    return int(digits) if is_slot else None
+    if len(name) != _DIGITS + len(_SUFFIX) or not name.endswith(_SUFFIX):
+        return None
+    digits = name[:_DIGITS]
+    return int(digits) if digits.isascii() and digits.isdigit() else None
