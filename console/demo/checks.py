@@ -83,14 +83,18 @@ def _times_check(plan: DemoPlan) -> Check:
 
 
 def _overlap_check(workers: dict[str, dict[str, object]]) -> Check:
-    """The two feeds and the compactor must really have worked at the same time."""
+    """The two feeds and the compactor must really have worked at the same time.
+
+    Under optimistic control commits on the same file groups never overlap: there it is the conflicts that show it.
+    """
     first, last, compactions = (_spans(workers, name) for name in (*FEEDS, COMPACTOR))
     together = sum(_overlap(one, other) for one in first for other in last)
     beside = sum(any(_overlap(compaction, commit) for commit in (*first, *last)) for compaction in compactions)
+    conflicts = sum(int(str(workers[name]["conflicts"])) for name in FEEDS)
     return Check(
         "they wrote at the same time",
-        together > 0 and beside > 0,
-        f"{together} pairs of overlapping commits, {beside} compactions beside commits",
+        together + conflicts > 0 and beside > 0,
+        f"{together} pairs of overlapping commits, {conflicts} conflicts retried, {beside} compactions beside commits",
     )
 
 
