@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from lakelatch.console.drawing import draw_picture, draw_terminal
@@ -25,6 +26,7 @@ from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.table_config import load_table_config
 
 Outcome = tuple[int, Any]
+_SHOWN = 50
 
 
 def version_text() -> str:
@@ -48,14 +50,15 @@ def demo(asked: argparse.Namespace, console: Console) -> Outcome:
 def timeline(asked: argparse.Namespace, console: Console) -> Outcome:
     storage = _table(asked.table)
     entries = timeline_entries(storage)
-    shown = entries[-asked.limit :] if asked.limit > 0 else entries
+    limit = asked.limit if asked.limit is not None else (0 if asked.json else _SHOWN)
+    shown = entries[-limit:] if limit > 0 else entries
     if not asked.json:
         times = [Column(name, min_width=17, no_wrap=True) for name in ("requested", "completed")]
         table = Table(*times, "action", "operation", "writer", "rows", "files", box=None)
         for entry in shown:
             completed = entry.completion or f"[yellow]{entry.state}[/yellow]"
             rows, files = f"{entry.rows:,}", str(entry.files or entry.file_groups)
-            table.add_row(entry.requested, completed, entry.action, entry.operation, entry.writer, rows, files)
+            table.add_row(entry.requested, completed, entry.action, entry.operation, escape(entry.writer), rows, files)
         console.print(table)
         console.print()
         console.print(draw_terminal(shown, console.width))
@@ -65,13 +68,14 @@ def timeline(asked: argparse.Namespace, console: Console) -> Outcome:
         if not shown:
             raise InvalidRequest(f"--draw {asked.draw}: the timeline of {storage.uri} is empty")
         draw_picture(shown, Path(asked.draw), f"Timeline of {storage.uri}")
-        console.print(f"drawn in {asked.draw}")
+        console.print(f"drawn in {asked.draw}", markup=False)
     return 0, [entry.to_json() for entry in shown]
 
 
 def compact(asked: argparse.Namespace, console: Console) -> Outcome:
     from lakelatch.console.sessions import open_session
     from lakelatch.pipeline.compaction import compact as run
+    from lakelatch.pipeline.compaction import waiting_plans
 
     _table(asked.table)
     options = _options(asked.option)
@@ -87,9 +91,12 @@ def compact(asked: argparse.Namespace, console: Console) -> Outcome:
             f"{result.instant} completed at {result.completion}: {len(result.files)} base files, "
             f"{result.rows_written:,} rows, {result.bytes_written:,} bytes"
         )
-    if not results:
+    waiting = waiting_plans(asked.table)
+    for instant in waiting:
+        console.print(f"{instant} waits: another process works on it, or died a moment ago. Try again later")
+    if not results and not waiting:
         console.print("nothing to compact")
-    return 0, [asdict(result) for result in results]
+    return 0, {"completed": [asdict(result) for result in results], "waiting": waiting}
 
 
 def locks(asked: argparse.Namespace, console: Console) -> Outcome:
@@ -110,11 +117,11 @@ def locks(asked: argparse.Namespace, console: Console) -> Outcome:
     held = Table("lock", "holder", "token", "since", "waiting", box=None)
     for holder in holders:
         waiting = "" if holder.waiting is None else str(holder.waiting)
-        held.add_row(holder.key, holder.owner, str(holder.token), to_instant(holder.since_ms), waiting)
+        held.add_row(escape(holder.key), escape(holder.owner), str(holder.token), to_instant(holder.since_ms), waiting)
     console.print(held if holders else "no lock is held")
     beats = Table("instant", "writer", "state", box=None)
     for writer in writers:
-        beats.add_row(str(writer["instant"]), str(writer["writer"]), "alive" if writer["alive"] else "dead")
+        beats.add_row(str(writer["instant"]), escape(str(writer["writer"])), "alive" if writer["alive"] else "dead")
     console.print(beats if writers else "no transaction is open")
     now_ms = REAL_SYSTEM.realtime_ms()
     held_json = [{**asdict(holder), "held_s": (now_ms - holder.since_ms) / 1000} for holder in holders]

@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     timeline = subparsers.add_parser("timeline", parents=[every], help="show a table's timeline")
     timeline.add_argument("table", help="the table's folder or URI")
     timeline.add_argument("--draw", metavar="FILE", help="write a picture as well (.svg, .png)")
-    timeline.add_argument("--limit", type=int, default=50, help="show the last so many instants (default: 50)")
+    timeline.add_argument("--limit", type=int, help="show the last so many instants (default: 50, with --json all)")
     timeline.set_defaults(run=commands.timeline)
 
     compact = subparsers.add_parser("compact", parents=[every], help="carry out waiting compactions, and another one")

@@ -15,10 +15,16 @@ from dataclasses import asdict, dataclass
 from lakelatch.errors import InvalidRequest
 
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
+TASK_BEATS_FOLDER = ".hoodie/.lakelatch/beats"
 
 
 def heartbeat_path(instant: str) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
+
+
+def task_beats_folder(instant: str) -> str:
+    """Where tasks beat that work for a transaction whose driver cannot. The claim itself is not theirs to write."""
+    return f"{TASK_BEATS_FOLDER}/{instant}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettings, heartbeat_path
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettings, heartbeat_path, task_beats_folder
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import REAL_SYSTEM, System
 
@@ -58,7 +58,18 @@ class Observer:
             return True
         beat = self.beat_of(instant)
         settings = beat.settings if beat is not None else self._defaults
-        return now_ms - modified_ms > settings.expiry_ms
+        if now_ms - modified_ms <= settings.expiry_ms:
+            return False
+        return now_ms - self._last_task_beat_ms(instant) > settings.expiry_ms
+
+    def _last_task_beat_ms(self, instant: str) -> int:
+        folder, latest_ms = task_beats_folder(instant), 0
+        for name in self._storage.list(folder).files:
+            try:
+                latest_ms = max(latest_ms, self._storage.stat(f"{folder}/{name}").modified_ms)
+            except NotFound:
+                continue
+        return latest_ms
 
     def _storage_time_ms(self) -> int:
         path = f"{_CLOCK_FOLDER}/{self._system.new_id()}"

@@ -7,6 +7,7 @@ tasks that are retried, executors that were paused, and two executors of one pla
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ from lakelatch.transactions.settings import whole_number
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("lakelatch.pipeline")
 _COMPACTION = "compaction"
 _WRITE_ACTIONS = ("commit", "deltacommit", "replacecommit")
 _TASKS_MAX = 10_000
@@ -45,9 +47,10 @@ _TASKS_MAX = 10_000
 def compact(
     spark: SparkSession, path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
 ) -> list[CommitResult]:
-    """Carries out the plans that wait, schedules another one, carries that out; an empty list if nothing was to do.
+    """Carries out the plans that wait, schedules another one, carries that out; returns what this call completed.
 
-    Writers go on meanwhile, under either concurrency mode. A plan that another process is working on is left to it.
+    Writers go on meanwhile, under either concurrency mode. A plan that another process is working on is left to it, and
+    so is that of a process which died, until its heartbeat has expired; `waiting_plans` names those.
     """
     values = normalise(options)
     table = require_writable(open_storage(path))
@@ -84,6 +87,13 @@ def execute_compaction(
     with open_manager(table.storage, values, system) as manager:
         manager.heal()
         return _execute(spark, table, manager, instant)
+
+
+def waiting_plans(path: str) -> list[str]:
+    """Requested times of the compactions of a table that are scheduled and not completed, oldest first."""
+    folder = TimelineFolder(open_storage(path))
+    folder.refresh(0)
+    return pending_plans(folder)
 
 
 def pending_plans(folder: TimelineFolder) -> list[str]:
@@ -154,21 +164,22 @@ def _execute_or_leave(
 ) -> CommitResult | None:
     try:
         return _execute(spark, table, manager, instant)
-    except (TransactionEnded, PlanBusy):  # another process was faster, or is at it
+    except (TransactionEnded, PlanBusy) as error:  # another process was faster, or is at it
+        _log.warning("compaction %s is left to others: %s", instant, error.message)
         return None
 
 
 def _execute(spark: SparkSession, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
     transaction = manager.execute(instant, _COMPACTION)
-    operations = read_plan(table.storage, instant).operations
-    task = CompactTask(
-        table.storage,
-        table.config,
-        table.schema,
-        arrow_to_avro(with_meta_columns(table.schema), table.config.name),
-        instant,
-    )
     try:
+        operations = read_plan(table.storage, instant).operations
+        task = CompactTask(
+            table.storage,
+            table.config,
+            table.schema,
+            arrow_to_avro(with_meta_columns(table.schema), table.config.name),
+            instant,
+        )
         reports = _run(spark, task, operations)
         failpoint("compact.before_commit")
         by_group = {(operation.partition, operation.file_id): operation for operation in operations}

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from lakelatch.errors import InvalidRequest, LakelatchError
-from lakelatch.heartbeat.beat import Heartbeat
+from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.pipeline.coordination import open_manager
 from lakelatch.pipeline.options import WriteOptions
 from lakelatch.pipeline.reader import ReadPlan, plan_read
@@ -110,7 +110,7 @@ class LakelatchWriter(DataSourceArrowWriter):
             transaction = manager.begin("deltacommit")
             transaction.hand_over()
             self._state: TransactionState = transaction.state
-            self._beat = manager.beat_of(transaction.state)
+            self._interval_ms = manager.settings.heartbeat.interval_ms
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = WriteTask(
@@ -122,11 +122,12 @@ class LakelatchWriter(DataSourceArrowWriter):
             self._asked.operation,
             self._asked.block_format,
         )
-        heartbeat = Heartbeat(self._table.storage, self._state.instant, self._beat)
+        token = write_token()
+        heartbeat = TaskHeartbeat(self._table.storage, self._state.instant, token, self._interval_ms)
         heartbeat.start()
         try:
             tagged = (task.tag(batch.drop_columns(list(self._meta))) for batch in iterator if batch.num_rows)
-            return FilesMessage(list(task.write(tagged, write_token())))
+            return FilesMessage(list(task.write(tagged, token)))
         finally:
             heartbeat.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -93,11 +94,16 @@ def _native(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> Dat
     names = list(dict.fromkeys([*plan.schema.names, _COMMIT_TIME_COLUMN]))
     full = with_meta_columns(plan.table.schema)
     schema = to_spark(pa.schema([full.field(name) for name in names]))
-    paths = [plan.table.storage.full_path(found.base_path or "") for found in slices]
+    paths = [_literal(plan.table.storage.full_path(found.base_path or "")) for found in slices]
     frame = spark.read.schema(schema).parquet(*paths)
     if plan.instants is not None:
         frame = frame.where(functions.col(_COMMIT_TIME_COLUMN).isin(list(plan.instants)))
     return frame.select(*plan.schema.names)
+
+
+def _literal(path: str) -> str:
+    """The path for Spark, which takes paths for patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:

@@ -62,33 +62,35 @@ class WriteTask:
 
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
         """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
-        version, held, size = 1, [], 0
+        version, held, size, written = 1, [], 0, 0
         for batch in batches:
             if batch.num_rows:
                 held.append(batch)
                 size += batch.nbytes
             if size > _FLUSH_BYTES:
-                yield from self._flush(pa.Table.from_batches(held), write_token, version)
-                version, held, size = version + 1, [], 0
+                rows = pa.Table.from_batches(held)
+                yield from self._flush(rows, write_token, version, written)
+                version, held, size, written = version + 1, [], 0, written + rows.num_rows
         if held:
-            yield from self._flush(pa.Table.from_batches(held), write_token, version)
+            yield from self._flush(pa.Table.from_batches(held), write_token, version, written)
 
-    def _flush(self, rows: pa.Table, write_token: str, version: int) -> Iterator[FileReport]:
+    def _flush(self, rows: pa.Table, write_token: str, version: int, first_row: int) -> Iterator[FileReport]:
         rows = rows.combine_chunks().sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
         partitions = pc.rank(rows[PARTITION_COLUMN], sort_keys="ascending", tiebreaker="dense").to_numpy()
         group = partitions.astype(np.int64) * (self.config.bucket_count or 1) + rows[BUCKET_COLUMN].to_numpy()
         starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
         for start, stop in zip(starts, np.r_[starts[1:], len(group)], strict=True):
-            yield self._write_group(rows.slice(int(start), int(stop - start)), write_token, version)
+            group_rows = rows.slice(int(start), int(stop - start))
+            yield self._write_group(group_rows, write_token, version, first_row + int(start))
 
-    def _write_group(self, rows: pa.Table, write_token: str, version: int) -> FileReport:
+    def _write_group(self, rows: pa.Table, write_token: str, version: int, first_row: int) -> FileReport:
         partition = rows[PARTITION_COLUMN][0].as_py()
         file_id = bucket_file_id(rows[BUCKET_COLUMN][0].as_py())
         if self.operation == UPSERT:
             rows = self._combine(rows)
         name = LogFile(file_id, self.instant, version, write_token).name
         deletes = self._deletes(rows) if self.operation == DELETE else None
-        records = None if deletes else self._records(rows, partition, file_id, write_token)
+        records = None if deletes else self._records(rows, partition, file_id, write_token, first_row)
         data = encode_log_file(self.instant, self.avro_schema, records, deletes, self.block_format)
         self._ensure_partition(partition)
         Markers(self.storage, self.instant).create_data_file(partition, name, data)
@@ -114,10 +116,10 @@ class WriteTask:
         keep = pa.concat_arrays([_boolean(last), pa.array([True])])
         return rows.filter(keep)
 
-    def _records(self, rows: pa.Table, partition: str, file_id: str, write_token: str) -> pa.Table:
+    def _records(self, rows: pa.Table, partition: str, file_id: str, write_token: str, first_row: int) -> pa.Table:
         count = rows.num_rows
         task = write_token.partition("-")[0]
-        sequence = [f"{self.instant}_{task}_{index}" for index in range(count)]
+        sequence = [f"{self.instant}_{task}_{first_row + index}" for index in range(count)]
         meta = [
             pa.repeat(self.instant, count),
             pa.array(sequence, pa.string()),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -54,11 +54,18 @@ class CommitResult:
 
 
 def write(
-    df: DataFrame, path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+    df: DataFrame | Callable[[], DataFrame],
+    path: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
 ) -> CommitResult:
     """Writes a frame into the table at `path`, all of it or nothing, and makes the table if there is none.
 
-    The frame is evaluated once for each try, on the executors; rows come to the driver only if they are there already
+    A frame that was computed from this table speaks of the moment at which it was read, also when a conflict makes it
+    be written again. To change what is there, pass a function that reads and returns the frame: it is called anew
+    inside each try, so that nothing which others commit in between is overwritten unseen.
+
+    A frame is evaluated once for each try, on the executors; rows come to the driver only if they are there already
     (a local relation) or if `lakelatch.write.small.rows` says that the frame is that small. Under a bucket index an
     `insert` of a key that exists updates it, as in Hudi.
 
@@ -67,9 +74,10 @@ def write(
     and `Unavailable` (rolled back).
     """
     asked = WriteOptions.parse(options)
-    df = df.drop(*[name for name in df.columns if name in META_COLUMNS])
+    source = df if callable(df) else None
+    frame = _without_meta(source() if source is not None else cast("DataFrame", df))
     storage = open_storage(path)
-    data_schema = to_arrow(df.schema)
+    data_schema = to_arrow(frame.schema)
     with open_manager(storage, asked.raw, system) as manager:  # first, so that wrong lock options make no table
         table = open_for_write(storage, asked, data_schema)
         check_columns(table, data_schema, asked)
@@ -77,13 +85,17 @@ def write(
         retries = manager.settings.conflict_retries
         for attempt in range(retries + 1):
             try:
-                return _write_once(df, table, asked, manager, attempt)
+                return _write_once(source or (lambda: frame), table, asked, manager, attempt)
             except WriteConflict as conflict:
                 if attempt == retries:
                     raise
                 _log.info("try %d of %d: %s", attempt + 1, retries + 1, conflict)
                 system.sleep(min(_RETRY_WAIT_S * 2**attempt, _RETRY_WAIT_MAX_S) * system.random())
     raise AssertionError("unreachable")
+
+
+def _without_meta(df: DataFrame) -> DataFrame:
+    return df.drop(*[name for name in df.columns if name in META_COLUMNS])
 
 
 def check_columns(table: Table, data_schema: pa.Schema, asked: WriteOptions) -> None:
@@ -122,7 +134,7 @@ def commit_metadata(
 
 
 def _write_once(
-    df: DataFrame, table: Table, asked: WriteOptions, manager: TransactionManager, attempt: int
+    source: Callable[[], DataFrame], table: Table, asked: WriteOptions, manager: TransactionManager, attempt: int
 ) -> CommitResult:
     transaction = manager.begin("deltacommit")
     try:
@@ -135,7 +147,7 @@ def _write_once(
             asked.operation,
             asked.block_format,
         )
-        reports = _run(df, task, asked)
+        reports = _run(_without_meta(source()), task, asked)
         committed = transaction.commit(
             commit_metadata(table, asked.operation, reports, transaction.instant, manager.writer)
         )

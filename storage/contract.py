@@ -104,6 +104,10 @@ class Storage(ABC):
         for name in listing.folders:
             yield from self.walk(prefix + name)
 
+    def sweep(self, older_than_s: float) -> int:
+        """Removes what puts that crashed have left where no reader looks; says how many. Nothing, for most storages."""
+        return 0
+
     def exists(self, path: str) -> bool:
         """Whether there is an object at this path now."""
         try:

@@ -22,7 +22,7 @@ class LocalStorage(Storage):
     """The folder `root`. An object is written to a staging folder beside the table, synced, and then linked into place.
 
     The staging folder lies in the same file system and never holds data that counts; what a crash leaves there is
-    removed by `sweep_staging`.
+    removed by `sweep`.
     """
 
     root: str
@@ -99,8 +99,10 @@ class LocalStorage(Storage):
         if os.path.exists(self._local(folder)):  # somebody added to it meanwhile
             super().delete_folder(folder)
 
-    def sweep_staging(self, older_than_s: float) -> int:
+    def sweep(self, older_than_s: float) -> int:
         """Removes staged files that a crash left behind, judged by the file system's own clock; returns how many."""
+        if not self.names(STAGING_FOLDER):
+            return 0
         now_ms = self._file_system_time_ms()
         removed = 0
         for name in self.list(STAGING_FOLDER).files:

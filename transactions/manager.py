@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import Heartbeat
-from lakelatch.heartbeat.contract import Beat, heartbeat_path
+from lakelatch.heartbeat.contract import Beat, heartbeat_path, task_beats_folder
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import TABLE_KEY, LockProvider
 from lakelatch.locks.lease import Lease
-from lakelatch.storage.contract import NotFound, PutUnknown, Storage
+from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, LogMoved, Tail
@@ -32,6 +32,7 @@ from lakelatch.transactions.conflicts import (
     NonBlockingConflictStrategy,
     SimpleConflictStrategy,
 )
+from lakelatch.transactions.endings import completed_elsewhere, ended
 from lakelatch.transactions.markers import Markers
 from lakelatch.transactions.recovery import Recovery
 from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
@@ -92,10 +93,14 @@ class TransactionManager:
             self.storage.delete(heartbeat_path(instant))
         else:
             raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
-        self.ensure_file(requested(instant, action).path)
-        failpoint("begin.after_requested")
-        self.ensure_file(inflight(instant, action).path)
-        failpoint("begin.after_inflight")
+        try:
+            self.ensure_file(requested(instant, action).path)
+            failpoint("begin.after_requested")
+            self.ensure_file(inflight(instant, action).path)
+            failpoint("begin.after_inflight")
+        except Unavailable:
+            self.forget(instant)  # without a heartbeat the next writer rolls it back at once
+            raise
         heartbeat.start()
         state = TransactionState(instant, action, operation_id, tail.number, self._system.realtime_ms(), known)
         return Transaction(self, state, heartbeat)
@@ -154,7 +159,7 @@ class TransactionManager:
                 event = self.append_claimed(decide, operation_id, lease)
             except _NothingToDo:
                 return None
-        self.forget(event.instant)
+        self._forget_own(event.instant, operation_id)
         return event.instant
 
     # -- ending -----------------------------------------------------------------------------------------------------
@@ -193,7 +198,7 @@ class TransactionManager:
         """Leaves a plan that could not be carried out to the next executor, at once."""
         if transaction.status == OPEN:
             transaction.end(ABORTED)
-            self.forget(transaction.instant)
+            self._forget_own(transaction.instant, transaction.state.operation_id)
 
     def heal(self) -> list[str]:
         """Rolls back what dead writers left, each once, and finishes rollbacks; returns the instants rolled back.
@@ -276,6 +281,7 @@ class TransactionManager:
         """Removes an ended instant's heartbeat, which bars its tasks, and then its markers."""
         try:
             self.storage.delete(heartbeat_path(instant))
+            self.storage.delete_folder(task_beats_folder(instant))
             Markers(self.storage, instant).delete()
             failpoint("cleanup.after_markers")
         except Unavailable as error:  # it has ended all the same; `heal` removes what is left
@@ -311,16 +317,18 @@ class TransactionManager:
 
     def _events_since(self, state: TransactionState, tail: Tail) -> list[Event]:
         """Every event since the transaction began; `TransactionEnded` if one of them, or its absence, ends it."""
-        if state.start_slot + 1 < tail.watermark or not self._owns_claim(state):
-            raise _ended(state, "its heartbeat was missed for too long")
+        if any(found.requested == state.instant for found in self._folder.completed_since(state.known_files)):
+            raise completed_elsewhere(state)
+        if state.start_slot + 1 < tail.watermark or not self._owns_claim(state.instant, state.operation_id):
+            raise ended(state, "its heartbeat was missed for too long")
         if not self._folder.has(inflight(state.instant, state.action)):
-            raise _ended(state, "its inflight file is gone")
+            raise ended(state, "its inflight file is gone")
         events = self.log.events_after(state.start_slot, tail)
         for event in events:
-            if event.kind == ROLLBACK and event.target == state.instant:
-                raise _ended(state, f"rollback {event.instant} by {event.writer} condemned it")
             if event.kind == COMPLETE and event.instant == state.instant:
-                raise _ended(state, f"{event.writer} completed it first")
+                raise completed_elsewhere(state)
+            if event.kind == ROLLBACK and event.target == state.instant:
+                raise ended(state, f"rollback {event.instant} by {event.writer} condemned it")
         return events
 
     def _completed_writes(self, state: TransactionState, events: list[Event]) -> list[CompletedWrite]:
@@ -357,12 +365,17 @@ class TransactionManager:
         self._folder.refresh(tail.number)
         return self._folder.names
 
-    def _owns_claim(self, state: TransactionState) -> bool:
+    def _owns_claim(self, instant: str, operation_id: str) -> bool:
+        beat = self.observer.beat_of(instant)
+        return beat is not None and beat.operation_id == operation_id
+
+    def _forget_own(self, instant: str, operation_id: str) -> None:
+        """Gives up a claim on a plan, unless another process has taken it over."""
         try:
-            beat = Beat.from_bytes(self.storage.read(heartbeat_path(state.instant)))
-        except NotFound:
-            return False
-        return beat is not None and beat.operation_id == state.operation_id
+            if self._owns_claim(instant, operation_id):
+                self.forget(instant)
+        except Unavailable as error:
+            _log.warning("could not give up the claim on %s: %s", instant, error)
 
     # -- small things -----------------------------------------------------------------------------------------------
 
@@ -397,11 +410,3 @@ class PlanBusy(Unavailable):
 
 class _NothingToDo(LakelatchError):
     """A plan would be empty."""
-
-
-def _ended(state: TransactionState, why: str) -> TransactionEnded:
-    return TransactionEnded(
-        f"transaction {state.instant} was ended by others ({why}), and nothing of it is visible: begin a new one. If "
-        "this writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
-        instant=state.instant,
-    )

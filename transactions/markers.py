@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import ensure_beating
-from lakelatch.storage.contract import Storage
+from lakelatch.storage.contract import NotFound, Storage
 
 MARKERS_FOLDER = ".hoodie/.temp"
 SEALS_FOLDER = ".hoodie/.lakelatch/sealed"
@@ -87,8 +87,11 @@ class Markers:
         kept = set(keep)
         swept = [path for path in self.announced() if path not in kept]
         for path in swept:
-            if not self.storage.put_if_absent(path, b"") and self.storage.stat(path).size_bytes > 0:
-                self.storage.delete(path)
+            try:
+                if not self.storage.put_if_absent(path, b"") and self.storage.stat(path).size_bytes > 0:
+                    self.storage.delete(path)
+            except NotFound:  # another one sweeps as well, and was faster
+                continue
         return swept
 
     def delete(self) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lakelatch.transactions.manager import TransactionManager
 
 _WRITES = ("commit", "deltacommit", "replacecommit")
+_STAGED_FOR_S = 86_400.0  # far above any put
 _SERVICES = ("compaction", "logcompaction", "clustering", "clean")  # plans stay until somebody carries them out
 
 
@@ -55,8 +56,9 @@ class Recovery:
                 rolled_back.append(instant.requested)
         for left in dead.difference(instant.requested for instant in pending):
             manager.forget(left)
-        for plan in dead & plans:  # its executor died; the plan waits for another one
+        for plan in manager.observer.dead(sorted(dead & plans)):  # judged again: it may have been taken over meanwhile
             self._storage.delete(heartbeat_path(plan))
+        self._storage.sweep(_STAGED_FOR_S)
         return rolled_back
 
     def roll_back(self, victim: str, action: str) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OPEN = "open"
 COMMITTED = "committed"
 ABORTED = "aborted"
+HAND_OVER_PATIENCE = 20
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,14 @@ class Transaction:
             self._manager.abort(self)
 
     def hand_over(self) -> None:
-        """Stops beating here: another process goes on with `state`, and must beat before the heartbeat expires."""
+        """Stops beating here: another process goes on with `state`.
+
+        Nobody beats until tasks do, and between their stages nobody does either, so the claim says that its writer is
+        to be given `HAND_OVER_PATIENCE` times as long.
+        """
         self.status = "handed over"
         self._heartbeat.stop()
+        self._heartbeat.take_over(HAND_OVER_PATIENCE)
 
     def ensure_open(self) -> None:
         """Raises `TransactionEnded` if it has ended, or if others may count its writer as dead."""

@@ -105,9 +105,9 @@ class WriteConflict(LakelatchError):
         more = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
         return cls(
             f"instant {instant} lost to {winner_action} {winner}, which completed first on {len(groups)} of the same "
-            f"file groups ({shown}{more}); {time_lost_s:.1f} s of work are lost. Retry the write (set "
-            "hoodie.write.num.retries.on.conflict.failures), or use NON_BLOCKING_CONCURRENCY_CONTROL with an "
-            "ordering field",
+            f"file groups ({shown}{more}); {time_lost_s:.1f} s of work are lost. Compute the frame again from what is "
+            "there now and write it (hoodie.write.num.retries.on.conflict.failures does so for a function), or use "
+            "NON_BLOCKING_CONCURRENCY_CONTROL with an ordering field",
             instant=instant,
             winner=winner,
             winner_action=winner_action,

@@ -127,14 +127,14 @@ def test_the_sweep_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
         staged = tmp_path / STAGING_FOLDER / name
         then = staged.stat().st_mtime - age_s
         os.utime(staged, (then, then))
-    assert storage.sweep_staging(3600) == 2
+    assert storage.sweep(3600) == 2
     assert storage.list(STAGING_FOLDER).files == ("young",)
-    assert storage.sweep_staging(3600) == 0
+    assert storage.sweep(3600) == 0
     assert storage.read("data/a") == b"1"
 
 
 def test_the_sweep_of_a_table_without_staging_removes_nothing(tmp_path: Path) -> None:
-    assert LocalStorage(str(tmp_path / "nowhere")).sweep_staging(0) == 0
+    assert LocalStorage(str(tmp_path / "nowhere")).sweep(0) == 0
 
 
 def test_a_file_where_a_folder_has_to_be_is_an_error_that_names_the_path(tmp_path: Path) -> None:

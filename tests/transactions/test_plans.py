@@ -149,7 +149,7 @@ def test_a_completion_in_the_log_alone_refuses_a_second_one(table: Table) -> Non
     table.storage.put(heartbeat_path(plan), one)
     first.commit(COMPACTED)
     table.storage.put(heartbeat_path(plan), other)
-    with pytest.raises(TransactionEnded, match="completed it first"):
+    with pytest.raises(TransactionEnded, match="completed by another process first"):
         second.commit(COMPACTED)
     assert [event.kind for event in table.events()] == [PLAN, COMPLETE]
 
