@@ -113,3 +113,16 @@ def test_a_wrong_call_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
         main(["no-such-command"])
     assert ended.value.code == 2
     assert "no-such-command" in capsys.readouterr().err
+
+
+def test_a_writer_may_be_called_anything(table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    provider = FilesystemLockProvider(LockScope(table.uri, {}))
+    settings = TransactionSettings(writer="[/etl] nightly")
+    odd = TransactionManager(table, provider, HybridTimeGenerator(provider), settings)
+    commit(odd)
+    left = odd.begin()
+
+    assert main(["timeline", table.root]) == 0
+    assert main(["locks", table.root]) == 0
+    assert capsys.readouterr().out.count("[/etl] nightly") >= 2
+    left.abort()

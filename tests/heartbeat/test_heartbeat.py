@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakelatch.errors import InvalidRequest, TransactionEnded
-from lakelatch.heartbeat.beat import Heartbeat, ensure_beating
+from lakelatch.heartbeat.beat import Heartbeat, TaskHeartbeat, ensure_beating
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettings, heartbeat_path
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.storage import LocalStorage, MemoryStorage
@@ -172,3 +172,42 @@ def test_beats_lie_where_hudi_looks_for_them() -> None:
 def test_settings_under_which_everybody_looks_dead_are_refused(values: dict[str, int], option: str) -> None:
     with pytest.raises(InvalidRequest, match=option):
         HeartbeatSettings(**values)
+
+
+def test_a_task_keeps_a_transaction_alive_and_never_writes_its_claim(
+    storage: MemoryStorage, system: ManualSystem
+) -> None:
+    heartbeat(storage).claim()
+    system.sleep(3.5)
+    assert Observer(storage, system=system).dead([INSTANT]) == [INSTANT]
+
+    task = TaskHeartbeat(storage, INSTANT, "0-1-2", interval_ms=60_000)
+    task.start()  # beats at once, also if it ends before its interval
+    task.stop()
+    assert Observer(storage, system=system).dead([INSTANT]) == []
+
+    storage.delete(heartbeat_path(INSTANT))  # committed, and a late attempt beats once more
+    late = TaskHeartbeat(storage, INSTANT, "0-1-3", interval_ms=60_000)
+    late.start()
+    late.stop()
+    with pytest.raises(TransactionEnded):
+        ensure_beating(storage, INSTANT)
+
+
+def test_a_beat_leaves_a_claim_alone_that_another_has_taken_over(storage: MemoryStorage) -> None:
+    mine, other = heartbeat(storage), heartbeat(storage, "other")
+    assert mine.claim()
+    other.take_over()
+    mine.beat()
+    beat = Observer(storage).beat_of(INSTANT)
+    assert beat is not None and beat.writer == "other"
+
+
+def test_who_is_handed_a_transaction_gets_more_time(storage: MemoryStorage, system: ManualSystem) -> None:
+    owner = heartbeat(storage)
+    owner.claim()
+    owner.take_over(patience=20)
+    system.sleep(40.0)
+    assert Observer(storage, system=system).dead([INSTANT]) == []
+    system.sleep(2.0)
+    assert Observer(storage, system=system).dead([INSTANT]) == [INSTANT]
