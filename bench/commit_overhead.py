@@ -10,6 +10,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench.harness import Result, time_ms
@@ -37,8 +38,8 @@ def run() -> list[Result]:
         beside = LocalStorage(f"{folder}/floor")
         with _manager(f"{folder}/made") as table:
             for number in range(_OLD):
-                commits.append(time_ms(lambda: _commit(table)))
-                floors.append(time_ms(lambda number=number: _floor(beside, number)))  # type: ignore[misc]
+                commits.append(time_ms(partial(_commit, table)))
+                floors.append(time_ms(partial(_floor, beside, number)))
         # A copy, because ext4 looks at every inode that was deleted in the last minutes before it makes a file
         # nearby: after a thousand commits in ten seconds anything is slow there, and this is about the table's age.
         shutil.copytree(f"{folder}/made", f"{folder}/old")
@@ -48,8 +49,8 @@ def run() -> list[Result]:
             for turn in range(_TURNS):
                 with _manager(f"{folder}/young-{turn}") as young_table:
                     for _ in range(_YOUNG):
-                        old.append(time_ms(lambda: _commit(old_table)))
-                        young.append(time_ms(lambda table=young_table: _commit(table)))  # type: ignore[misc]
+                        old.append(time_ms(partial(_commit, old_table)))
+                        young.append(time_ms(partial(_commit, young_table)))
     median, floor = statistics.median(commits), statistics.median(floors)
     early, late = statistics.median(young), statistics.median(old)
     return [

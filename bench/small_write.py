@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from bench.harness import Result, time_ms
+from pyspark.sql import DataFrame
 
 import lakelatch
 from lakelatch.console.sessions import open_session
@@ -31,9 +33,9 @@ def run() -> list[Result]:
         for turn in range(_ROUNDS + _WARM):
             rows = pa.table({"id": [f"k{i}" for i in range(10)], "ts": [turn] * 10, "v": [1.5] * 10})
             frame = spark.createDataFrame(rows)
-            ours.append(time_ms(lambda frame=frame: lakelatch.write(frame, f"{folder}/table", options)))  # type: ignore[misc]
-            native.append(time_ms(lambda frame=frame: frame.write.mode("append").parquet(f"{folder}/native")))  # type: ignore[misc]
-            driver.append(time_ms(lambda frame=frame: frame.toArrow()))  # type: ignore[misc]
+            ours.append(time_ms(partial(lakelatch.write, frame, f"{folder}/table", options)))
+            native.append(time_ms(partial(_append, frame, f"{folder}/native")))
+            driver.append(time_ms(frame.toArrow))
         count = lakelatch.read(spark, f"{folder}/table").count()
     spark.stop()
     if count != 10:
@@ -52,3 +54,7 @@ def run() -> list[Result]:
             "ratio to Spark's native parquet append; floor: the frame taken to the driver (toArrow)",
         )
     ]
+
+
+def _append(frame: DataFrame, path: str) -> None:
+    frame.write.mode("append").parquet(path)

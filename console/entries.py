@@ -43,13 +43,6 @@ def timeline_entries(storage: Storage) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.requested)
 
 
-def completions_increase(storage: Storage) -> bool:
-    """Whether no two completed instants share a completion time, nor one completes before it was requested."""
-    completed = Timeline.load(storage).completed
-    times = [instant.completion or "" for instant in completed]
-    return len(set(times)) == len(times) and all((i.completion or "") > i.requested for i in completed)
-
-
 def _completed(storage: Storage, instant: Instant) -> Entry:
     if instant.action not in _WRITES:
         return Entry(instant.requested, instant.completion, instant.action, COMPLETED)

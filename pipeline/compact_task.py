@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import ensure_beating
-from lakelatch.pipeline.file_names import BaseFile
+from lakelatch.pipeline.file_names import BaseFile, check_own_file
 from lakelatch.pipeline.file_slices import FileSlice
 from lakelatch.pipeline.merge import merge_slice
 from lakelatch.pipeline.schemas import META_COLUMNS, with_meta_columns
@@ -35,7 +35,9 @@ class CompactTask:
 
     def run(self, operation: CompactionOperation) -> FileReport:
         """Makes the base file, or finds that another attempt has made it. `TransactionEnded` if the plan ended."""
-        name = BaseFile(operation.file_id, _FIXED_TOKEN, self.instant).name
+        file = BaseFile(operation.file_id, _FIXED_TOKEN, self.instant)
+        check_own_file(file)
+        name = file.name
         rows = merge_slice(
             self.storage,
             slice_of(operation),

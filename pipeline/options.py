@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
 from lakelatch.timegen.instant_time import parse_user_instant
+from lakelatch.timegen.registry import KNOWN_TIME_KEYS
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ
 from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, MODE_OPTION, NON_BLOCKING, whole_number
 
@@ -38,7 +39,6 @@ BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
 COLUMNS = "columns"
 MIN_DELTA_COMMITS = "hoodie.compact.inline.max.delta.commits"
-TIME_GENERATOR_KEYS = ("hoodie.time.generator.type", "hoodie.time.generator.max_expected_clock_skew_ms")
 
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
 OPERATIONS = (UPSERT, INSERT, BULK_INSERT, DELETE)
@@ -72,12 +72,11 @@ _WRITE_KEYS = {
     SMALL_ROWS,
     METADATA_TABLE,
     MIN_DELTA_COMMITS,
-    *TIME_GENERATOR_KEYS,
     *_PARALLELISM.values(),
     "hoodie.database.name",
 }
 _READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, COLUMNS}
-KNOWN_KEYS = frozenset(_WRITE_KEYS | _READ_KEYS | KNOWN_LOCK_KEYS | KNOWN_TRANSACTION_KEYS | {"path"})
+KNOWN_KEYS = frozenset(_WRITE_KEYS | _READ_KEYS | KNOWN_LOCK_KEYS | KNOWN_TIME_KEYS | KNOWN_TRANSACTION_KEYS | {"path"})
 
 
 def normalise(options: Mapping[str, object] | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.pipeline.bucket_index import bucket_file_id, bucket_ids
-from lakelatch.pipeline.file_names import LogFile
+from lakelatch.pipeline.file_names import LogFile, check_own_file
 from lakelatch.pipeline.log_blocks import Deletes, encode_log_file
 from lakelatch.pipeline.options import DELETE, UPSERT
 from lakelatch.pipeline.record_keys import partition_paths, record_keys
@@ -88,7 +88,9 @@ class WriteTask:
         file_id = bucket_file_id(rows[BUCKET_COLUMN][0].as_py())
         if self.operation == UPSERT:
             rows = self._combine(rows)
-        name = LogFile(file_id, self.instant, version, write_token).name
+        file = LogFile(file_id, self.instant, version, write_token)
+        check_own_file(file)
+        name = file.name
         deletes = self._deletes(rows) if self.operation == DELETE else None
         records = None if deletes else self._records(rows, partition, file_id, write_token, first_row)
         data = encode_log_file(self.instant, self.avro_schema, records, deletes, self.block_format)

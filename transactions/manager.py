@@ -379,15 +379,12 @@ class TransactionManager:
 
     # -- small things -----------------------------------------------------------------------------------------------
 
-    def beat_of(self, state: TransactionState) -> Beat:
-        """What the heartbeat of this transaction says, for other processes that work on it."""
-        return self._beat(state.operation_id, state.start_slot)
-
     def _beat(self, operation_id: str, start_slot: int) -> Beat:
         return Beat(self._writer, operation_id, start_slot, self.settings.heartbeat)
 
     def _heartbeat(self, state: TransactionState) -> Heartbeat:
-        return Heartbeat(self.storage, state.instant, self.beat_of(state))
+        beat = self._beat(state.operation_id, state.start_slot)
+        return Heartbeat(self.storage, state.instant, beat)
 
     def _oldest_needed(self) -> int:
         return self.observer.oldest_start_slot(default=2**62)
