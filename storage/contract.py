@@ -22,6 +22,11 @@ from dataclasses import dataclass
 from lakelatch.errors import Unavailable
 
 
+def path_below(folder: str, name: str) -> str:
+    """The path of a name in a folder; "" is the table's own."""
+    return f"{folder}/{name}" if folder else name
+
+
 class NotFound(Unavailable):
     """There is no object at this path."""
 

@@ -20,6 +20,8 @@ class MemoryStorage(Storage):
         self._system = system
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, int]] = {}
+        self._below: dict[str, set[tuple[str, bool]]] = {}  # by folder: names directly below it, and whether of a file
+        self._listings: dict[str, Listing] = {}  # of folders that have not changed since
         _places[name] = self
 
     @property
@@ -36,30 +38,57 @@ class MemoryStorage(Storage):
         return FileStatus(len(data), modified_ms)
 
     def list(self, folder: str) -> Listing:
-        prefix = f"{folder}/" if folder else ""
-        files: set[str] = set()
-        folders: set[str] = set()
         with self._lock:
-            for path in self._objects:
-                if path.startswith(prefix):
-                    name, slash, _ = path[len(prefix) :].partition("/")
-                    (folders if slash else files).add(name)
-        return Listing(tuple(sorted(files)), tuple(sorted(folders)))
+            listing = self._listings.get(folder)
+            if listing is None:
+                below = sorted(self._below.get(folder, ()))
+                files = tuple(name for name, is_file in below if is_file)
+                folders = tuple(name for name, is_file in below if not is_file)
+                listing = Listing(files, folders)
+                if below:
+                    self._listings[folder] = listing
+            return listing
 
     def put(self, path: str, data: bytes) -> None:
         with self._lock:
-            self._objects[path] = (bytes(data), self._system.realtime_ms())
+            self._set(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with self._lock:
             if path in self._objects:
                 return False
-            self._objects[path] = (bytes(data), self._system.realtime_ms())
+            self._set(path, data)
             return True
 
     def delete(self, path: str) -> None:
         with self._lock:
-            self._objects.pop(path, None)
+            if self._objects.pop(path, None) is not None:
+                self._forget_name(path)
+
+    def _set(self, path: str, data: bytes) -> None:
+        if path not in self._objects:
+            is_file, inner = True, path
+            while inner:
+                inner, _, name = inner.rpartition("/")
+                below = self._below.setdefault(inner, set())
+                if (name, is_file) not in below:
+                    below.add((name, is_file))
+                    self._listings.pop(inner, None)
+                is_file = False
+        self._objects[path] = (bytes(data), self._system.realtime_ms())
+
+    def _forget_name(self, path: str) -> None:
+        """Also of folders that are empty now, which do not exist."""
+        is_file = True
+        while path:
+            path, _, name = path.rpartition("/")
+            below = self._below[path]
+            below.remove((name, is_file))
+            self._listings.pop(path, None)
+            if below:
+                return
+            del self._below[path]
+            is_file = False
 
     def _find(self, path: str) -> tuple[bytes, int]:
         if path not in self._objects:

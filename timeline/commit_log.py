@@ -14,17 +14,20 @@ The protocol was checked exhaustively in a small model; `tests/model` runs it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, Unavailable
+from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound, PutUnknown, Storage
+from lakelatch.storage.seals import seal
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.events import (
     COMPLETE,
+    LOCKS,
     LOG_FOLDER,
     Event,
     slot_number,
@@ -45,6 +48,10 @@ class LogMoved(Unavailable):
     """Slots were removed between reading the tail and reading them. Read the tail again."""
 
 
+class WrongLocks(InvalidRequest):
+    """The table's writers use other locks, perhaps since a moment ago. Nothing of this call was committed."""
+
+
 @dataclass(frozen=True)
 class Tail:
     """The last slot as it was read; number 0 and no event on an empty log."""
@@ -60,14 +67,29 @@ class Tail:
     def watermark(self) -> int:
         return self.event.watermark if self.event else 0
 
+    @property
+    def lock_domain(self) -> str:
+        return self.event.lock_domain if self.event else ""
+
 
 class CommitLog:
-    """One table's log, as one process sees it. Threads may share it; it caches only what cannot change."""
+    """One table's log, as one process sees it. Threads may share it; it caches only what cannot change.
 
-    def __init__(self, storage: Storage, system: System = REAL_SYSTEM, slots_kept: int = SLOTS_KEPT) -> None:
+    `lock_domain` names the locks that this writer takes. The first writer that names any puts it into the log, every
+    slot carries it on, and a writer with other locks is refused with its next slot; "" goes along with any.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        system: System = REAL_SYSTEM,
+        slots_kept: int = SLOTS_KEPT,
+        lock_domain: str = "",
+    ) -> None:
         self._storage = storage
         self._system = system
         self._slots_kept = slots_kept
+        self._lock_domain = lock_domain
         self._cache: OrderedDict[int, Event] = OrderedDict()
 
     @property
@@ -104,6 +126,16 @@ class CommitLog:
             events.append(event)
         return events
 
+    def ensure_same_locks(self, tail: Tail) -> None:
+        """Errors: `WrongLocks` if the table's writers use other locks than this one."""
+        if self._lock_domain and tail.lock_domain not in ("", self._lock_domain):
+            raise WrongLocks(
+                f"this table's writers take their locks from {tail.lock_domain!r}, and this one from "
+                f"{self._lock_domain!r}: set hoodie.write.lock.provider and its options as they have them, or move the "
+                "table with `lakelatch locks migrate`",
+                option="hoodie.write.lock.provider",
+            )
+
     def append(
         self,
         decide: Callable[[Tail], Event],
@@ -126,6 +158,8 @@ class CommitLog:
                 draft = decide(tail)
             except LogMoved:
                 continue
+            if draft.kind != LOCKS:
+                self.ensure_same_locks(tail)
             time = take_time(tail.time)
             if time <= tail.time:
                 raise InvariantBroken(f"the time {time} is not above {tail.time}, that of slot {tail.number}")
@@ -143,8 +177,17 @@ class CommitLog:
             self._show(tail.event)
 
     def content(self, event: Event) -> bytes:
-        """The bytes of the event's projection."""
-        return self._storage.read(event.content_path) if event.content_path else event.content
+        """The bytes of the event's projection. Errors: `CorruptTable` if they lie beside the log, damaged."""
+        if not event.content_path:
+            return event.content
+        content = self._storage.read(event.content_path)
+        if hashlib.sha256(content).hexdigest() != event.content_digest:
+            raise CorruptTable(
+                f"{event.content_path} is not what slot {event.number} of the commit log says of it: restore it from "
+                "a copy",
+                path=event.content_path,
+            )
+        return content
 
     # -- one slot ---------------------------------------------------------------------------------------------------
 
@@ -158,14 +201,20 @@ class CommitLog:
         action = draft.action
         if draft.kind == COMPLETE:
             file = completed(draft.instant, action, time).file_name
+        elif draft.kind == LOCKS:
+            draft, file = replace(draft, instant=time), f"{time}.json"
         else:
             draft = replace(draft, instant=time)
             file = requested(time, action).file_name
-        event = draft.placed(number, time, file, watermark)
-        if len(event.content) > INLINE_LIMIT_BYTES:
+        if draft.kind != LOCKS:
+            draft = replace(draft, lock_domain=tail.lock_domain or self._lock_domain)
+        content = seal(draft.content, file)
+        event = replace(draft, content=content).placed(number, time, file, watermark)
+        if len(content) > INLINE_LIMIT_BYTES:
             path = f"{CONTENT_FOLDER}/{event.operation_id}-{number}"
-            self._storage.put(path, event.content)
-            event = replace(event, content=b"", content_path=path)
+            self._storage.put(path, content)
+            digest = hashlib.sha256(content).hexdigest()
+            event = replace(event, content=b"", content_path=path, content_digest=digest)
         return event
 
     def _create(self, event: Event) -> Event | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from lakelatch.errors import CorruptTable
+from lakelatch.storage.seals import open_sealed_json, sealed_json
 from lakelatch.timeline.instants import TIMELINE_FOLDER
 
 COMPLETE = "complete"  # an instant completed; its file is the completed one
 PLAN = "plan"  # a table service was scheduled; its file is the requested one
 ROLLBACK = "rollback"  # an instant was condemned; its file is the rollback's requested one
+LOCKS = "locks"  # the table's writers use other locks from here on; its file is one of our own
 
+LOCK_CHANGES_FOLDER = ".hoodie/.lakelatch/lock_changes"
 _FORMAT = 1
 
 
@@ -23,7 +26,9 @@ class Event:
     `time` is the slot's own time (the completion time, or the requested time of a plan or rollback); it is greater than
     the predecessor's. `instant` is the requested time of the instant that the event is about, and `target` that of
     the instant which a rollback condemns. `file` is the name of the projection in the timeline folder, `content` its
-    bytes, unless they lie at `content_path`. `watermark`: slots below it may have been removed.
+    bytes, unless they lie at `content_path`, with `content_digest` as their SHA-256. `watermark`: slots below it may
+    have been removed. `lock_domain` names the locks that the table's writers use after this event; each slot carries it
+    on, "" as long as nobody has said.
     """
 
     kind: str
@@ -35,33 +40,38 @@ class Event:
     target: str | None = None
     content: bytes = b""
     content_path: str | None = None
+    content_digest: str = ""
     token: int = 0
     number: int = 0
     time: str = ""
     file: str = ""
     watermark: int = 0
+    lock_domain: str = ""
 
     @property
     def path(self) -> str:
-        return f"{TIMELINE_FOLDER}/{self.file}"
+        return f"{LOCK_CHANGES_FOLDER if self.kind == LOCKS else TIMELINE_FOLDER}/{self.file}"
 
     def to_bytes(self) -> bytes:
-        values = asdict(self)
+        values = dict(vars(self))
         values["file_groups"] = sorted(self.file_groups)
         values["content"] = base64.b64encode(self.content).decode("ascii")
-        return json.dumps({"format": _FORMAT, **values}, sort_keys=True).encode("utf-8")
+        return sealed_json({"format": _FORMAT, **values})
 
     @classmethod
+    @lru_cache(maxsize=64)  # each commit reads the last slot several times
     def from_bytes(cls, data: bytes, number: int) -> Event:
         """Errors: `CorruptTable` for bytes that no writer of this format wrote as this slot."""
         try:
-            values = json.loads(data)
+            values = open_sealed_json(data)
+            if values is None:
+                raise ValueError("its checksum is wrong, or missing")
             if values.pop("format") != _FORMAT or values["number"] != number:
                 raise ValueError("another format or number")
             values["file_groups"] = frozenset((p, f) for p, f in values["file_groups"])
             values["content"] = base64.b64decode(values["content"], validate=True)
             return cls(**values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise CorruptTable(
                 f"slot {number} of the commit log is damaged ({error}): restore {slot_path(number)} from a copy; "
                 "nothing was changed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Storage
@@ -10,6 +11,8 @@ from lakelatch.storage.contract import Storage
 TIMELINE_FOLDER = ".hoodie/timeline"
 _LISTINGS_MAX = 200
 
+#: What puts rows on a table, or takes them away.
+WRITE_ACTIONS = ("commit", "deltacommit", "replacecommit")
 REQUESTED = "requested"
 INFLIGHT = "inflight"
 COMPLETED = "completed"
@@ -66,6 +69,7 @@ def completed(instant: str, pending_action: str, completion: str) -> Instant:
     return Instant(instant, COMPLETED_ACTIONS[pending_action], COMPLETED, completion)
 
 
+@lru_cache(maxsize=65_536)  # the same folder is listed again and again
 def parse_file_name(name: str) -> Instant | None:
     """The instant that a file of the timeline folder stands for, or None for a name that is no instant's."""
     head, _, rest = name.partition(".")
@@ -126,11 +130,10 @@ class Timeline:
 
     def completion_times(self) -> dict[str, str]:
         """Completion time by requested time, of every completed write (commit, deltacommit, replacecommit)."""
-        writes = ("commit", "deltacommit", "replacecommit")
         return {
             instant.requested: instant.completion or ""
             for instant in self.instants
-            if instant.state == COMPLETED and instant.action in writes
+            if instant.state == COMPLETED and instant.action in WRITE_ACTIONS
         }
 
     def latest_time(self) -> str:

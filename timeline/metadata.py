@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import fastavro
 
 from lakelatch.errors import CorruptTable
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal
 from lakelatch.timeline import avro_schemas
 
 SCHEMA_KEY = "schema"
 WRITER_KEY = "lakelatch.writer"
+_REPLACING = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION", "CLUSTER")
+_MARKER_LENGTH = 16
+T = TypeVar("T")
+_headers: dict[str, bytes] = {}  # by schema: how its container files begin, up to the sync marker
 
 
 @dataclass(frozen=True)
@@ -82,15 +88,15 @@ class WriteStat:
     def from_avro(cls, partition: str, record: Mapping[str, Any]) -> WriteStat:
         logs = record.get("logFiles")
         return cls(
-            partition=partition,
-            file_id=record.get("fileId") or "",
-            path=record.get("path") or "",
+            partition=_text(partition),
+            file_id=_text(record.get("fileId")),
+            path=_text(record.get("path")),
             previous_commit=None if record.get("prevCommit") == "null" else record.get("prevCommit"),
-            num_writes=record.get("numWrites") or 0,
-            num_inserts=record.get("numInserts") or 0,
-            num_update_writes=record.get("numUpdateWrites") or 0,
-            num_deletes=record.get("numDeletes") or 0,
-            total_write_bytes=record.get("totalWriteBytes") or 0,
+            num_writes=_number(record.get("numWrites")),
+            num_inserts=_number(record.get("numInserts")),
+            num_update_writes=_number(record.get("numUpdateWrites")),
+            num_deletes=_number(record.get("numDeletes")),
+            total_write_bytes=_number(record.get("totalWriteBytes")),
             file_size_bytes=record.get("fileSizeInBytes") or 0,
             total_log_records=record.get("totalLogRecords") or 0,
             total_log_files=record.get("totalLogFiles") or record.get("totalLogFilesCompacted") or 0,
@@ -109,7 +115,7 @@ class CommitMetadata:
     """A completed commit, delta commit or replace commit.
 
     `extra["schema"]` is the table's Avro schema without meta columns: readers need it on every commit. `replaced`
-    holds, by partition, the file ids that a replace commit took away; with it the bytes are a replace commit's.
+    holds, by partition, the file ids that a replace commit took away; a partition without any may be named as well.
     """
 
     stats: tuple[WriteStat, ...]
@@ -141,15 +147,23 @@ class CommitMetadata:
             "version": 1,
             "operationType": self.operation_type,
         }
-        if not self.replaced:
+        if not self.replaced and self.operation_type not in _REPLACING:
             return _encode(avro_schemas.COMMIT_METADATA, record)
         record["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in self.replaced.items()}
         return _encode(avro_schemas.REPLACE_COMMIT_METADATA, record)
 
     @classmethod
-    def from_avro(cls, data: bytes) -> CommitMetadata:
-        """Errors: `CorruptTable` for bytes that are no commit's metadata."""
-        record = _decode(data, "commit metadata", ("partitionToWriteStats", "operationType"))
+    def read(cls, storage: Storage, path: str) -> CommitMetadata:
+        """That of a completed file. Errors: `CorruptTable`, with its path."""
+        return cls.from_avro(storage.read(path), path)
+
+    @classmethod
+    def from_avro(cls, data: bytes, path: str = "") -> CommitMetadata:
+        """Errors: `CorruptTable` for bytes that are no commit's metadata, or, if sealed, not those of this file."""
+        return _decode(data, path, "commit metadata", ("partitionToWriteStats", "operationType"), cls._of)
+
+    @classmethod
+    def _of(cls, record: Mapping[str, Any]) -> CommitMetadata:
         stats = [
             WriteStat.from_avro(partition, stat)
             for partition, found in (record["partitionToWriteStats"] or {}).items()
@@ -158,10 +172,10 @@ class CommitMetadata:
         replaced = record.get("partitionToReplaceFileIds") or {}
         return cls(
             stats=tuple(stats),
-            operation_type=record["operationType"] or "",
-            extra=record.get("extraMetadata") or {},
+            operation_type=_text(record["operationType"]),
+            extra=_texts(record.get("extraMetadata")),
             compacted=bool(record.get("compacted")),
-            replaced={partition: tuple(ids) for partition, ids in replaced.items()},
+            replaced={_text(partition): tuple(map(_text, ids)) for partition, ids in replaced.items()},
         )
 
 
@@ -179,9 +193,10 @@ class CompactionOperation:
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """The content of a requested compaction."""
+    """The content of a requested compaction. `extra` is what its executors have to know besides."""
 
     operations: tuple[CompactionOperation, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
 
     def to_avro(self) -> bytes:
         operations = [
@@ -195,25 +210,35 @@ class CompactionPlan:
             }
             for operation in self.operations
         ]
-        record = {"operations": operations, "extraMetadata": {}, "version": 2, "preserveHoodieMetadata": True}
+        extra = dict(self.extra)
+        record = {"operations": operations, "extraMetadata": extra, "version": 2, "preserveHoodieMetadata": True}
         return _encode(avro_schemas.COMPACTION_PLAN, record)
 
     @classmethod
-    def from_avro(cls, data: bytes) -> CompactionPlan:
-        """Errors: `CorruptTable` for bytes that are no plan."""
-        record = _decode(data, "a compaction plan", ("operations",))
+    def read(cls, storage: Storage, path: str) -> CompactionPlan:
+        """That of a requested file. Errors: `CorruptTable`, with its path."""
+        return cls.from_avro(storage.read(path), path)
+
+    @classmethod
+    def from_avro(cls, data: bytes, path: str = "") -> CompactionPlan:
+        """Errors: `CorruptTable` for bytes that are no plan, or, if sealed, not those of this file."""
+        return _decode(data, path, "a compaction plan", ("operations",), cls._of)
+
+    @classmethod
+    def _of(cls, record: Mapping[str, Any]) -> CompactionPlan:
         return cls(
             tuple(
                 CompactionOperation(
-                    partition=operation.get("partitionPath") or "",
-                    file_id=operation["fileId"],
-                    base_instant=operation["baseInstantTime"] or "",
-                    base_file=operation.get("dataFilePath") or None,
-                    delta_files=tuple(operation.get("deltaFilePaths") or ()),
+                    partition=_text(operation.get("partitionPath")),
+                    file_id=_text(operation["fileId"]),
+                    base_instant=_text(operation["baseInstantTime"]),
+                    base_file=_text(operation.get("dataFilePath")) or None,
+                    delta_files=tuple(map(_text, operation.get("deltaFilePaths") or ())),
                     metrics=operation.get("metrics") or {},
                 )
                 for operation in record["operations"] or ()
-            )
+            ),
+            _texts(record.get("extraMetadata")),
         )
 
 
@@ -236,14 +261,22 @@ class RollbackPlan:
         return _encode(avro_schemas.ROLLBACK_PLAN, record)
 
     @classmethod
-    def from_avro(cls, data: bytes) -> RollbackPlan:
-        """Errors: `CorruptTable` for bytes that are no plan."""
-        record = _decode(data, "a rollback plan", ("instantToRollback",))
-        target = record["instantToRollback"] or {}
-        if "commitTime" not in target:
-            raise CorruptTable("a rollback plan names no instant: restore it from a copy")
+    def read(cls, storage: Storage, path: str) -> RollbackPlan:
+        """That of a requested file. Errors: `CorruptTable`, with its path."""
+        return cls.from_avro(storage.read(path), path)
+
+    @classmethod
+    def from_avro(cls, data: bytes, path: str = "") -> RollbackPlan:
+        """Errors: `CorruptTable` for bytes that are no plan, or, if sealed, not those of this file."""
+        return _decode(data, path, "a rollback plan", ("instantToRollback",), cls._of)
+
+    @classmethod
+    def _of(cls, record: Mapping[str, Any]) -> RollbackPlan:
+        target = record["instantToRollback"]
+        if not target:
+            raise ValueError("it names no instant")
         files = [path for request in record["RollbackRequests"] or () for path in request["filesToBeDeleted"]]
-        return cls(target["commitTime"], target["action"], tuple(files))
+        return cls(_text(target["commitTime"]), _text(target["action"]), tuple(map(_text, files)))
 
 
 @dataclass(frozen=True)
@@ -281,21 +314,52 @@ def _by_partition(paths: tuple[str, ...]) -> dict[str, list[str]]:
 
 def _encode(schema: Any, record: dict[str, Any]) -> bytes:
     """A container file of one record. The same record gives the same bytes: the sync marker is drawn from them."""
-    body = io.BytesIO()
-    fastavro.schemaless_writer(body, schema, record)
-    marker = hashlib.sha256(body.getvalue()).digest()[:16]
+    body = _encode_value(schema, record)
+    marker = hashlib.sha256(body).digest()[:_MARKER_LENGTH]
+    header = _headers.get(schema["name"])
+    if header is None:
+        sink = io.BytesIO()
+        fastavro.writer(sink, schema, [], metadata={SEAL_KEY: UNSEALED}, sync_marker=bytes(_MARKER_LENGTH))
+        header = _headers[schema["name"]] = sink.getvalue()[:-_MARKER_LENGTH]
+    return b"".join((header, marker, _encode_value("long", 1), _encode_value("long", len(body)), body, marker))
+
+
+def _encode_value(schema: Any, value: Any) -> bytes:
     sink = io.BytesIO()
-    fastavro.writer(sink, schema, [record], sync_marker=marker)
+    fastavro.schemaless_writer(sink, schema, value)
     return sink.getvalue()
 
 
-def _decode(data: bytes, what: str, needed: tuple[str, ...]) -> dict[str, Any]:
+def _decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Callable[[Mapping[str, Any]], T]) -> T:
     """The one record of a container file; every way in which bytes can be wrong is one error."""
+    if path:
+        check_seal(data, path)
     try:
         records = list(fastavro.reader(io.BytesIO(data)))
         if len(records) == 1 and isinstance(records[0], dict) and all(name in records[0] for name in needed):
-            return records[0]
+            return build(records[0])
         problem = "they are another kind of file"
-    except Exception as error:  # the library raises whatever the bytes provoke
+    except Exception as error:  # the library raises whatever the bytes provoke, and so do values of another type
         problem = str(error) or type(error).__name__
-    raise CorruptTable(f"the timeline holds {len(data)} bytes that are not {what} ({problem}): restore it from a copy")
+    where = path or "the timeline"
+    raise CorruptTable(
+        f"{where} holds {len(data)} bytes that are not {what} ({problem}): restore it from a copy", path=path
+    )
+
+
+def _text(value: Any) -> str:
+    """A text; none counts as empty."""
+    if not isinstance(value, (str, type(None))):
+        raise TypeError(f"{value!r} is no text")
+    return value or ""
+
+
+def _texts(values: Any) -> dict[str, str]:
+    return {_text(key): _text(value) for key, value in (values or {}).items()}
+
+
+def _number(value: Any) -> int:
+    """A whole number; none counts as 0."""
+    if not isinstance(value, (int, type(None))):
+        raise TypeError(f"{value!r} is no whole number")
+    return value or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +11,18 @@ import javaproperties
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, parse_column_groups, show_column_groups
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
+_OWN_CHECKSUM = "lakelatch.table.checksum"
 
 EVENT_TIME = "EVENT_TIME_ORDERING"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
 MERGE_ON_READ = "MERGE_ON_READ"
 _READABLE_VERSIONS = (8, 9)
 _VERSION = 9
+_NUMBER_DIGITS_MOST = 9
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class TableConfig:
     url_encode_partitioning: bool = False
     bucket_count: int | None = None
     hash_fields: tuple[str, ...] | None = None
+    column_groups: tuple[ColumnGroup, ...] = ()
     create_schema: str | None = None
     timezone: str = "UTC"
     metadata_partitions: str = ""
@@ -72,6 +77,8 @@ class TableConfig:
             values["hoodie.table.partition.fields"] = ",".join(self.partition_fields)
         if self.ordering_field:
             values["hoodie.table.ordering.fields"] = self.ordering_field
+        if self.column_groups:
+            values[COLUMN_GROUPS] = show_column_groups(self.column_groups)
         if self.create_schema:
             values["hoodie.table.create.schema"] = self.create_schema
         if self.bucket_count is not None:
@@ -79,7 +86,19 @@ class TableConfig:
             values["hoodie.index.bucket.engine"] = "SIMPLE"
             values["hoodie.bucket.index.num.buckets"] = str(self.bucket_count)
             values["hoodie.bucket.index.hash.field"] = ",".join(self.hash_fields or self.record_key_fields)
+        values[_OWN_CHECKSUM] = self.own_checksum()
         return javaproperties.dumps(values, sort_keys=True, timestamp=False).encode("utf-8")
+
+    def own_checksum(self) -> str:
+        """Of all that decides which rows a reader sees. It is of values: Hudi's tools may write the file anew."""
+        groups = show_column_groups(self.column_groups)
+        hash_fields = None if self.bucket_count is None else self.hash_fields or self.record_key_fields
+        decisive = (
+            *(self.record_key_fields, self.partition_fields, self.ordering_field, self.merge_mode, groups),
+            *(self.hive_style_partitioning, self.url_encode_partitioning, self.bucket_count, hash_fields),
+            *(self.create_schema, self.table_type, self.timezone),
+        )
+        return f"{zlib.crc32(json.dumps(decisive).encode()):08x}"
 
     def _key_generator(self) -> str:
         if not self.partition_fields:
@@ -89,7 +108,7 @@ class TableConfig:
 
 def checksum(database: str, name: str) -> int:
     """CRC-32 of `<database>.<name>`, as Hudi's readers verify it; an absent database is empty."""
-    return zlib.crc32(f"{database}.{name}".encode())
+    return zlib.crc32(f"{database}.{name}".encode("utf-8", "replace"))
 
 
 def is_table(storage: Storage) -> bool:
@@ -108,8 +127,8 @@ def load_table_config(storage: Storage) -> TableConfig:
     if version not in _READABLE_VERSIONS:
         newer = version > max(_READABLE_VERSIONS)
         raise InvalidRequest(
-            f"the table at {storage.uri} has hoodie.table.version={version}, and this version of lakelatch knows "
-            f"{', '.join(map(str, _READABLE_VERSIONS))}: "
+            f"{PROPERTIES_PATH} of {storage.uri} has hoodie.table.version={version}, and this version of lakelatch "
+            f"knows {', '.join(map(str, _READABLE_VERSIONS))}: "
             + ("upgrade lakelatch" if newer else "upgrade the table with Hudi's upgrade command")
         )
     if values.get("hoodie.timeline.layout.version") != "2":
@@ -120,6 +139,12 @@ def load_table_config(storage: Storage) -> TableConfig:
         raise CorruptTable(
             f"{PROPERTIES_PATH} has hoodie.table.checksum={stored}, which is not that of "
             f"{config.database}.{config.name}: restore the file from {BACKUP_PATH} or a copy"
+        )
+    own = values.get(_OWN_CHECKSUM)
+    if own is not None and own != config.own_checksum():
+        raise CorruptTable(
+            f"{PROPERTIES_PATH} has {_OWN_CHECKSUM}={own}, which is not that of its other values: restore the file "
+            "from a copy, or remove this line if somebody has changed them on purpose"
         )
     return config
 
@@ -139,8 +164,9 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
         version=version,
         hive_style_partitioning=_flag(values, "hoodie.datasource.write.hive_style_partitioning"),
         url_encode_partitioning=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
-        bucket_count=int(buckets) if buckets and buckets.isascii() and buckets.isdigit() else None,
+        bucket_count=int(buckets) if buckets and _is_number(buckets) else None,
         hash_fields=hash_fields or None,
+        column_groups=_column_groups(values),
         create_schema=values.get("hoodie.table.create.schema"),
         timezone=values.get("hoodie.table.timeline.timezone", "LOCAL"),
         metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
@@ -156,7 +182,7 @@ def _read_properties(storage: Storage) -> dict[str, str]:
             values = javaproperties.loads(storage.read(path).decode("utf-8"))
         except NotFound:
             continue
-        except (UnicodeDecodeError, javaproperties.InvalidUEscapeError) as error:
+        except ValueError as error:
             problem = problem or f"{path} is no properties file: {error}"
             continue
         if "hoodie.table.name" in values and "hoodie.table.version" in values:
@@ -171,9 +197,20 @@ def _read_properties(storage: Storage) -> dict[str, str]:
 
 def _integer(values: dict[str, str], key: str, default: int) -> int:
     text = values.get(key, str(default))
-    if not (text.isascii() and text.isdigit()):
+    if not _is_number(text):
         raise CorruptTable(f"{PROPERTIES_PATH} has {key}={text!r}, which is no number")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MOST
+
+
+def _column_groups(values: dict[str, str]) -> tuple[ColumnGroup, ...]:
+    try:
+        return parse_column_groups(values.get(COLUMN_GROUPS, ""))
+    except InvalidRequest as error:
+        raise CorruptTable(f"{PROPERTIES_PATH}: {error.message}") from error
 
 
 def _fields(values: dict[str, str], key: str) -> tuple[str, ...]:

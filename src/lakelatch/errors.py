@@ -8,7 +8,7 @@ interface; `reraise` gives the typed error back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 
@@ -82,11 +82,13 @@ class LeaseLost(LakelatchError):
 
 
 class WriteConflict(LakelatchError):
-    """Another transaction completed first on the same file groups; this one was rolled back. Retry on fresh data.
+    """Another transaction has, or will have, the same file groups; this one was rolled back. Retry on fresh data.
 
     `winner` is the requested time of the instant that won, `file_groups` the (partition, file id) pairs that both
-    touched, `time_lost_s` the seconds since this transaction began. An error that was found in a
-    text knows none of them: they are "", [] and 0 there.
+    touched, `time_lost_s` the seconds since this transaction began; `seen_slot` and `seen_time` say since when the
+    conflict could be seen (the winner's slot and completion, or the time of its marker), `rows_lost`, `bytes_lost` and
+    `task_s_lost` what was thrown away, and `early` whether it was found before the commit. An error that was found in a
+    text knows none of them: they are "", [], 0 and False there.
     """
 
     code = "LAKELATCH-CONFLICT"
@@ -99,20 +101,31 @@ class WriteConflict(LakelatchError):
         winner_action: str,
         file_groups: Iterable[tuple[str, str]],
         time_lost_s: float,
+        **more: Any,
     ) -> WriteConflict:
+        """`more`: winner_writer, inflight (the winner is still at work), early, seen_slot, seen_time, rows_lost,
+        bytes_lost, task_s_lost."""
         groups = sorted(file_groups)
         shown = ", ".join(f"{partition or '.'}/{file_id}" for partition, file_id in groups[:5])
-        more = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
+        rest = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
+        by = f" of {more['winner_writer']}" if more.get("winner_writer") else ""
+        many = f"{len(groups)} of the same file groups ({shown}{rest})"
+        if more.get("inflight"):
+            story = f"gives way to {winner_action} {winner}{by}, which is at work on {many}"
+        else:
+            story = f"lost to {winner_action} {winner}{by}, which completed first on {many}"
+        work = f"{more.get('rows_lost', 0):,} rows, {more.get('bytes_lost', 0):,} bytes"
         return cls(
-            f"instant {instant} lost to {winner_action} {winner}, which completed first on {len(groups)} of the same "
-            f"file groups ({shown}{more}); {time_lost_s:.1f} s of work are lost. Compute the frame again from what is "
-            "there now and write it (hoodie.write.num.retries.on.conflict.failures does so for a function), or use "
+            f"instant {instant} {story}{_since(more)}; {time_lost_s:.1f} s of work are lost ({work}, "
+            f"{more.get('task_s_lost', 0):.1f} task seconds). Compute the frame again from what is there now and write "
+            "it (hoodie.write.num.retries.on.conflict.failures does so for a function), or use "
             "NON_BLOCKING_CONCURRENCY_CONTROL with an ordering field",
             instant=instant,
             winner=winner,
             winner_action=winner_action,
             file_groups=groups,
             time_lost_s=time_lost_s,
+            **more,
         )
 
     @property
@@ -126,6 +139,38 @@ class WriteConflict(LakelatchError):
     @property
     def time_lost_s(self) -> float:
         return float(self.details.get("time_lost_s", 0))
+
+    @property
+    def early(self) -> bool:
+        return bool(self.details.get("early", False))
+
+    @property
+    def seen_slot(self) -> int:
+        return int(self.details.get("seen_slot", 0))
+
+    @property
+    def seen_time(self) -> str:
+        return str(self.details.get("seen_time", ""))
+
+    @property
+    def rows_lost(self) -> int:
+        return int(self.details.get("rows_lost", 0))
+
+    @property
+    def bytes_lost(self) -> int:
+        return int(self.details.get("bytes_lost", 0))
+
+    @property
+    def task_s_lost(self) -> float:
+        return float(self.details.get("task_s_lost", 0))
+
+
+def _since(details: Mapping[str, Any]) -> str:
+    """When a conflict could first be seen, as a part of its text."""
+    if details.get("inflight"):
+        return f", as its marker says since {details['seen_time']}" if details.get("seen_time") else ""
+    slot = f" as slot {details['seen_slot']} of the commit log" if details.get("seen_slot") else ""
+    return f", at {details['seen_time']}{slot}" if details.get("seen_time") else slot
 
 
 class TransactionEnded(LakelatchError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lakelatch.errors import InvariantBroken, Unavailable
@@ -17,19 +17,24 @@ NAMES = (
     "create.before_properties",
     "create.after_properties",
     "begin.after_claim",
+    "begin.after_open",
     "begin.after_requested",
     "begin.after_inflight",
+    "batch.after_register",
     "mark.after",
     "data.after",
-    "seal.after",
+    "close.after",
     "commit.after_lock",
     "commit.after_check",
     "commit.before_slot",
     "commit.after_slot",
     "commit.after_projection",
-    "commit.after_release",
+    "lock.after_release",
     "compact.after_base_file",
     "compact.before_commit",
+    "move.after_reopen",
+    "move.after_file",
+    "salvage.after_file",
     "rollback.after_slot",
     "rollback.after_plan",
     "rollback.after_files",
@@ -59,6 +64,7 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
 
 _active: dict[str, tuple[str, int]] = _parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 _visits: dict[str, int] = {}
+_tell: Callable[[str, str], None] | None = None
 
 
 def failpoint(name: str) -> None:
@@ -72,9 +78,21 @@ def _act(name: str) -> None:
     _visits[name] = _visits.get(name, 0) + 1
     if wanted and _visits[name] != wanted:
         return
+    if _tell is not None:
+        _tell(name, action)
     if action == "raise":
         raise FailpointHit(f"failpoint {name} was told to fail")
     os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)
+
+
+def turn_on(text: str, tell: Callable[[str, str], None] | None = None) -> None:
+    """Makes these the only failpoints of this process, counting visits anew; `tell(name, action)` is called first."""
+    global _tell
+    wanted = _parse(text)
+    _active.clear()
+    _visits.clear()
+    _tell = tell
+    _active.update(wanted)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Clock, sleep, randomness and ids: the one module that reads them.
+"""Clock, sleep, randomness, ids and threads: the one module that reaches for them.
 
 Everything else takes a `System`, so that a simulation can stand in for the machine. There are two clocks, and they
 are never mixed: `monotonic_ns` for durations and deadlines, `realtime_ms` for stamps that people read.
@@ -9,17 +9,54 @@ from __future__ import annotations
 import os
 import random
 import socket
+import threading
 import time
 import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+Lock = AbstractContextManager[Any]
+
+
+class Condition(Protocol):
+    """A re-entrant lock, as a context manager, on which its holder can wait to be notified."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(self, *error: Any) -> bool | None: ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+    def notify_all(self) -> None: ...
+
+
+class Event(Protocol):
+    """Set once, for everybody who waits."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+class Thread(Protocol):
+    """Something that runs beside its starter, and ends with the process at the latest."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until it has ended. Nothing happens if it is the caller itself."""
 
 
 class System(Protocol):
     """What a process may ask of the machine that it runs on."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of a clock that never goes back; only differences mean anything, and only in this process."""
+        """Nanoseconds of a clock that never goes back, and goes on while the machine is suspended.
+
+        Only differences mean anything, and only on this machine since it was booted.
+        """
 
     def realtime_ms(self) -> int:
         """Milliseconds since 1970 in UTC; may step, forwards or back."""
@@ -33,13 +70,57 @@ class System(Protocol):
     def new_id(self) -> str:
         """32 hexadecimal digits that nobody else has drawn."""
 
+    def new_lock(self) -> Lock:
+        """A re-entrant lock among the threads of `start_thread`; for what may be held while others have to run."""
+
+    def new_condition(self) -> Condition: ...
+
+    def new_event(self) -> Event: ...
+
+    def start_thread(self, run: Callable[[], None], name: str) -> Thread:
+        """Runs something beside the caller."""
+
+
+# A lease ends while its holder's machine sleeps, and Linux's CLOCK_MONOTONIC would not notice.
+_STEADY_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class _RealThread:
+    def __init__(self, run: Callable[[], None], name: str) -> None:
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+
+class RealThreads:
+    """The part of a `System` that concerns threads, for those whose clocks are not the machine's."""
+
+    def new_lock(self) -> Lock:
+        return threading.RLock()
+
+    def new_condition(self) -> Condition:
+        return threading.Condition()
+
+    def new_event(self) -> Event:
+        return threading.Event()
+
+    def start_thread(self, run: Callable[[], None], name: str) -> Thread:
+        return _RealThread(run, name)
+
+
+# Not the process's generator, whose state a forked child inherits and others may have seeded.
+_CHANCE = random.SystemRandom()
+
 
 @dataclass(frozen=True)
-class RealSystem:
+class RealSystem(RealThreads):
     """The machine itself."""
 
     def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
+        return time.clock_gettime_ns(_STEADY_CLOCK)
 
     def realtime_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -48,7 +129,7 @@ class RealSystem:
         time.sleep(duration_s)
 
     def random(self) -> float:
-        return random.random()
+        return _CHANCE.random()
 
     def new_id(self) -> str:
         return uuid.uuid4().hex

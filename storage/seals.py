@@ -1,0 +1,127 @@
+"""Seals: a checksum inside a file, so that a damaged one, or one in another one's place, is not believed.
+
+A file of ours holds the mark and eight digits somewhere: the CRC-32 of the name that it belongs to and of all its
+bytes, in which the digits count as zeros. Where a format has room for a text that other readers pass over, that is all
+it takes. A file without a mark is somebody else's, and one with zeros was never sealed: there is nothing to check.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+from lakelatch.errors import CorruptTable
+
+SEAL_KEY = "lakelatch.seal"
+UNSEALED = "lakelatch-crc32:00000000"
+
+# Directly behind its key, with what the format puts between the two.
+_MARK = re.compile(
+    re.escape(SEAL_KEY.encode()) + b".{1,8}" + re.escape(UNSEALED.rpartition(":")[0].encode()) + b":", re.S
+)
+_ZEROS = b"00000000"
+_PARQUET = b"PAR1"
+_PARQUET_TAIL = struct.Struct("<I4s")  # how long the footer is, and the magic
+_LOG = b"#HUDI#"
+_INT = struct.Struct(">i")
+_LOG_HEADER = struct.Struct(">ii")  # key and length of one entry
+_LOG_HEADER_AT = len(_LOG) + 8 + 4 + 4 + 4  # behind the block's length, the version, the kind and the count of entries
+_HEADERS_MAX = 1000
+
+
+def seal(data: bytes, name: str) -> bytes:
+    """The same bytes, sealed as the file of this name; without a mark in them, as they are."""
+    start = _digits_at(data)
+    return data if start is None else _with_digits(data, start, _checksum(memoryview(data), start, name))
+
+
+def unseal(data: bytes) -> bytes:
+    """The same bytes as they were before they were sealed, for whoever changes them."""
+    start = _digits_at(data)
+    return data if start is None else _with_digits(data, start, _ZEROS)
+
+
+def check_seal(data: bytes, path: str) -> bool:
+    """Whether a file was sealed, under the last part of this path. False says nothing about it.
+
+    Errors: `CorruptTable` for a file that was sealed, and whose bytes or name are others now.
+    """
+    start = _digits_at(data)
+    if start is None or data[start : start + len(_ZEROS)] == _ZEROS:
+        return False
+    if data[start : start + len(_ZEROS)] != _checksum(memoryview(data), start, path.rpartition("/")[2]):
+        raise CorruptTable(
+            f"{path} is not as it was written (its checksum is that of other bytes, or of another file): restore it "
+            "from a copy",
+            path=path,
+        )
+    return True
+
+
+def sealed_json(values: Mapping[str, Any], name: str = "") -> bytes:
+    """A JSON object that holds the values and a seal."""
+    return seal(json.dumps({SEAL_KEY: UNSEALED, **values}).encode("ascii"), name)
+
+
+def open_sealed_json(data: bytes | str, name: str = "") -> dict[str, Any] | None:
+    """The values that `sealed_json` was given, with this name; None for any other bytes, also if they are JSON."""
+    content = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    start = _digits_at(content)
+    if start is None or content[start : start + len(_ZEROS)] != _checksum(memoryview(content), start, name):
+        return None
+    values = json_object(content)
+    if values is not None:
+        values.pop(SEAL_KEY, None)
+    return values
+
+
+def json_object(data: bytes | str) -> dict[str, Any] | None:
+    """The JSON object that these bytes are; None for anything else, however it is broken."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):  # no UTF-8, no JSON, numbers of thousands of digits; brackets in brackets
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _digits_at(data: bytes) -> int | None:
+    """Where the seal's digits are. Rows may hold the same text, so it is looked for where formats have their own."""
+    found = list(_MARK.finditer(data, *_own_texts(data)))
+    if not found:
+        return None
+    # In a footer it comes last, behind the least and the greatest values of columns.
+    start = found[-1 if data.startswith(_PARQUET) else 0].end()
+    return None if start + len(_ZEROS) > len(data) else start
+
+
+def _own_texts(data: bytes) -> tuple[int, int]:
+    """What is no rows of the file: the footer of parquet, the first header of a log file, and all of any other one."""
+    if data.startswith(_PARQUET) and data.endswith(_PARQUET) and len(data) > _PARQUET_TAIL.size:
+        size, _ = _PARQUET_TAIL.unpack(data[-_PARQUET_TAIL.size :])
+        return max(len(data) - _PARQUET_TAIL.size - size, 0), len(data)
+    if not data.startswith(_LOG):
+        return 0, len(data)
+    at = _LOG_HEADER_AT
+    try:
+        (count,) = _INT.unpack_from(data, at - _INT.size)
+        for _ in range(count if 0 <= count <= _HEADERS_MAX else 0):
+            _, size = _LOG_HEADER.unpack_from(data, at)
+            at += _LOG_HEADER.size + max(size, 0)
+    except struct.error:  # cut short: it will not decode
+        return 0, len(data)
+    return 0, at
+
+
+def _with_digits(data: bytes, start: int, digits: bytes) -> bytes:
+    view = memoryview(data)
+    return b"".join((view[:start], digits, view[start + len(_ZEROS) :]))
+
+
+def _checksum(data: memoryview, start: int, name: str) -> bytes:
+    found = crc32(data[:start], crc32(name.encode("utf-8", "replace")))
+    found = crc32(data[start + len(_ZEROS) :], crc32(_ZEROS, found))
+    return b"%08x" % found
