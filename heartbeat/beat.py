@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from lakelatch.errors import TransactionEnded, Unavailable
-from lakelatch.heartbeat.contract import Beat, heartbeat_path, task_beats_folder
+from lakelatch.heartbeat.contract import SHORTEST_EXPIRY_MS, STORAGE, Beat, heartbeat_path, task_beats_folder
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.system import REAL_SYSTEM, System, Thread
+
+_OWN_SHARE = 0.9  # of the time after which others count a writer as dead
 
 
 class Heartbeat:
@@ -18,14 +21,15 @@ class Heartbeat:
     a commit asks the log.
     """
 
-    def __init__(self, storage: Storage, instant: str, beat: Beat) -> None:
+    def __init__(self, storage: Storage, instant: str, beat: Beat, system: System = REAL_SYSTEM) -> None:
         self._storage = storage
         self._instant = instant
         self._beat = beat
         self._count = 0
-        self._stopped = threading.Event()
-        self._guard = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._system = system
+        self._stopped = system.new_event()
+        self._guard = system.new_lock()
+        self._thread: Thread | None = None
 
     def claim(self) -> bool:
         """The first beat; False if somebody else has claimed this instant time."""
@@ -39,21 +43,21 @@ class Heartbeat:
 
     def start(self) -> None:
         """Starts the thread; call it once, after `claim` or on a claim of another process of the same transaction."""
-        self._thread = threading.Thread(target=self._run, name=f"heartbeat-{self._instant}", daemon=True)
-        self._thread.start()
+        self._thread = self._system.start_thread(self._run, f"heartbeat-{self._instant}")
 
     def beat(self) -> None:
         """One beat now. A claim that is gone is not made again, and one that another has taken over is left alone."""
         with self._guard:
             if self._stopped.is_set():
                 return
-            if not self._owns_claim():
+            if not self.owns_claim():
                 self._stopped.set()
                 return
             self._count += 1
             self._storage.put(heartbeat_path(self._instant), self._beat.to_bytes(self._count))
 
-    def _owns_claim(self) -> bool:
+    def owns_claim(self) -> bool:
+        """Whether the instant is still this transaction's."""
         try:
             found = Beat.from_bytes(self._storage.read(heartbeat_path(self._instant)))
         except NotFound:
@@ -61,11 +65,11 @@ class Heartbeat:
         return found is not None and found.operation_id == self._beat.operation_id
 
     def stop(self) -> None:
-        """Ends the thread, so that no beat is under way any more; the file stays."""
+        """Ends the thread, so that no beat is under way any more; the file stays, also as the proof of nothing."""
         self._stopped.set()
         with self._guard:
             pass
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
             self._thread.join(timeout=self._beat.settings.interval_ms / 1000)
 
     def _run(self) -> None:
@@ -76,6 +80,16 @@ class Heartbeat:
                 continue
 
 
+@contextmanager
+def stopped_on_error(heartbeat: Heartbeat) -> Iterator[None]:
+    """What is never started must not seem alive: a lease would, for as long as its process lives."""
+    try:
+        yield
+    except BaseException:
+        heartbeat.stop()
+        raise
+
+
 class TaskHeartbeat:
     """Beats of one task attempt, for a transaction whose driver lives only at its beginning and its end.
 
@@ -83,20 +97,25 @@ class TaskHeartbeat:
     claim of an instant that has been committed meanwhile, and with it the right to make files.
     """
 
-    def __init__(self, storage: Storage, instant: str, attempt: str, interval_ms: int) -> None:
+    def __init__(
+        self, storage: Storage, instant: str, attempt: str, interval_ms: int, system: System = REAL_SYSTEM
+    ) -> None:
         self._storage = storage
         self._path = f"{task_beats_folder(instant)}/{attempt}"
         self._interval_s = interval_ms / 1000
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"task-heartbeat-{instant}", daemon=True)
+        self._name = f"task-heartbeat-{instant}"
+        self._system = system
+        self._stopped = system.new_event()
+        self._thread: Thread | None = None
 
     def start(self) -> None:
         """Beats at once, and then at the interval."""
-        self._thread.start()
+        self._thread = self._system.start_thread(self._run, self._name)
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join(timeout=self._interval_s)
+        if self._thread is not None:
+            self._thread.join(timeout=self._interval_s)
 
     def _run(self) -> None:
         while True:
@@ -106,12 +125,33 @@ class TaskHeartbeat:
                 return
 
 
-def ensure_beating(storage: Storage, instant: str) -> None:
-    """Raises `TransactionEnded` if the instant's claim is gone: it has been committed, aborted or rolled back."""
+def ensure_beating(storage: Storage, instant: str, now_path: str | None = None) -> None:
+    """Raises `TransactionEnded` if the instant's claim is gone: it has been committed, aborted or rolled back.
+
+    `now_path` is a file that was made a moment ago. By its time, which is the storage's own, a writer whose beats have
+    stopped is told so before anybody else may count it as dead.
+    """
     try:
-        storage.stat(heartbeat_path(instant))
+        modified_ms = storage.stat(heartbeat_path(instant)).modified_ms
+        if now_path is None or not _is_late(storage, instant, storage.stat(now_path).modified_ms - modified_ms):
+            return
     except NotFound:
         raise TransactionEnded(
             f"instant {instant} has ended elsewhere (its heartbeat is gone), so nothing more is written for it",
             instant=instant,
         ) from None
+    raise TransactionEnded(
+        f"the heartbeat of instant {instant} has stopped, and others may count its writer as dead, so nothing more is "
+        "written for it: look why the driver could not beat, or raise hoodie.client.heartbeat.interval_in_ms",
+        instant=instant,
+    )
+
+
+def _is_late(storage: Storage, instant: str, age_ms: int) -> bool:
+    """Whether a beat of this age is so old that others will soon count its writer as dead, if they do not yet."""
+    if age_ms <= SHORTEST_EXPIRY_MS * _OWN_SHARE:
+        return False
+    beat = Beat.from_bytes(storage.read(heartbeat_path(instant)))
+    if beat is None or beat.proof != STORAGE or age_ms <= beat.settings.expiry_ms * _OWN_SHARE:
+        return False
+    return not storage.list(task_beats_folder(instant)).files  # tasks that beat for it look after themselves

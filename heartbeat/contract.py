@@ -3,18 +3,25 @@
 A beat is a file that its writer replaces at a fixed interval (`.hoodie/.heartbeat/<instant>`, where Java Hudi looks
 for it as well). It is also the claim of its instant time: whoever creates it first owns that time.
 
-Death is judged by the storage's own clock on both sides, never by comparing two machines' clocks. A wrong judgement
+Instead of being replaced, the file may say that its writer holds a lease of the lock provider for as long as it lives
+(an ephemeral node, an etcd lease, a Redis session, a DynamoDB item): one claim, and then no more writes to the storage.
+
+Death is judged by the storage's own clock on both sides, or by the lock service, which knows its sessions; never by
+comparing two machines' clocks. A wrong judgement
 costs a live writer its transaction; it cannot cost data, because the rollback is an event of the commit log.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.storage.seals import open_sealed_json, sealed_json
 
+STORAGE = "storage"  # beats are files that are replaced
+LEASE = "lease"  # beats are the renewals of a lease of the lock provider
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
+HEARTBEAT_KEYS = "heartbeat/"
 TASK_BEATS_FOLDER = ".hoodie/.lakelatch/beats"
 
 
@@ -22,9 +29,18 @@ def heartbeat_path(instant: str) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
+def heartbeat_key(instant: str) -> str:
+    """The lock key that a writer holds while it lives, if its proof is a lease."""
+    return f"{HEARTBEAT_KEYS}{instant}"
+
+
 def task_beats_folder(instant: str) -> str:
     """Where tasks beat that work for a transaction whose driver cannot. The claim itself is not theirs to write."""
     return f"{TASK_BEATS_FOLDER}/{instant}"
+
+
+_INTERVAL_LEAST_MS = 100
+SHORTEST_EXPIRY_MS = 2 * _INTERVAL_LEAST_MS
 
 
 @dataclass(frozen=True)
@@ -35,9 +51,10 @@ class HeartbeatSettings:
     tolerable_misses: int = 2
 
     def __post_init__(self) -> None:
-        if self.interval_ms < 100:
+        if self.interval_ms < _INTERVAL_LEAST_MS:
             raise InvalidRequest(
-                f"hoodie.client.heartbeat.interval_in_ms={self.interval_ms} is below 100: a busy writer would look dead"
+                f"hoodie.client.heartbeat.interval_in_ms={self.interval_ms} is below {_INTERVAL_LEAST_MS}: "
+                "a busy writer would look dead"
             )
         if self.tolerable_misses < 1:
             raise InvalidRequest(
@@ -54,27 +71,32 @@ class HeartbeatSettings:
 class Beat:
     """What a beat says: whose it is, and the slot of the commit log after which its transaction must still read all.
 
-    The settings are the writer's own, so that an observer never judges it by another's.
+    The settings are the writer's own, so that an observer never judges it by another's; `proof` says where to look for
+    its life, `STORAGE` or `LEASE`.
     """
 
     writer: str
     operation_id: str
     start_slot: int
     settings: HeartbeatSettings
+    proof: str = STORAGE
 
     def to_bytes(self, count: int) -> bytes:
-        return json.dumps({**asdict(self), "count": count}, sort_keys=True).encode("utf-8")
+        return sealed_json({**asdict(self), "count": count})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Beat | None:
-        """None for what other writers leave: Java's beats are empty."""
+        """None for what other writers leave (Java's beats are empty), and for a beat that was damaged."""
+        values = open_sealed_json(data)
+        if values is None:
+            return None
         try:
-            values = json.loads(data)
             return cls(
                 writer=values["writer"],
                 operation_id=values["operation_id"],
-                start_slot=int(values["start_slot"]),
+                start_slot=values["start_slot"],
                 settings=HeartbeatSettings(**values["settings"]),
+                proof=values["proof"],
             )
-        except (ValueError, KeyError, TypeError, InvalidRequest):
+        except (KeyError, TypeError, InvalidRequest):
             return None

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettings, heartbeat_path, task_beats_folder
+from lakelatch.heartbeat.contract import (
+    HEARTBEAT_FOLDER,
+    HEARTBEAT_KEYS,
+    LEASE,
+    Beat,
+    HeartbeatSettings,
+    heartbeat_path,
+    task_beats_folder,
+)
+from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.system import REAL_SYSTEM, System
 
-_CLOCK_FOLDER = ".hoodie/.lakelatch/clock"
+_NOW = ".hoodie/.lakelatch/now"
 
 
 class Observer:
-    """Judges heartbeats of one table by the storage's own clock.
+    """Judges heartbeats of one table by the storage's own clock, and those that are leases by the lock provider.
 
-    `defaults` are the settings assumed for writers that do not tell theirs (Java Hudi's).
+    `defaults` are the settings assumed for writers that do not tell theirs (Java Hudi's). Without a provider, whoever
+    says that it holds a lease counts as alive.
     """
 
     def __init__(
         self,
         storage: Storage,
         defaults: HeartbeatSettings | None = None,
-        system: System = REAL_SYSTEM,
+        provider: LockProvider | None = None,
     ) -> None:
+        self._provider = provider
         self._storage = storage
         self._defaults = defaults or HeartbeatSettings()
-        self._system = system
 
     def instants(self) -> list[str]:
         """The instants that have a heartbeat file, dead or alive."""
@@ -39,24 +48,35 @@ class Observer:
     def dead(self, instants: list[str]) -> list[str]:
         """Those of the instants whose writer counts as dead: no heartbeat file, or one that is too old.
 
-        Costs one small write to learn the storage's time, and only if there is something to judge.
+        Costs one small write to learn the storage's time, or a look at the lock service, and only if there is something
+        to judge.
         """
         if not instants:
             return []
-        now_ms = self._storage_time_ms()
-        return [instant for instant in instants if self._is_dead(instant, now_ms)]
+        beats = {instant: self.beat_of(instant) for instant in instants}
+        leased = {instant for instant, beat in beats.items() if beat is not None and beat.proof == LEASE}
+        dead = leased - self._holders() if leased and self._provider is not None else set()
+        rest = [instant for instant in instants if instant not in leased]
+        if rest:
+            now_ms = self.storage_time_ms()
+            dead.update(instant for instant in rest if self._is_dead(instant, beats[instant], now_ms))
+        return [instant for instant in instants if instant in dead]
 
     def oldest_start_slot(self, default: int) -> int:
         """The lowest slot that any transaction with a heartbeat file may still have to read."""
         beats = [self.beat_of(instant) for instant in self.instants()]
         return min((beat.start_slot + 1 for beat in beats if beat is not None), default=default)
 
-    def _is_dead(self, instant: str, now_ms: int) -> bool:
+    def _holders(self) -> set[str]:
+        """Instants whose writers hold their leases; asked after the beats were read, as leases come before beats."""
+        assert self._provider is not None
+        return {holder.key[len(HEARTBEAT_KEYS) :] for holder in self._provider.holders(HEARTBEAT_KEYS)}
+
+    def _is_dead(self, instant: str, beat: Beat | None, now_ms: int) -> bool:
         try:
             modified_ms = self._storage.stat(heartbeat_path(instant)).modified_ms
         except NotFound:
             return True
-        beat = self.beat_of(instant)
         settings = beat.settings if beat is not None else self._defaults
         if now_ms - modified_ms <= settings.expiry_ms:
             return False
@@ -71,10 +91,7 @@ class Observer:
                 continue
         return latest_ms
 
-    def _storage_time_ms(self) -> int:
-        path = f"{_CLOCK_FOLDER}/{self._system.new_id()}"
-        self._storage.put(path, b"")
-        try:
-            return self._storage.stat(path).modified_ms
-        finally:
-            self._storage.delete(path)
+    def storage_time_ms(self) -> int:
+        """What the storage's own clock says now, at the price of one small write."""
+        self._storage.put(_NOW, b"")  # by others as well; what they see of each other's is a little later, no more
+        return self._storage.stat(_NOW).modified_ms

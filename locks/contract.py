@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
@@ -38,11 +38,11 @@ class LockScope:
     """What a provider is opened for: one table, its options as the user gave them, and the machine.
 
     `table_uri` names the table (providers with a service of their own put it into their keys); `options` are the
-    write options with Hudi's keys (`hoodie.write.lock.*`).
+    write options with Hudi's keys (`hoodie.write.lock.*`), which may hold secrets and are never shown.
     """
 
     table_uri: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     system: System = REAL_SYSTEM
 
 
@@ -79,6 +79,15 @@ class LockProvider(ABC):
 
     def __init__(self, scope: LockScope) -> None:
         self.scope = scope
+
+    @property
+    def domain(self) -> str:
+        """Names the locks that all writers of a table must share: providers that exclude each other say the same.
+
+        It stands in the table's commit log for everybody to read, so it holds no secret, and no host, since a service
+        may have many addresses.
+        """
+        return type(self).__name__.removesuffix("LockProvider").lower()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled provider is opened anew from its scope; leases, connections and threads do not travel."""

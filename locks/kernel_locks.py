@@ -16,37 +16,51 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lakelatch.errors import Unavailable
+from lakelatch.locks.folders import make_folder
 from lakelatch.locks.options import FILESYSTEM_PATH
 
 _LOOK_S = 0.25  # a waiter looks this often whether the file that it waits for was replaced: nothing wakes it then
+_PARKED_S = 2.0  # a helper that has nothing to do ends after that
+_IDLE_MOST = 64  # files that stay open, unlocked, for the next to take them
 
 Identity = tuple[int, int]
+_Opened = tuple[int, Identity]
 
 
 class Taken:
     """A locked, open file. `identity` stays its own while it is open, so it tells whether the path was replaced."""
 
-    def __init__(self, path: str, handle: int) -> None:
+    __slots__ = ("_freed", "handle", "identity", "path", "process")
+
+    def __init__(self, path: str, handle: int, identity: Identity) -> None:
         self.path = path
         self.handle = handle
-        self.identity = _identity_of(handle)
+        self.identity = identity
         self.process = os.getpid()
+        self._freed = False
 
     def current(self) -> bool:
         """Whether the path still leads to this file. Asks the file system, and works on a copy after fork."""
         return _identity_at(self.path) == self.identity
 
-    def free(self) -> None:
-        """Unlocks explicitly, because a child that was forked in an unlucky moment may have the file open as well."""
-        if self.process == os.getpid():
-            _kernel_locks.close(self.handle, unlock=True)
+    def free(self, keep: bool = True) -> None:
+        """Unlocks, once. The file stays open for the next to take it, unless the path does not lead to it any more."""
+        if self.process == os.getpid() and not self._freed:
+            self._freed = True
+            _kernel_locks.put_back(self, keep)
 
 
-@dataclass
 class _Ticket:
-    done: threading.Event = field(default_factory=threading.Event)
-    taken: Taken | None = None
-    error: Unavailable | None = None
+    """A thread's place in a queue; `gate` is locked until it is served."""
+
+    __slots__ = ("error", "gate", "look", "taken")
+
+    def __init__(self, look: bool) -> None:
+        self.look = look
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.taken: Taken | None = None
+        self.error: Unavailable | None = None
 
 
 @dataclass
@@ -62,27 +76,37 @@ class KernelLocks:
 
     For each path at most one helper thread is blocked in the kernel (one more for each time that the file was
     replaced under it). It outlives callers that gave up, serves the next one, and gives back what nobody wants.
+    Unlocked files stay open for a while, the latest few of them, because opening is dearer than locking.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._handles: set[int] = set()
+        self._idle: dict[str, _Opened] = {}  # the file unlocked last is at the end
         self._waits: dict[str, _Waits] = {}
+        self._parked: list[_Helper] = []
 
-    def take(self, path: str, timeout_s: float, cancelled: Callable[[], bool] = lambda: False) -> Taken | None:
+    def take(
+        self, path: str, timeout_s: float, cancelled: Callable[[], bool] = lambda: False, look: bool = True
+    ) -> Taken | None:
         """Locks the file at a path, which is created if need be; None after the timeout or when `cancelled` says so.
+
+        Without `look` it may be a file that the path did not lead to any more when it was locked: for a caller who
+        asks `current()` later anyway, and takes the path again if it is not.
 
         Errors: `Unavailable` if the file cannot be opened or locked.
         """
         with self.lock:
-            queued = path in self._waits and bool(self._waits[path].queue)
+            waits = self._waits.get(path)
+            queued = waits is not None and bool(waits.queue)
+            opened = None if queued else self._idle.pop(path, None)
         if not queued:
-            taken = self._try(path)
-            if taken is not None or timeout_s <= 0:
+            taken = self._try(path, opened, look)
+            if taken is not None:
                 return taken
         if timeout_s <= 0:
             return None
-        ticket = _Ticket()
+        ticket = _Ticket(look)
         try:
             with self.lock:
                 self._waits.setdefault(path, _Waits()).queue.append(ticket)
@@ -92,7 +116,7 @@ class KernelLocks:
             if late is not None:
                 late.free()
             raise
-        taken = self._withdraw(path, ticket)
+        taken = ticket.taken or self._withdraw(path, ticket)
         if ticket.error is not None:
             raise ticket.error
         return taken
@@ -116,9 +140,22 @@ class KernelLocks:
             finally:
                 os.close(handle)
 
-    def close(self, handle: int, unlock: bool) -> None:
+    def put_back(self, taken: Taken, keep: bool) -> None:
+        """Unlocks explicitly, because a child that was forked in an unlucky moment may have the file open as well."""
+        try:
+            fcntl.flock(taken.handle, fcntl.LOCK_UN)
+        except OSError:
+            keep = False  # closing unlocks as well
+        if keep:
+            self._keep(taken.path, (taken.handle, taken.identity))
+        else:
+            self._close(taken.handle)
+
+    def forget(self, folder: str) -> None:
+        """Closes what is only kept open below a folder."""
         with self.lock:
-            self._close(handle, unlock)
+            for path in [path for path in self._idle if path.startswith(folder + os.sep)]:
+                self._close_now(self._idle.pop(path)[0])
 
     def close_inherited(self) -> None:
         """In a forked child: closing leaves the parent's locks alone, and they must not outlive the parent here."""
@@ -126,35 +163,40 @@ class KernelLocks:
             with suppress(OSError):
                 os.close(handle)
 
-    def _try(self, path: str) -> Taken | None:
+    def _try(self, path: str, opened: _Opened | None, look: bool) -> Taken | None:
         while True:
-            handle = self._open(path)
+            handle, identity = opened or self._open(path)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self.close(handle, unlock=False)
-                return None
+                if _identity_at(path) == identity:
+                    self._keep(path, (handle, identity))
+                    return None
+                self._close(handle)  # it was replaced, and who has it does not matter
             except OSError as error:
-                self.close(handle, unlock=False)
+                self._close(handle)
                 raise _unavailable("lock", path, error) from error
-            taken = Taken(path, handle)
-            if taken.current():
-                return taken
-            taken.free()  # replaced between open and lock
+            else:
+                taken = Taken(path, handle, identity)
+                if not look or taken.current():
+                    return taken
+                taken.free(keep=False)
+            opened = None
 
     def _wait(self, path: str, ticket: _Ticket, timeout_s: float, cancelled: Callable[[], bool]) -> None:
         remaining_s = timeout_s
         while remaining_s > 0 and not cancelled():
             with self.lock:
-                if ticket.done.is_set():
+                if ticket.taken is not None or ticket.error is not None:
                     return
                 waits = self._waits[path]
                 blocked_on = waits.helper.identity if waits.helper is not None else None
                 if waits.helper is None or (blocked_on is not None and blocked_on != _identity_at(path)):
-                    waits.helper = _Helper(self, path, waits)
-                    waits.helper.start()
+                    helper = self._parked.pop() if self._parked else _Helper(self)
+                    helper.begin(path, waits)
+                    waits.helper = helper
             slice_s = min(remaining_s, _LOOK_S)
-            if ticket.done.wait(slice_s):
+            if ticket.gate.acquire(timeout=slice_s):
                 return
             remaining_s -= slice_s
 
@@ -168,82 +210,127 @@ class KernelLocks:
                     del self._waits[path]
             return ticket.taken
 
-    def _open(self, path: str) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    def _open(self, path: str) -> _Opened:
         try:
-            with self.lock:
-                try:
-                    handle = os.open(path, flags, 0o666)
-                except FileNotFoundError:
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
-                    handle = os.open(path, flags, 0o666)
-                self._handles.add(handle)
-                return handle
+            try:
+                return self._open_now(path)
+            except FileNotFoundError:
+                make_folder(os.path.dirname(path))
+                return self._open_now(path)
         except OSError as error:
             raise _unavailable("open", path, error) from error
 
-    def _close(self, handle: int, unlock: bool) -> None:
+    def _open_now(self, path: str) -> _Opened:
+        with self.lock:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._handles.add(handle)
+        return handle, _identity_of(handle)
+
+    def _keep(self, path: str, opened: _Opened) -> None:
+        with self.lock:
+            if path in self._idle:
+                self._close_now(opened[0])
+                return
+            self._idle[path] = opened
+            if len(self._idle) > _IDLE_MOST:
+                self._close_now(self._idle.pop(next(iter(self._idle)))[0])
+
+    def _close(self, handle: int) -> None:
+        with self.lock:
+            self._close_now(handle)
+
+    def _close_now(self, handle: int) -> None:
         self._handles.discard(handle)
-        try:
-            if unlock:
-                fcntl.flock(handle, fcntl.LOCK_UN)
-        finally:
-            os.close(handle)
+        os.close(handle)
 
     def hand_over(self, helper: _Helper, waits: _Waits, taken: Taken) -> bool:
         """Gives a locked file to the first in the queue; True tells the helper to lock it once more for the next."""
+        ticket = None
         with self.lock:
-            if waits.helper is not helper:  # the file was replaced, and another helper waits for the new one
-                self._close(taken.handle, unlock=True)
-                return False
-            if not taken.current():
-                self._close(taken.handle, unlock=True)
-                helper.identity = None
-                return True
-            if waits.queue:
+            wanted = waits.helper is helper  # if not, the file was replaced, and another helper waits for the new one
+            if wanted and waits.queue and (not waits.queue[0].look or taken.current()):
                 ticket = waits.queue.popleft()
                 ticket.taken = taken
-                ticket.done.set()
+                ticket.gate.release()  # before the rest, since this thread is running already
+            more = wanted and bool(waits.queue)
+            if more:
+                helper.identity = None
             else:
-                self._close(taken.handle, unlock=True)
-            if waits.queue:
-                return True
-            waits.helper = None
-            del self._waits[taken.path]
-            return False
+                self._parked.append(helper)
+            if wanted and not more:
+                waits.helper = None
+                del self._waits[taken.path]
+        if ticket is None:
+            taken.free(keep=taken.current())
+        return more
 
     def fail(self, helper: _Helper, waits: _Waits, path: str, error: Unavailable) -> None:
         with self.lock:
+            self._parked.append(helper)
             if waits.helper is not helper:
                 return
             for ticket in waits.queue:
                 ticket.error = error
-                ticket.done.set()
+                ticket.gate.release()
             waits.queue.clear()
             del self._waits[path]
 
+    def retire(self, helper: _Helper) -> bool:
+        """For a parked helper; False says that it is about to be woken."""
+        with self.lock:
+            if helper not in self._parked:
+                return False
+            self._parked.remove(helper)
+            return True
+
     def lock_in_kernel(self, path: str, helper: _Helper) -> Taken:
-        handle = self._open(path)
+        with self.lock:
+            opened = self._idle.pop(path, None)
+        handle, helper.identity = opened or self._open(path)  # who waits looks whether it is still the path's
         try:
-            helper.identity = _identity_of(handle)
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:
-            self.close(handle, unlock=False)
+            self._close(handle)
             raise _unavailable("lock", path, error) from error
-        return Taken(path, handle)
+        return Taken(path, handle, helper.identity)
 
 
 class _Helper(threading.Thread):
-    """Blocked in the kernel for the threads that wait for one path. `identity` is the file's, once it is open."""
+    """Blocked in the kernel for the threads that wait for one path. `identity` is the file's, once it is open.
 
-    def __init__(self, locks: KernelLocks, path: str, waits: _Waits) -> None:
+    Then it is parked for a while, since a lock that was wanted is likely to be wanted again, and whoever waits for a
+    thread to be started is overtaken meanwhile.
+    """
+
+    def __init__(self, locks: KernelLocks) -> None:
         super().__init__(name="lakelatch-kernel-lock", daemon=True)
         self.identity: Identity | None = None
         self._locks = locks
-        self._path = path
-        self._waits = waits
+        self._gate = threading.Lock()  # locked while there is nothing to do
+        self._path = ""
+        self._waits = _Waits()
+
+    def begin(self, path: str, waits: _Waits) -> None:
+        self.identity = None
+        self._path, self._waits = path, waits
+        if self.ident is not None:
+            self._gate.release()
+            return
+        self._gate.acquire()
+        try:
+            self.start()
+        except RuntimeError as error:
+            raise Unavailable(f"no thread can be started that waits for {path}: {error}", path=path) from error
 
     def run(self) -> None:
+        while True:
+            self._serve()
+            if not self._gate.acquire(timeout=_PARKED_S):
+                if self._locks.retire(self):
+                    return
+                self._gate.acquire()
+
+    def _serve(self) -> None:
         more = True
         while more:
             try:

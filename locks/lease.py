@@ -36,20 +36,25 @@ class Lease:
         self.lost = threading.Event()
         self._system = system
         self._deadline_ns = deadline_ns
+        self._followed: Callable[[], int] | None = None
         self._release = release
         self._still_held = still_held
         self._released = False
-        self._releasing = threading.Lock()
+        self._releasing = system.new_lock()
         self._process = os.getpid()
 
     @property
     def deadline_ns(self) -> int | None:
-        return self._deadline_ns
+        return self._deadline_ns if self._followed is None else self._followed()
 
     def extend(self, deadline_ns: int) -> None:
         """For the provider's renewal: the service has confirmed the lease up to this deadline."""
         if not self.lost.is_set():
             self._deadline_ns = deadline_ns
+
+    def follow(self, deadline: Callable[[], int]) -> None:
+        """For the provider: from now on the deadline is what this says, each time that somebody looks. No network."""
+        self._followed = deadline
 
     def lose(self) -> None:
         """For the provider: the service has given the key away, or may have."""
@@ -60,7 +65,8 @@ class Lease:
         """Whether nobody else can have been granted the key yet. Needs no network. Never turns true again."""
         if self._released or self.lost.is_set() or self._process != os.getpid():
             return False
-        expired = self._deadline_ns is not None and self._system.monotonic_ns() >= self._deadline_ns
+        now_ns, deadline_ns = self._system.monotonic_ns(), self.deadline_ns
+        expired = deadline_ns is not None and now_ns >= deadline_ns
         if expired or (self._still_held is not None and not self._still_held(self)):
             self.lose()
             return False

@@ -20,6 +20,8 @@ RETRY_WAIT_MAX = PREFIX + "max_wait_time_ms_between_retry"
 FILESYSTEM_PATH = PREFIX + "filesystem.path"
 FILESYSTEM_EXPIRE = PREFIX + "filesystem.expire"
 IN_PROCESS_LEASE = "lakelatch.lock.in_process.lease_s"
+LEASE = "lakelatch.lock.lease_s"
+KEEPER = "lakelatch.lock.keeper"
 
 DEFAULT_PROVIDER = "filesystem"
 KNOWN_LOCK_KEYS = frozenset(
@@ -34,11 +36,15 @@ KNOWN_LOCK_KEYS = frozenset(
         FILESYSTEM_PATH,
         FILESYSTEM_EXPIRE,
         IN_PROCESS_LEASE,
+        LEASE,
+        KEEPER,
     }
 )
 
 _DAY_MS = 86_400_000
-_LEASE_LEAST_S, _LEASE_MOST_S = 0.05, 86_400.0
+LEASE_LEAST_S, LEASE_MOST_S = 1.0, 3600.0
+DEFAULT_LEASE_S = 15.0
+_IN_PROCESS_LEAST_S = 0.05
 _PROVIDER_KEY = re.compile(re.escape(PREFIX) + r"([a-z0-9_]+)\..+")
 _OUR_GROUPS = ("client", "filesystem", "conflict")  # their keys are all known, so any other is a slip of the pen
 
@@ -56,7 +62,10 @@ class LockOptions:
     `wait_time_ms` is the whole time that a caller waits for a key. Hudi waits that long again and again
     (`client_num_retries` times), since its providers lose their place in the queue between tries. The retry fields are
     for providers whose service has to be asked again; the built-in ones are woken and need none.
-    `filesystem_expire_minutes` is accepted and has no effect: kernel locks do not expire, they end with the process.
+    `lease_s` is `lakelatch.lock.lease_s`: a process that does not renew its session with a lock service for so long
+    counts as dead (the providers' default, mostly 15, if it is None). `keeper` is `lakelatch.lock.keeper`: a process of
+    its own renews the session, also while Python cannot run here. `filesystem_expire_minutes` is accepted and has
+    no effect: kernel locks do not expire, they end with the process.
     """
 
     provider: str = DEFAULT_PROVIDER
@@ -69,6 +78,8 @@ class LockOptions:
     filesystem_path: str | None = None
     filesystem_expire_minutes: int = 0
     in_process_lease_s: float | None = None
+    lease_s: float | None = None
+    keeper: bool = False
 
     @property
     def timeout_s(self) -> float:
@@ -91,7 +102,9 @@ class LockOptions:
             max_wait_time_ms_between_retry=_whole_number(options, RETRY_WAIT_MAX, 16_000, 0, _DAY_MS),
             filesystem_path=_text(options, FILESYSTEM_PATH, None) if FILESYSTEM_PATH in options else None,
             filesystem_expire_minutes=_whole_number(options, FILESYSTEM_EXPIRE, 0, 0, 10_000_000),
-            in_process_lease_s=_lease_s(options),
+            in_process_lease_s=lease_s_of(options, IN_PROCESS_LEASE, _IN_PROCESS_LEAST_S),
+            lease_s=lease_s_of(options, LEASE),
+            keeper=_flag(options, KEEPER),
         )
         if RETRY_WAIT_MAX in options and found.max_wait_time_ms_between_retry < found.wait_time_ms_between_retry:
             raise InvalidRequest(
@@ -119,18 +132,24 @@ def _whole_number(options: Mapping[str, str], key: str, default: int, least: int
     return value
 
 
-def _lease_s(options: Mapping[str, str]) -> float | None:
-    if IN_PROCESS_LEASE not in options:
+def _flag(options: Mapping[str, str], key: str) -> bool:
+    text = str(options.get(key, "false")).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{key}={text!r}: use true or false", option=key)
+    return text == "true"
+
+
+def lease_s_of(options: Mapping[str, str], key: str, least_s: float = LEASE_LEAST_S) -> float | None:
+    """An option that is a lease time in seconds; None if it is not set."""
+    if key not in options:
         return None
-    text = options[IN_PROCESS_LEASE].strip()
+    text = str(options[key]).strip()
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not _LEASE_LEAST_S <= value <= _LEASE_MOST_S:
+    if not least_s <= value <= LEASE_MOST_S:
         raise InvalidRequest(
-            f"{IN_PROCESS_LEASE}={text!r} is no lease time: use {_LEASE_LEAST_S:g} to {_LEASE_MOST_S:g} seconds, or "
-            "remove it for leases that last as long as the process",
-            option=IN_PROCESS_LEASE,
+            f"{key}={text!r} is no lease time: use {least_s:g} to {LEASE_MOST_S:g} seconds, or remove it", option=key
         )
     return value

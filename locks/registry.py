@@ -9,13 +9,14 @@ from typing import Any
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.locks.options import PROVIDER, LockOptions
+from lakelatch.locks.options import KEEPER, PROVIDER, LockOptions
+from lakelatch.locks.session_provider import SessionLockProvider
 
 LOCK_PROVIDERS = "lakelatch.lock_providers"
 
 _HUDI_LOCKS = "org.apache.hudi.client.transaction.lock."
 _HUDI_AWS_LOCKS = "org.apache.hudi.aws.transaction.lock."
-_EXTRAS = {  # names that people will try, and the extra that a provider of that name would need
+_EXTRAS = {  # the extra that brings a provider's client
     "zookeeper": "zookeeper",
     _HUDI_LOCKS + "ZookeeperBasedLockProvider": "zookeeper",
     _HUDI_LOCKS + "ZookeeperBasedImplicitBasePathLockProvider": "zookeeper",
@@ -68,14 +69,8 @@ def _unknown(names: list[str], name: str, what: str, option: str) -> str:
     by_lower = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     guess = f" Did you mean {by_lower[near[0]]!r}?" if near else ""
-    extra = (_EXTRAS.get(name) or _EXTRAS.get(name.lower())) if option == PROVIDER else None
-    hint = (
-        f" This installation has no provider of that name, which would need the extra lakelatch[{extra}]."
-        if extra
-        else ""
-    )
     shown = ", ".join(names) if names else "none; install lakelatch itself, as with pip install lakelatch"
-    return f"{option}={name!r} is no known {what}.{hint}{guess} Installed: {shown}"
+    return f"{option}={name!r} is no known {what}.{guess} Installed: {shown}"
 
 
 def open_lock_provider(scope: LockScope) -> LockProvider:
@@ -85,12 +80,18 @@ def open_lock_provider(scope: LockScope) -> LockProvider:
 
     Errors: `InvalidRequest`, with the nearest known name and what is installed.
     """
-    name = LockOptions.from_options(scope.options).provider
+    options = LockOptions.from_options(scope.options)
+    name = options.provider
     kind = find_component(LOCK_PROVIDERS, name, "lock provider", PROVIDER)
     provider = kind(scope)
     if not isinstance(provider, LockProvider):
         raise InvalidRequest(
             f"{PROVIDER}={name!r} made a {type(provider).__name__}, which is no LockProvider: choose another one",
             option=PROVIDER,
+        )
+    if options.keeper and not isinstance(provider, SessionLockProvider):
+        raise InvalidRequest(
+            f"{KEEPER}=true: the lock provider {name!r} has no session that a keeper could renew; leave the option out",
+            option=KEEPER,
         )
     return provider

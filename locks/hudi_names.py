@@ -1,0 +1,42 @@
+"""How Hudi's lock providers name a table where they are not told."""
+
+from __future__ import annotations
+
+import re
+
+import xxhash
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.locks.contract import LockScope
+
+TABLE_NAME, BASE_PATH = "hoodie.table.name", "hoodie.base.path"
+_SEED = 0xFFFF_FFFF_DABA_DABA  # of Hudi's HashID: an int of 32 bits, widened with its sign
+_S3A = re.compile("^s3a:", re.IGNORECASE)
+
+
+def hudi_path_hash(base_path: str) -> str:
+    """What Hudi's providers with an implicit place make of a table's base path: 16 upper-case hexadecimal digits.
+
+    `s3a:` and `s3:` are one; apart from that both sides have to write the path alike, to the last slash.
+    """
+    return xxhash.xxh64_hexdigest(_S3A.sub("s3:", base_path).encode(), _SEED).upper()
+
+
+def hudi_base_path(scope: LockScope) -> str:
+    """The table's base path as Hudi's writers name it: `hoodie.base.path`, or our URI if it is not given."""
+    return str(scope.options.get(BASE_PATH) or scope.table_uri)
+
+
+def hudi_table_name(scope: LockScope, given: str, option: str) -> str:
+    """The lock's name as the option gives it, or the table's name, as Hudi does.
+
+    Errors: `InvalidRequest` if there is neither.
+    """
+    name = given or str(scope.options.get(TABLE_NAME) or "").strip()
+    if not name:
+        raise InvalidRequest(
+            f"neither {option} nor {TABLE_NAME} is given, so nobody knows which lock the table has: set {option} as "
+            "the other writers have it",
+            option=option,
+        )
+    return name
