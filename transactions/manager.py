@@ -9,45 +9,55 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.beat import Heartbeat
-from lakelatch.heartbeat.contract import Beat, heartbeat_path, task_beats_folder
+from lakelatch.heartbeat.beat import Heartbeat, stopped_on_error
+from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
+from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import TABLE_KEY, LockProvider
 from lakelatch.locks.lease import Lease
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
-from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, LogMoved, Tail
-from lakelatch.timeline.events import COMPLETE, PLAN, ROLLBACK, Event
+from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, LogMoved, Tail, WrongLocks
+from lakelatch.timeline.events import COMPLETE, PLAN, Event
 from lakelatch.timeline.folder import TimelineFolder
-from lakelatch.timeline.instants import COMPLETED_ACTIONS, inflight, requested
+from lakelatch.timeline.instants import WRITE_ACTIONS, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.clock import InstantClock
-from lakelatch.transactions.conflicts import (
-    CompletedWrite,
-    ConflictStrategy,
-    NonBlockingConflictStrategy,
-    SimpleConflictStrategy,
-)
-from lakelatch.transactions.endings import completed_elsewhere, ended
+from lakelatch.transactions.commit_check import ensure_no_conflict, known_to_plan, others_since
+from lakelatch.transactions.conflicts import ConflictStrategy
+from lakelatch.transactions.doom import forget_notes, note_lost
+from lakelatch.transactions.early_detection import found_early
+from lakelatch.transactions.losses import Work, record_loss
+from lakelatch.transactions.marker_strategies import find_marker_strategy
 from lakelatch.transactions.markers import Markers
 from lakelatch.transactions.recovery import Recovery
 from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.transaction import ABORTED, COMMITTED, OPEN, Committed, Transaction, TransactionState
+from lakelatch.transactions.strategies import NonBlockingConflictStrategy, open_strategy
+from lakelatch.transactions.transaction import (
+    ABORTED,
+    COMMITTED,
+    LOST,
+    OPEN,
+    Committed,
+    Settle,
+    Transaction,
+    TransactionState,
+)
 
 _BEGINS_MAX = 1000
 _SETTLE_ATTEMPTS_MAX = 8
-_WRITE_ACTIONS = ("commit", "deltacommit", "replacecommit")
 _log = logging.getLogger("lakelatch.transactions")
 
 
 class TransactionManager:
     """One table's transactions, in one process. Threads may share it.
 
-    `strategy` decides conflicts; by default that of the settings' concurrency mode.
+    `strategy` decides conflicts; by default that of the settings, or of non-blocking control if they ask for it.
     """
 
     def __init__(
@@ -62,14 +72,16 @@ class TransactionManager:
     ) -> None:
         self.storage = storage
         self.settings = settings or TransactionSettings()
-        self.log = CommitLog(storage, system, slots_kept)
-        self.observer = Observer(storage, self.settings.heartbeat, system)
+        self.log = CommitLog(storage, system, slots_kept, provider.domain)
+        self.observer = Observer(storage, self.settings.heartbeat, provider)
         self._provider = provider
-        self._system = system
-        self._clock = InstantClock(storage, generator)
+        self.system = system
+        self._clock = InstantClock(generator, self.observer.storage_time_ms, self.settings.max_drift_ms)
         self._folder = TimelineFolder(storage)
-        blocking = self.settings.mode != NON_BLOCKING
-        self._strategy = strategy or (SimpleConflictStrategy() if blocking else NonBlockingConflictStrategy())
+        asked = open_strategy(self.settings.conflict_strategy)
+        self.strategy = strategy or (NonBlockingConflictStrategy() if self.settings.mode == NON_BLOCKING else asked)
+        if self.settings.early is not None:  # so that a wrong name is told before anything begins
+            find_marker_strategy(self.settings.early.strategy, self.settings.early.marker_type)
         self._writer = self.settings.writer
         self._recovery = Recovery(self)
         self._healed_ns: int | None = None
@@ -78,31 +90,42 @@ class TransactionManager:
 
     def begin(self, action: str = "deltacommit") -> Transaction:
         """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat."""
-        operation_id = self._system.new_id()
+        operation_id = self.system.new_id()
         for _ in range(_BEGINS_MAX):
             tail = self.log.tail()
+            self.log.ensure_same_locks(tail)
             self.log.project(tail)
             known = self._known_files(tail)
             instant, heartbeat = self._clock.claim(
-                max(tail.time, self._folder.latest_time), self._beat(operation_id, tail.number), None
+                max(tail.time, self._folder.latest_time),
+                self._beat(operation_id, tail.number),
+                None,
+                self._make_heartbeat,
             )
             failpoint("begin.after_claim")
-            # The claim keeps the slots after `tail` from being removed, if it came before they could be.
-            if self.log.tail_number() - tail.number <= self.log.slots_kept // 2:
-                break
+            # The claim keeps the slots after `tail` from being removed, if it came before they could be. And if another
+            # instant of this time has ended since we read `tail`, its heartbeat is gone, and its slot has a later time.
+            with stopped_on_error(heartbeat):
+                now = self.log.tail()
+                if now.number - tail.number <= self.log.slots_kept // 2 and instant > now.time:
+                    break
+            heartbeat.stop()
             self.storage.delete(heartbeat_path(instant))
         else:
             raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
         try:
+            Markers(self.storage, instant).open()
+            failpoint("begin.after_open")
             self.ensure_file(requested(instant, action).path)
             failpoint("begin.after_requested")
             self.ensure_file(inflight(instant, action).path)
             failpoint("begin.after_inflight")
         except Unavailable:
+            heartbeat.stop()
             self.forget(instant)  # without a heartbeat the next writer rolls it back at once
             raise
         heartbeat.start()
-        state = TransactionState(instant, action, operation_id, tail.number, self._system.realtime_ms(), known)
+        state = TransactionState(instant, action, operation_id, tail.number, self.system.realtime_ms(), known)
         return Transaction(self, state, heartbeat)
 
     def resume(self, state: TransactionState) -> Transaction:
@@ -118,24 +141,20 @@ class TransactionManager:
         on it.
         """
         tail = self.log.tail()
+        self.log.ensure_same_locks(tail)
         self.log.project(tail)
         self._folder.refresh(tail.number)
         if all(pending.requested != instant or pending.action != action for pending in self._folder.pending()):
             raise TransactionEnded(f"{action} {instant} is not pending: it has completed, or was never scheduled")
-        state = TransactionState(
-            instant,
-            action,
-            self._system.new_id(),
-            tail.number,
-            self._system.realtime_ms(),
-            self._folder.names,
-        )
+        known = known_to_plan(self._folder, instant, action)
+        state = TransactionState(instant, action, self.system.new_id(), tail.number, self.system.realtime_ms(), known)
         heartbeat = self._heartbeat(state)
         if not heartbeat.claim():
             if instant not in self.observer.dead([instant]):
                 raise PlanBusy(f"{action} {instant} is being carried out by another process: wait for it")
             heartbeat.take_over()
-        self.ensure_file(inflight(instant, action).path)
+        with stopped_on_error(heartbeat):
+            self.ensure_file(inflight(instant, action).path)
         heartbeat.start()
         return Transaction(self, state, heartbeat)
 
@@ -145,7 +164,7 @@ class TransactionManager:
         `build` sees the timeline exactly as it is before the plan's place in the log, so a plan misses no commit whose
         time is before its own. It may be called several times.
         """
-        operation_id = self._system.new_id()
+        operation_id = self.system.new_id()
 
         def decide(tail: Tail) -> Event:
             self._folder.refresh(tail.number)
@@ -164,22 +183,33 @@ class TransactionManager:
 
     # -- ending -----------------------------------------------------------------------------------------------------
 
-    def commit(self, transaction: Transaction, metadata: CommitMetadata) -> Committed:
+    def commit(self, transaction: Transaction, metadata: CommitMetadata, settle: Settle | None = None) -> Committed:
         """See `Transaction.commit`."""
         state = transaction.state
-        if state.action in _WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
-            transaction.markers.seal_and_sweep(stat.path for stat in metadata.stats)
-        content = metadata.to_avro()
+        if state.action in WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
+            if self.settings.marker_server is not None:
+                transaction.markers.ensure_whole()
+            transaction.markers.close_and_sweep(stat.path for stat in metadata.stats)
         try:
+            early = found_early(self, state, still=True)
+            if early is not None:
+                raise early
             with self.lock() as lease:
                 failpoint("commit.after_lock")
-                event = self._append_commit(state, metadata, content, lease)
-            failpoint("commit.after_release")
-        except WriteConflict:
-            self._abort_quietly(transaction)
+                work = transaction.work or Work.of(metadata)
+                event = self._append_commit(state, metadata, settle, work, lease)
+        except WriteConflict as conflict:
+            if transaction.keeps_lost_files and note_lost(self.storage, state.instant):
+                transaction.status = LOST
+            else:
+                self._abort_quietly(transaction, conflict)
             raise
         except TransactionEnded:
             transaction.end(ABORTED)
+            raise
+        except WrongLocks:  # its own rollback would be refused as well: without a heartbeat, others see to it at once
+            transaction.end(ABORTED)
+            self.storage.delete(heartbeat_path(state.instant))
             raise
         except CommitUnknown:
             transaction.end("in an unknown state")
@@ -189,8 +219,10 @@ class TransactionManager:
         self.forget(state.instant)
         return transaction.committed
 
-    def abort(self, transaction: Transaction) -> None:
+    def abort(self, transaction: Transaction, conflict: WriteConflict | None = None) -> None:
         """See `Transaction.abort`."""
+        if conflict is not None:
+            record_loss(self.storage, self._writer, conflict)
         transaction.end(ABORTED)
         self._recovery.roll_back(transaction.instant, transaction.state.action)
 
@@ -206,7 +238,7 @@ class TransactionManager:
         Every writer calls it before it begins, so nobody has to repair a table by hand. A manager that has looked
         within the last heartbeat interval does not look again: nobody can have died in the meantime, to its knowledge.
         """
-        now_ns = self._system.monotonic_ns()
+        now_ns = self.system.monotonic_ns()
         interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
         if self._healed_ns is not None and now_ns - self._healed_ns < interval_ns:
             return []
@@ -222,7 +254,8 @@ class TransactionManager:
 
         def take_time(above: str) -> str:
             floor = max(above, self._folder.latest_time)
-            instant, _ = self._clock.claim(floor, self._beat(operation_id, self.log.tail_number()), lease)
+            beat = self._beat(operation_id, self.log.tail_number())
+            instant, _ = self._clock.claim(floor, beat, lease, partial(Heartbeat, self.storage, system=self.system))
             claims.append(instant)
             return instant
 
@@ -253,8 +286,13 @@ class TransactionManager:
         finally:
             try:
                 lease.release()
+                failpoint("lock.after_release")
             except LakelatchError as error:
                 _log.warning("the table's lock was not released, and ends with its lease: %s", error)
+
+    @property
+    def provider(self) -> LockProvider:
+        return self._provider
 
     @property
     def folder(self) -> TimelineFolder:
@@ -265,7 +303,7 @@ class TransactionManager:
         return self._writer
 
     def new_operation_id(self) -> str:
-        return self._system.new_id()
+        return self.system.new_id()
 
     def ensure_file(self, path: str, data: bytes = b"") -> None:
         """Creates a file that only the owner of its instant creates; a lost answer is settled by doing it again."""
@@ -274,33 +312,34 @@ class TransactionManager:
                 self.storage.put_if_absent(path, data)
                 return
             except PutUnknown:
-                self._system.sleep(0.02 * 2**attempt)
+                self.system.sleep(0.02 * 2**attempt)
         raise Unavailable(f"the storage did not confirm {path}: try again")
 
-    def forget(self, instant: str) -> None:
-        """Removes an ended instant's heartbeat, which bars its tasks, and then its markers."""
+    def forget(self, instant: str, noted: bool = False) -> None:
+        """Removes an ended instant's heartbeat, which bars its tasks, then its markers, and what was noted of it."""
         try:
             self.storage.delete(heartbeat_path(instant))
             self.storage.delete_folder(task_beats_folder(instant))
             Markers(self.storage, instant).delete()
             failpoint("cleanup.after_markers")
+            if self.settings.early is not None or noted:
+                forget_notes(self.storage, instant)
         except Unavailable as error:  # it has ended all the same; `heal` removes what is left
             _log.warning("could not clean up after instant %s: %s", instant, error)
 
     # -- one commit -------------------------------------------------------------------------------------------------
 
-    def _append_commit(self, state: TransactionState, metadata: CommitMetadata, content: bytes, lease: Lease) -> Event:
-        groups = metadata.file_groups() | metadata.replaced_file_groups()
-
+    def _append_commit(
+        self, state: TransactionState, metadata: CommitMetadata, settle: Settle | None, work: Work, lease: Lease
+    ) -> Event:
         def decide(tail: Tail) -> Event:
             self._folder.refresh(tail.number)
-            since = self._events_since(state, tail)
-            if state.action in _WRITE_ACTIONS:
-                conflict = self._strategy.find(groups, self._completed_writes(state, since))
-                if conflict is not None:
-                    lost_s = (self._system.realtime_ms() - state.began_ms) / 1000
-                    winner = conflict.winner
-                    raise WriteConflict.of(state.instant, winner.instant, winner.action, conflict.file_groups, lost_s)
+            others = others_since(self, state, tail)
+            settled = metadata
+            if settle is not None:
+                settled, others.considered = settle(self._folder, others.completed())
+            groups = settled.file_groups() | settled.replaced_file_groups()
+            ensure_no_conflict(self, state, groups, others, work)
             failpoint("commit.after_check")
             return Event(
                 COMPLETE,
@@ -309,47 +348,11 @@ class TransactionManager:
                 state.operation_id,
                 self._writer,
                 file_groups=groups,
-                content=content,
+                content=settled.to_avro(),
                 token=lease.token,
             )
 
         return self.append_completion(decide, state.instant, lease)
-
-    def _events_since(self, state: TransactionState, tail: Tail) -> list[Event]:
-        """Every event since the transaction began; `TransactionEnded` if one of them, or its absence, ends it."""
-        if any(found.requested == state.instant for found in self._folder.completed_since(state.known_files)):
-            raise completed_elsewhere(state)
-        if state.start_slot + 1 < tail.watermark or not self._owns_claim(state.instant, state.operation_id):
-            raise ended(state, "its heartbeat was missed for too long")
-        if not self._folder.has(inflight(state.instant, state.action)):
-            raise ended(state, "its inflight file is gone")
-        events = self.log.events_after(state.start_slot, tail)
-        for event in events:
-            if event.kind == COMPLETE and event.instant == state.instant:
-                raise completed_elsewhere(state)
-            if event.kind == ROLLBACK and event.target == state.instant:
-                raise ended(state, f"rollback {event.instant} by {event.writer} condemned it")
-        return events
-
-    def _completed_writes(self, state: TransactionState, events: list[Event]) -> list[CompletedWrite]:
-        """Completed writes since the transaction began: those of the log, and files that no slot names."""
-        writes = [
-            CompletedWrite(
-                event.instant,
-                COMPLETED_ACTIONS[event.action],
-                "COMPACT" if event.action == "compaction" else "",
-                event.file_groups,
-            )
-            for event in events
-            if event.kind == COMPLETE and event.action != "rollback"
-        ]
-        named = {event.file for event in events}
-        for foreign in self._folder.completed_since(state.known_files | named):
-            if foreign.action in _WRITE_ACTIONS:
-                metadata = CommitMetadata.from_avro(self.storage.read(foreign.path))
-                groups = metadata.file_groups() | metadata.replaced_file_groups()
-                writes.append(CompletedWrite(foreign.requested, foreign.action, metadata.operation_type, groups))
-        return writes
 
     def _known_files(self, tail: Tail) -> frozenset[str]:
         """Names of the timeline as of this tail: whatever else appears, and no slot names, is a foreign writer's.
@@ -365,14 +368,14 @@ class TransactionManager:
         self._folder.refresh(tail.number)
         return self._folder.names
 
-    def _owns_claim(self, instant: str, operation_id: str) -> bool:
+    def owns_claim(self, instant: str, operation_id: str) -> bool:
         beat = self.observer.beat_of(instant)
         return beat is not None and beat.operation_id == operation_id
 
     def _forget_own(self, instant: str, operation_id: str) -> None:
         """Gives up a claim on a plan, unless another process has taken it over."""
         try:
-            if self._owns_claim(instant, operation_id):
+            if self.owns_claim(instant, operation_id):
                 self.forget(instant)
         except Unavailable as error:
             _log.warning("could not give up the claim on %s: %s", instant, error)
@@ -383,8 +386,12 @@ class TransactionManager:
         return Beat(self._writer, operation_id, start_slot, self.settings.heartbeat)
 
     def _heartbeat(self, state: TransactionState) -> Heartbeat:
-        beat = self._beat(state.operation_id, state.start_slot)
-        return Heartbeat(self.storage, state.instant, beat)
+        return self._make_heartbeat(state.instant, self._beat(state.operation_id, state.start_slot))
+
+    def _make_heartbeat(self, instant: str, beat: Beat) -> Heartbeat:
+        if self.settings.heartbeat_type == LEASE:
+            return LeaseHeartbeat(self.storage, instant, beat, self._provider)
+        return Heartbeat(self.storage, instant, beat, self.system)
 
     def _oldest_needed(self) -> int:
         return self.observer.oldest_start_slot(default=2**62)
@@ -393,10 +400,10 @@ class TransactionManager:
         for instant in claims:
             self.storage.delete(heartbeat_path(instant))
 
-    def _abort_quietly(self, transaction: Transaction) -> None:
+    def _abort_quietly(self, transaction: Transaction, conflict: WriteConflict) -> None:
         """The caller's error matters more: what cannot be rolled back now is rolled back by the next writer."""
         try:
-            transaction.abort()
+            transaction.abort(conflict)
         except LakelatchError as error:
             _log.warning("instant %s is left to the next writer's rollback: %s", transaction.instant, error)
 

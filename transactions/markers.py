@@ -3,12 +3,14 @@
 The order makes it exact, whoever is paused at whichever step:
 
 - A task **announces** the file's full name (`.hoodie/.temp/<instant>/<partition>/<file>.marker.<TYPE>`), **checks**
-  that the instant is neither sealed nor ended, and only then **creates** the data file, put-if-absent.
-- The driver (or a rollback) **seals** the instant, **lists** the markers, and for each announced file that does not
+  that the instant is open, and only then **creates** the data file, put-if-absent.
+- The driver (or a rollback) **closes** the instant, **lists** the markers, and for each announced file that does not
   belong to the commit removes it, or, if it is not there yet, creates an empty file of that name.
 
-Either the list shows the marker, and then the data file cannot be made any more under that name, or the task sees the
-seal. So no data file of a failed attempt is ever under a committed instant, also if its task was paused for hours.
+Either the list shows the marker, and then the data file cannot be made any more under that name, or the task finds the
+instant closed. So no data file of a failed attempt is ever under a committed instant, also if its task was paused for
+hours. An instant is open while a file says so, which is created once, at its beginning, and never put again. The
+heartbeat would not do: a beat that was under way brings it back after it was removed.
 """
 
 from __future__ import annotations
@@ -19,20 +21,27 @@ from dataclasses import dataclass
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import ensure_beating
-from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.contract import NotFound, Storage, path_below
+from lakelatch.transactions.marker_files import MARKERS_FOLDER, ensure_whole, marker_of, read_announced
 
-MARKERS_FOLDER = ".hoodie/.temp"
-SEALS_FOLDER = ".hoodie/.lakelatch/sealed"
+OPEN_FOLDER = ".hoodie/.lakelatch/open"
 CREATE = "CREATE"
-_INFIX = ".marker."
 
 
 @dataclass(frozen=True)
 class Markers:
-    """The markers of one instant. Travels to executors; every call goes to the storage."""
+    """The markers of one instant. Travels to executors; every call goes to the storage.
+
+    `opening` counts how often its driver has opened it anew after closing it; tasks of an earlier opening are barred.
+    """
 
     storage: Storage
     instant: str
+    opening: int = 0
+
+    def open(self) -> None:
+        """Lets tasks announce files. Not to be repeated after an error: the first try might arrive after the end."""
+        self.storage.put_if_absent(self._open_path, b"")
 
     def create_data_file(self, partition: str, name: str, data: bytes) -> None:
         """Announces, checks and creates one data file that only this attempt may name.
@@ -40,7 +49,11 @@ class Markers:
         Errors: `TransactionEnded` if the instant ended or this attempt was given up; then nothing was made.
         """
         self.announce(partition, name)
-        path = f"{partition}/{name}" if partition else name
+        self.place_data_file(partition, name, data)
+
+    def place_data_file(self, partition: str, name: str, data: bytes) -> None:
+        """Creates a data file that was announced, however long ago: a swept name is barred. Errors as above."""
+        path = path_below(partition, name)
         if not self.storage.put_if_absent(path, data):
             raise TransactionEnded(
                 f"the attempt that writes {path!r} for instant {self.instant} was given up by its driver, and another "
@@ -50,40 +63,44 @@ class Markers:
 
     def announce(self, partition: str, name: str, kind: str = CREATE) -> None:
         """Creates the marker, and checks afterwards that the instant still takes files."""
-        folder = f"{MARKERS_FOLDER}/{self.instant}"
-        inner = f"{partition}/{name}" if partition else name
-        self.storage.put_if_absent(f"{folder}/{inner}{_INFIX}{kind}", b"")
+        marker = self.path_of(partition, name, kind)
+        self.storage.put_if_absent(marker, b"")
         failpoint("mark.after")
-        # The seal first: it is removed only after the heartbeat, so whoever no longer finds the one misses the other.
-        if self.storage.exists(self._seal_path):
+        self.ensure_taking(marker)
+
+    def ensure_taking(self, marker: str) -> None:
+        """Raises `TransactionEnded` if the instant takes no more files; ask after this file with a marker was made."""
+        if not self.storage.exists(self._open_path):
             raise TransactionEnded(
-                f"instant {self.instant} takes no more files: its commit has begun, and this attempt came too late",
+                f"instant {self.instant} takes no more files: its commit has begun, or it has ended elsewhere, so "
+                "this attempt came too late",
                 instant=self.instant,
             )
-        ensure_beating(self.storage, self.instant)
+        ensure_beating(self.storage, self.instant, marker)
 
-    def seal(self) -> None:
-        """From now on no further file can be announced."""
-        self.storage.put_if_absent(self._seal_path, b"")
-        failpoint("seal.after")
+    def path_of(self, partition: str, name: str, kind: str = CREATE) -> str:
+        """Where the marker of a data file lies."""
+        return f"{MARKERS_FOLDER}/{self.instant}/{marker_of(partition, name, kind)}"
+
+    def close(self) -> None:
+        """From now on no further file can be announced, whoever calls it; the driver may open the instant again."""
+        self.storage.delete(self._open_path)
+        failpoint("close.after")
 
     def announced(self) -> list[str]:
-        """Paths of all data files that were announced, relative to the table."""
-        folder = f"{MARKERS_FOLDER}/{self.instant}/"
-        paths = []
-        for path in self.storage.walk(folder.rstrip("/")):
-            inner = path[len(folder) :]
-            data_file, infix, _ = inner.rpartition(_INFIX)
-            if infix:
-                paths.append(data_file)
-        return paths
+        """Paths of all data files that were announced, relative to the table: here, or through a marker server."""
+        return read_announced(self.storage, self.instant)
 
-    def seal_and_sweep(self, keep: Iterable[str] = ()) -> list[str]:
-        """Seals, then removes every announced file that is not kept, and bars the names of those still to come.
+    def ensure_whole(self) -> None:
+        """For the owner, before it commits. Errors: `CorruptTable` for markers of a server that were damaged."""
+        ensure_whole(self.storage, self.instant)
+
+    def close_and_sweep(self, keep: Iterable[str] = ()) -> list[str]:
+        """Closes, then removes every announced file that is not kept, and bars the names of those still to come.
 
         Returns the paths that were removed or barred. Doing it again changes nothing.
         """
-        self.seal()
+        self.close()
         kept = set(keep)
         swept = [path for path in self.announced() if path not in kept]
         for path in swept:
@@ -95,15 +112,25 @@ class Markers:
         return swept
 
     def delete(self) -> None:
-        """Forgets the markers and the seal; only after the instant's heartbeat is gone, which bars tasks by then."""
+        """Forgets the markers of an instant that has ended, or has never begun."""
+        self.close_all()
         self.storage.delete_folder(f"{MARKERS_FOLDER}/{self.instant}")
-        self.storage.delete(self._seal_path)
+
+    def close_all(self) -> None:
+        """Closes every opening, for those who do not know how many there were."""
+        for name in self.storage.names(OPEN_FOLDER):
+            if _instant_of(name) == self.instant:
+                self.storage.delete(f"{OPEN_FOLDER}/{name}")
 
     @property
-    def _seal_path(self) -> str:
-        return f"{SEALS_FOLDER}/{self.instant}"
+    def _open_path(self) -> str:
+        return f"{OPEN_FOLDER}/{self.instant}" + (f"-{self.opening}" if self.opening else "")
 
 
 def marked_instants(storage: Storage) -> set[str]:
-    """Instants that have markers or a seal, dead or alive."""
-    return {*storage.list(MARKERS_FOLDER).folders, *storage.list(SEALS_FOLDER).files}
+    """Instants that have markers or are open, dead or alive."""
+    return {*storage.list(MARKERS_FOLDER).folders, *map(_instant_of, storage.list(OPEN_FOLDER).files)}
+
+
+def _instant_of(open_file: str) -> str:
+    return open_file.partition("-")[0]

@@ -15,14 +15,14 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.commit_log import Tail
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
-from lakelatch.timeline.instants import Instant, inflight, requested
+from lakelatch.timeline.instants import WRITE_ACTIONS, Instant, inflight, requested
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
+from lakelatch.transactions.doom import noted_instants
 from lakelatch.transactions.markers import Markers, marked_instants
 
 if TYPE_CHECKING:
     from lakelatch.transactions.manager import TransactionManager
 
-_WRITES = ("commit", "deltacommit", "replacecommit")
 _STAGED_FOR_S = 86_400.0  # far above any put
 _SERVICES = ("compaction", "logcompaction", "clustering", "clean")  # plans stay until somebody carries them out
 
@@ -44,18 +44,19 @@ class Recovery:
         beating = set(manager.observer.instants())
         plans = {instant.requested for instant in pending if instant.action in _SERVICES}
         suspects = {instant.requested for instant in pending} - plans
-        suspects |= self._left_behind(pending, beating) | (plans & beating)
+        noted = noted_instants(self._storage)
+        suspects |= self._left_behind(pending, beating | noted) | (plans & beating)
         dead = set(manager.observer.dead(sorted(suspects)))
         rolled_back = []
         for instant in pending:
             if instant.requested in dead and instant.action == "rollback":
                 rolled_back.append(self._finish(instant.requested))
         for instant in pending:
-            condemnable = instant.requested in dead and instant.action in _WRITES
+            condemnable = instant.requested in dead and instant.action in WRITE_ACTIONS
             if condemnable and self.roll_back(instant.requested, instant.action):
                 rolled_back.append(instant.requested)
-        for left in dead.difference(instant.requested for instant in pending):
-            manager.forget(left)
+        for left in self._ended(dead.difference(instant.requested for instant in pending)):
+            manager.forget(left, left in noted)
         for plan in manager.observer.dead(sorted(dead & plans)):  # judged again: it may have been taken over meanwhile
             self._storage.delete(heartbeat_path(plan))
         self._storage.sweep(_STAGED_FOR_S)
@@ -109,7 +110,9 @@ class Recovery:
         manager.ensure_file(inflight(rollback, "rollback").path)
         failpoint("rollback.after_plan")
         self._storage.delete(heartbeat_path(victim))  # bars the victim's tasks
-        removed = Markers(self._storage, victim).seal_and_sweep()
+        markers = Markers(self._storage, victim)
+        markers.close_all()
+        removed = markers.close_and_sweep()
         failpoint("rollback.after_files")
         self._storage.delete(inflight(victim, action).path)
         self._storage.delete(requested(victim, action).path)
@@ -145,13 +148,24 @@ class Recovery:
     def _plan(self, rollback: str) -> RollbackPlan:
         path = requested(rollback, "rollback").path
         try:
-            return RollbackPlan.from_avro(self._storage.read(path))
+            return RollbackPlan.read(self._storage, path)
         except NotFound:
             raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
 
-    def _left_behind(self, pending: list[Instant], beating: set[str]) -> set[str]:
-        """Instants that are not pending and still have a heartbeat or markers."""
-        left = beating | marked_instants(self._storage)
+    def _ended(self, dead: set[str]) -> list[str]:
+        """Those that are not pending now either: one that began after our listing may be in the middle of a rollback.
+
+        Its markers are what that rollback finds its files by.
+        """
+        if not dead:
+            return []
+        tail = self._manager.log.tail()
+        self._manager.folder.refresh(tail.number)
+        return sorted(dead.difference(instant.requested for instant in self._manager.folder.pending()))
+
+    def _left_behind(self, pending: list[Instant], known: set[str]) -> set[str]:
+        """Instants that are not pending and still have a heartbeat, markers, or whatever else made them known."""
+        left = known | marked_instants(self._storage)
         return left.difference(instant.requested for instant in pending)
 
 
