@@ -64,10 +64,18 @@ def string_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def bucket_file_id(bucket: int) -> str:
-    """The one file id of a bucket within its partition."""
+    """The one file id of a bucket within its partition, as long as nothing there was replaced."""
     if not 0 <= bucket <= _BUCKET_MAX:
         raise InvalidRequest(f"bucket {bucket} is not from 0 to {_BUCKET_MAX}: its number must fit 8 digits")
     return f"{bucket:08d}{_FIXED_TAIL}"
+
+
+def successor_file_id(bucket: int, instant: str) -> str:
+    """The one file id of a bucket after the replace commit of that requested time; every writer makes the same one."""
+    if not 0 <= bucket <= _BUCKET_MAX:
+        raise InvalidRequest(f"bucket {bucket} is not from 0 to {_BUCKET_MAX}: its number must fit 8 digits")
+    digits = instant.ljust(24, "0")
+    return f"{bucket:08d}-{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}-0"
 
 
 def bucket_of_file_id(file_id: str) -> int | None:

@@ -7,41 +7,38 @@ tasks that are retried, executors that were paused, and two executors of one pla
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from lakelatch.errors import CorruptTable, LakelatchError, TransactionEnded, from_text
-from lakelatch.failpoints import failpoint
+from lakelatch.pipeline import log_compaction
+from lakelatch.pipeline.committing import CommitResult
 from lakelatch.pipeline.compact_task import CompactTask, stat_of
 from lakelatch.pipeline.coordination import open_manager
-from lakelatch.pipeline.file_names import parse_data_file
-from lakelatch.pipeline.file_slices import FileSlice
-from lakelatch.pipeline.options import MIN_DELTA_COMMITS, normalise
+from lakelatch.pipeline.options import KEEP_DELETES, LOG_COMPACTION_ENABLE, MIN_DELTA_COMMITS, flag, normalise, one_of
+from lakelatch.pipeline.plans import (
+    COMPACTION,
+    Runner,
+    Service,
+    busy_groups,
+    carry_out,
+    carry_out_or_leave,
+    operation_on,
+    pending_plans,
+    runner_of,
+)
 from lakelatch.pipeline.schemas import arrow_to_avro, with_meta_columns
 from lakelatch.pipeline.tables import Table, require_writable
-from lakelatch.pipeline.views import TableView
-from lakelatch.pipeline.write_task import REPORT_SCHEMA, FileReport, reports_to_batch
-from lakelatch.pipeline.writer import CommitResult
-from lakelatch.storage.contract import Storage
+from lakelatch.pipeline.views import LOG_COMPACTION, TableView
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.folder import TimelineFolder
-from lakelatch.timeline.instants import requested
-from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation, CompactionPlan
-from lakelatch.transactions.manager import PlanBusy, TransactionManager
+from lakelatch.timeline.instants import Timeline
+from lakelatch.timeline.metadata import CompactionPlan
+from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_log = logging.getLogger("lakelatch.pipeline")
-_COMPACTION = "compaction"
-_WRITE_ACTIONS = ("commit", "deltacommit", "replacecommit")
-_TASKS_MAX = 10_000
 
 
 def compact(
@@ -49,17 +46,29 @@ def compact(
 ) -> list[CommitResult]:
     """Carries out the plans that wait, schedules another one, carries that out; returns what this call completed.
 
-    Writers go on meanwhile, under either concurrency mode. A plan that another process is working on is left to it, and
-    so is that of a process which died, until its heartbeat has expired; `waiting_plans` names those.
+    With `hoodie.log.compaction.enable` it also schedules and carries out a log compaction of file groups that are not
+    due for a compaction; plans of one that wait are carried out in any case. Writers go on meanwhile, under either
+    concurrency mode. A plan that another process is working on is left to it, and so is that of a process which died,
+    until its heartbeat has expired; `waiting_plans` names those.
     """
     values = normalise(options)
     table = require_writable(open_storage(path))
     with open_manager(table.storage, values, system) as manager:
         manager.heal()
-        results = [_execute_or_leave(spark, table, manager, instant) for instant in pending_plans(manager.folder)]
-        instant = _schedule(table, manager, values)
+        run = runner_of(spark)
+        results = [
+            carry_out_or_leave(service, run, table, manager, instant)
+            for service in (log_compaction.SERVICE, SERVICE)
+            for instant in pending_plans(manager.folder, service.action)
+            if service is SERVICE or log_compaction.is_ours(table.storage, instant)
+        ]
+        instant = schedule(table, manager, values)
         if instant is not None:
-            results.append(_execute_or_leave(spark, table, manager, instant))
+            results.append(carry_out_or_leave(SERVICE, run, table, manager, instant))
+        if flag(values, LOG_COMPACTION_ENABLE):
+            instant = log_compaction.schedule(table, manager, values)
+            if instant is not None:
+                results.append(carry_out_or_leave(log_compaction.SERVICE, run, table, manager, instant))
     return [result for result in results if result is not None]
 
 
@@ -71,7 +80,7 @@ def schedule_compaction(
     table = require_writable(open_storage(path))
     with open_manager(table.storage, values, system) as manager:
         manager.heal()
-        return _schedule(table, manager, values)
+        return schedule(table, manager, values)
 
 
 def execute_compaction(
@@ -86,136 +95,45 @@ def execute_compaction(
     table = require_writable(open_storage(path))
     with open_manager(table.storage, values, system) as manager:
         manager.heal()
-        return _execute(spark, table, manager, instant)
+        return execute(runner_of(spark), table, manager, instant)
 
 
 def waiting_plans(path: str) -> list[str]:
-    """Requested times of the compactions of a table that are scheduled and not completed, oldest first."""
+    """Requested times of compactions and log compactions that are scheduled and not completed, oldest first."""
     folder = TimelineFolder(open_storage(path))
     folder.refresh(0)
-    return pending_plans(folder)
+    return sorted([*pending_plans(folder, COMPACTION), *pending_plans(folder, LOG_COMPACTION)])
 
 
-def pending_plans(folder: TimelineFolder) -> list[str]:
-    """Requested times of compactions that were scheduled and have not completed, oldest first."""
-    return [instant.requested for instant in folder.pending() if instant.action == _COMPACTION]
-
-
-def read_plan(storage: Storage, instant: str) -> CompactionPlan:
-    """The plan as it was scheduled."""
-    return CompactionPlan.from_avro(storage.read(requested(instant, _COMPACTION).path))
-
-
-def _schedule(table: Table, manager: TransactionManager, values: Mapping[str, str]) -> str | None:
+def schedule(table: Table, manager: TransactionManager, values: Mapping[str, str]) -> str | None:
+    """See `schedule_compaction`."""
     least_logs = whole_number(values, MIN_DELTA_COMMITS, 1, 1, 1_000_000)
+    keep = one_of(values, KEEP_DELETES, ("true", "false"), "true")  # all executors must do the same
 
     def build(folder: TimelineFolder) -> bytes | None:
-        busy = {
-            (operation.partition, operation.file_id)
-            for instant in pending_plans(folder)
-            for operation in read_plan(table.storage, instant).operations
-        }
+        busy = busy_groups(table.storage, folder)
         view = TableView.load(table.storage, table.config)
         due = [
             found
             for found in view.slices()
-            if len(found.log_files) >= least_logs and (found.partition, found.file_id) not in busy
+            if len(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy
         ]
-        operations = tuple(_operation(view, found) for found in due)
-        return CompactionPlan(operations).to_avro() if operations else None
+        operations = tuple(operation_on(view, found) for found in due)
+        return CompactionPlan(operations, {KEEP_DELETES: keep}).to_avro() if operations else None
 
-    return manager.schedule(build, _COMPACTION)
-
-
-def _operation(view: TableView, found: FileSlice) -> CompactionOperation:
-    prefix = f"{found.partition}/" if found.partition else ""
-    sizes = {name: view.storage.stat(prefix + name).size_bytes for name in found.log_files}
-    logs = tuple(name for name in found.log_files if sizes[name])  # an empty file bars the name of a failed attempt
-    for name in set(found.log_files).difference(logs):
-        _check_barred(view, prefix + name)
-    total_mb = sum(sizes.values()) / 1024 / 1024
-    return CompactionOperation(
-        partition=found.partition,
-        file_id=found.file_id,
-        base_instant=found.base_instant,
-        base_file=found.base_file,
-        delta_files=logs,
-        metrics={
-            "TOTAL_LOG_FILES": float(len(logs)),
-            "TOTAL_LOG_FILES_SIZE": float(sum(sizes.values())),
-            "TOTAL_IO_MB": total_mb,
-            "TOTAL_IO_READ_MB": total_mb,
-            "TOTAL_IO_WRITE_MB": 0.0,
-        },
-    )
+    return manager.schedule(build, COMPACTION)
 
 
-def _check_barred(view: TableView, path: str) -> None:
-    """`CorruptTable` if an empty log file is named by its commit: it held rows, and compacting would hide that."""
-    file = parse_data_file(path.rpartition("/")[2])
-    for instant in view.timeline.completed:
-        is_its = file is not None and instant.requested == file.instant and instant.action in _WRITE_ACTIONS
-        if is_its and any(stat.path == path for stat in view.metadata(instant).stats):
-            raise CorruptTable(f"the log file {path!r} is empty, and {instant.path} says that it is not: restore it")
+def execute(run: Runner, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
+    """See `execute_compaction`; `run` runs the task for each operation, wherever that is."""
+    return carry_out(SERVICE, run, table, manager, instant)
 
 
-def _execute_or_leave(
-    spark: SparkSession, table: Table, manager: TransactionManager, instant: str
-) -> CommitResult | None:
-    try:
-        return _execute(spark, table, manager, instant)
-    except (TransactionEnded, PlanBusy) as error:  # another process was faster, or is at it
-        _log.warning("compaction %s is left to others: %s", instant, error.message)
-        return None
+def _task_of(table: Table, instant: str, plan: CompactionPlan) -> CompactTask:
+    avro_schema = arrow_to_avro(with_meta_columns(table.schema), table.config.name)
+    keep_deletes = plan.extra.get(KEEP_DELETES) == "true"
+    completions = Timeline.load(table.storage).completion_times() if table.config.column_groups else {}
+    return CompactTask(table.storage, table.config, table.schema, avro_schema, instant, keep_deletes, completions)
 
 
-def _execute(spark: SparkSession, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
-    transaction = manager.execute(instant, _COMPACTION)
-    try:
-        operations = read_plan(table.storage, instant).operations
-        task = CompactTask(
-            table.storage,
-            table.config,
-            table.schema,
-            arrow_to_avro(with_meta_columns(table.schema), table.config.name),
-            instant,
-        )
-        reports = _run(spark, task, operations)
-        failpoint("compact.before_commit")
-        by_group = {(operation.partition, operation.file_id): operation for operation in operations}
-        stats = tuple(stat_of(report, by_group[report.partition, report.file_id]) for report in reports)
-        metadata = CommitMetadata(
-            stats, "COMPACT", {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}, compacted=True
-        )
-        committed = transaction.commit(metadata)
-    except BaseException as error:
-        manager.let_go(transaction)
-        typed = None if isinstance(error, LakelatchError) else from_text(str(error))
-        if typed is not None:
-            raise typed from error
-        raise
-    return CommitResult(
-        instant=instant,
-        completion=committed.completion,
-        operation="compact",
-        rows_written=sum(report.records for report in reports),
-        rows_deleted=0,
-        files=tuple(sorted(report.file_name for report in reports)),
-        bytes_written=sum(report.size_bytes for report in reports),
-    )
-
-
-def _run(spark: SparkSession, task: CompactTask, operations: tuple[CompactionOperation, ...]) -> list[FileReport]:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    tasks = spark.range(0, len(operations), 1, numPartitions=min(len(operations), _TASKS_MAX))
-    rows = tasks.mapInArrow(partial(_compact_groups, task, operations), from_arrow_schema(REPORT_SCHEMA)).collect()
-    return [FileReport(**row.asDict()) for row in rows]
-
-
-def _compact_groups(
-    task: CompactTask, operations: tuple[CompactionOperation, ...], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for index in batch.column(0).to_pylist():
-            yield reports_to_batch([task.run(operations[index])])
+SERVICE = Service(COMPACTION, "compact", True, _task_of, stat_of)

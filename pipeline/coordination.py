@@ -11,6 +11,7 @@ from lakelatch.locks.registry import open_lock_provider
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.registry import open_time_generator
+from lakelatch.transactions.early_detection import ensure_shared_locks
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import TransactionSettings
 
@@ -24,6 +25,7 @@ def open_manager(
     settings = TransactionSettings.from_options(options, locks.timeout_s)
     provider = open_lock_provider(LockScope(storage.uri, options, system))
     try:
+        ensure_shared_locks(settings, provider)
         generator = open_time_generator(options, provider, system)
         yield TransactionManager(storage, provider, generator, settings, system)
     finally:

@@ -3,13 +3,15 @@
 Spark runs `writer()` and `commit()` in two short-lived processes and gives only messages from one to the other, so the
 transaction travels as its state, and its heartbeat beats in the tasks and around the commit. Errors lose their type on
 the way; `lakelatch.errors.reraise` gives it back. There is no shuffle: each task writes a log file for each bucket that
-it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket and retries conflicts.
+it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket and retries every kind of conflict.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,19 +25,27 @@ from pyspark.sql.datasource import (
 
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.beat import TaskHeartbeat
+from lakelatch.pipeline.batches import refuse_batch
+from lakelatch.pipeline.committing import CommitResult, aborting, commit_files, retried, write_task
 from lakelatch.pipeline.coordination import open_manager
-from lakelatch.pipeline.options import WriteOptions
+from lakelatch.pipeline.moving import move_here
+from lakelatch.pipeline.options import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, OPERATION
 from lakelatch.pipeline.reader import ReadPlan, plan_read
+from lakelatch.pipeline.salvage import Salvage
 from lakelatch.pipeline.schemas import META_COLUMNS
 from lakelatch.pipeline.spark_types import to_arrow, to_spark
 from lakelatch.pipeline.tables import Table, open_for_write
-from lakelatch.pipeline.write_task import FileReport, WriteTask
-from lakelatch.pipeline.writer import check_columns, commit_metadata, write_token
+from lakelatch.pipeline.write_task import FileReport, write_token
+from lakelatch.pipeline.writer import check_columns, parse_write
 from lakelatch.storage.uris import open_storage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import TransactionState
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+_log = logging.getLogger("lakelatch.pipeline")
 
 
 class LakelatchDataSource(DataSource):
@@ -53,7 +63,10 @@ class LakelatchDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
-            raise InvalidRequest('mode("overwrite") is not supported: use mode("append"), which upserts')
+            raise InvalidRequest(
+                'mode("overwrite") is not supported: use mode("append"), which upserts, or with it the option '
+                f"{OPERATION}={INSERT_OVERWRITE} (the partitions that the frame touches) or {INSERT_OVERWRITE_TABLE}"
+            )
         return LakelatchWriter(self._path(), self._given(), schema)
 
     def _path(self) -> str:
@@ -97,7 +110,8 @@ class LakelatchWriter(DataSourceArrowWriter):
     """One write. Made in a process that ends before the tasks run; everything in it pickles."""
 
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
-        asked = WriteOptions.parse(options)
+        asked = parse_write(options)
+        refuse_batch(asked.raw, 'format("lakelatch")')
         columns = to_arrow(schema)
         self._meta = tuple(name for name in columns.names if name in META_COLUMNS)
         data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
@@ -107,21 +121,16 @@ class LakelatchWriter(DataSourceArrowWriter):
             self._table: Table = open_for_write(storage, asked, data_schema)
             check_columns(self._table, data_schema, asked)
             manager.heal()
-            transaction = manager.begin("deltacommit")
+            transaction = manager.begin(asked.action)
             transaction.hand_over()
             self._state: TransactionState = transaction.state
+            if transaction.asks_for_marker_server:
+                _log.warning("the data source has no driver that could serve markers: those of this write are direct")
+            self._task = write_task(self._table, asked, transaction)
             self._interval_ms = manager.settings.heartbeat.interval_ms
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        task = WriteTask(
-            self._table.storage,
-            self._table.config,
-            self._table.schema,
-            self._table.avro_schema,
-            self._state.instant,
-            self._asked.operation,
-            self._asked.block_format,
-        )
+        task = self._task
         token = write_token()
         heartbeat = TaskHeartbeat(self._table.storage, self._state.instant, token, self._interval_ms)
         heartbeat.start()
@@ -134,16 +143,23 @@ class LakelatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         reports = [report for message in messages if isinstance(message, FilesMessage) for report in message.reports]
         with open_manager(self._table.storage, self._asked.raw) as manager:
-            transaction = manager.resume(self._state)
-            transaction.commit(
-                commit_metadata(self._table, self._asked.operation, reports, self._state.instant, manager.writer)
-            )
+            retried(manager, REAL_SYSTEM, partial(self._commit_once, manager, reports))
+
+    def _commit_once(self, manager: TransactionManager, reports: list[FileReport], salvage: Salvage) -> CommitResult:
+        """Spark gives the rows once, so a further try lives on the files of the one before."""
+        again = salvage.found
+        transaction = manager.begin(self._asked.action) if again else manager.resume(self._state)
+        with aborting(transaction):
+            if again:
+                reports = salvage.reissue(write_task(self._table, self._asked, transaction), move_here)
+            return commit_files(transaction, self._table, self._asked, reports, manager.writer, salvage=salvage)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Called after a failed commit as well, which may have succeeded: the log decides, a committed write stays."""
         with open_manager(self._table.storage, self._asked.raw) as manager:
             try:
-                manager.resume(self._state).abort()
+                transaction = manager.resume(self._state)
+                transaction.abort(transaction.found_early())
             except LakelatchError:
                 return  # left to the next writer's rollback; Spark shows the error that brought us here
 

@@ -110,6 +110,8 @@ def decode_deletes(content: bytes) -> Deletes:
     if len(names) > 1:
         raise CorruptTable(f"a delete block mixes ordering values of several types ({', '.join(sorted(names))})")
     keys = pa.array([delete["recordKey"] for delete in found], pa.string())
+    if keys.null_count:
+        raise CorruptTable("a delete block has a delete without a record key")
     partition = (found[0]["partitionPath"] or "") if found else ""
     if not names:
         return Deletes(keys, partition)

@@ -12,6 +12,10 @@ _BASE = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{14}|[0-9]{17})\.parquet")
 _LOG = re.compile(r"\.([^_/]+)_([0-9]{14}|[0-9]{17})\.log\.([0-9]{1,10})(?:_([^_/.]+))?")
 _WRITE_TOKEN = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _VERSION_MAX = 2**31 - 1
+# No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a folded one.
+_KEPT_DELETES_TOKEN = "2147483647-0-0"
+_FOLDED_TOKEN = "2147483646-0-0"
+FOLDED_MARK = f"_{_FOLDED_TOKEN}"  # at the end of the names of folded logs, and nowhere else
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,29 @@ class LogFile:
     def order(self) -> tuple[str, int, str]:
         """Logs of a slice are merged in this order: instant, version as a number, write token as text (Hudi's own)."""
         return self.instant, self.version, self.write_token
+
+
+def kept_deletes_file(file_id: str, instant: str) -> LogFile:
+    """The log file in which the compaction of this instant keeps the deletes that won."""
+    return LogFile(file_id, instant, 1, _KEPT_DELETES_TOKEN)
+
+
+def folded_log(last: LogFile) -> LogFile:
+    """The log file in which a log compaction repeats a run of log files that ends with this one.
+
+    Readers merge it directly after that one, so what it says counts as said there.
+    """
+    return LogFile(last.file_id, last.instant, last.version + 1, _FOLDED_TOKEN)
+
+
+def is_folded_log(file: LogFile) -> bool:
+    """Whether a log compaction made this file."""
+    return file.write_token == _FOLDED_TOKEN
+
+
+def is_kept_deletes(file: LogFile) -> bool:
+    """Whether a compaction keeps deletes in this file."""
+    return file.write_token == _KEPT_DELETES_TOKEN
 
 
 def parse_data_file(name: str) -> BaseFile | LogFile | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from lakelatch.pipeline.file_names import BaseFile, LogFile, parse_data_file
+from lakelatch.pipeline.file_names import BaseFile, LogFile, kept_deletes_file, parse_data_file
+from lakelatch.storage.contract import path_below
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,13 @@ class FileSlice:
         return tuple(self.path_of(name) for name in self.log_files)
 
     def path_of(self, name: str) -> str:
-        return f"{self.partition}/{name}" if self.partition else name
+        return path_below(self.partition, name)
+
+    @property
+    def fresh_logs(self) -> tuple[str, ...]:
+        """The logs that readers have to merge: all but that of deletes which the base file has carried out."""
+        kept = None if self.base_file is None else kept_deletes_file(self.file_id, self.base_instant).name
+        return tuple(name for name in self.log_files if name != kept)
 
     def without_logs(self) -> FileSlice:
         """The base file alone, as a read-optimized reader takes it."""
@@ -51,8 +58,8 @@ def file_slices(
 
     `names` are the files of the partition's folder and `completions` the completion time of each completed instant: a
     file of any other instant does not exist for readers, nor does one that completed after `as_of`. `replaced` gives
-    the time at which a file group was replaced; what had completed by then is left out. `absorbed_logs` are names of
-    logs that a log compaction has rewritten.
+    the time at which a file group was replaced; rows that had completed by then are left out. `absorbed_logs` are
+    names of logs that a log compaction has rewritten.
     """
     bases: dict[str, list[BaseFile]] = {}
     logs: dict[str, list[LogFile]] = {}
@@ -63,7 +70,9 @@ def file_slices(
         completion = completions.get(file.instant)
         if completion is None or (as_of is not None and completion > as_of):
             continue
-        if replaced and completion <= replaced.get(file.file_id, ""):
+        # A compaction that was planned before the replace may complete after it, with rows from before.
+        content_time = file.instant if isinstance(file, BaseFile) else completion
+        if replaced and content_time <= replaced.get(file.file_id, ""):
             continue
         if isinstance(file, BaseFile):
             bases.setdefault(file.file_id, []).append(file)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fastavro
@@ -23,6 +23,7 @@ from lakelatch.pipeline.log_format import (
     CORRUPT_BLOCK,
     DELETE_BLOCK,
     INSTANT_TIME,
+    IS_PARTIAL,
     PARQUET_BLOCK,
     SCHEMA,
     TARGET_INSTANT_TIME,
@@ -31,10 +32,13 @@ from lakelatch.pipeline.log_format import (
     read_blocks,
 )
 from lakelatch.pipeline.schemas import avro_to_arrow, avro_with_meta_columns
+from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal
 
 PARQUET_FORMAT = "parquet"
 AVRO_FORMAT = "avro"
 AVRO_SCHEMA_FOOTER = "parquet.avro.schema"
+# In the schema of a block, as the seal is; Avro lets readers pass over properties that they do not know.
+GROUP_DELETES = "lakelatch.group.deletes"
 
 _COUNTS = struct.Struct(">ii")
 _INT = struct.Struct(">i")
@@ -44,12 +48,19 @@ _AVRO_ROWS_AT_ONCE = 64 * 1024
 
 @dataclass(frozen=True)
 class LogEntries:
-    """A block that was understood: rows, or deletes, or the instant whose earlier blocks a rollback takes back."""
+    """A block that was understood: rows, or deletes, or the instant whose earlier blocks a rollback takes back.
+
+    `path` is that of its file. `partial` rows have some of the table's columns, and say nothing of the others. In rows
+    that are `group_deletes`, each ordering column with a value deletes the columns of its group.
+    """
 
     instant: str
     records: pa.Table | None = None
     deletes: Deletes | None = None
     rolled_back: str | None = None
+    partial: bool = False
+    group_deletes: bool = False
+    path: str = ""
 
 
 def encode_log_file(
@@ -59,17 +70,21 @@ def encode_log_file(
     deletes: Deletes | None,
     data_block_format: str = PARQUET_FORMAT,
     compression: str = "zstd",
+    group_deletes: pa.Table | None = None,
 ) -> bytes:
-    """A whole log file: a block of rows and then one of deletes, of which either may be missing.
+    """A whole log file: a block of rows, one of rows that delete column groups, one of deletes; any may be missing.
 
     `avro_schema` is the table's; the meta columns are added to it if they are not there. `records` has the meta
-    columns first. Deletes without an ordering value go into a block of their own: readers refuse a mixture.
+    columns first; if it lacks columns of the table, its block says that it is partial. Deletes without an ordering
+    value go into a block of their own: readers refuse a mixture.
     """
-    headers = {INSTANT_TIME: instant, SCHEMA: avro_with_meta_columns(avro_schema)}
+    headers = {INSTANT_TIME: instant, SCHEMA: avro_with_meta_columns(avro_schema, {SEAL_KEY: UNSEALED})}
     blocks = []
-    if records is not None and records.num_rows:
-        kind, content = _encode_records(records, headers[SCHEMA], data_block_format, compression)
-        blocks.append(encode_block(kind, headers, content))
+    for rows, deleting in ((records, False), (group_deletes, True)):
+        if rows is not None and rows.num_rows:
+            own = {**headers, **_partial_headers(headers[SCHEMA], rows.column_names, deleting)}
+            kind, content = _encode_records(rows, own[SCHEMA], data_block_format, compression)
+            blocks.append(encode_block(kind, own, content))
     if deletes is not None and len(deletes.keys):
         blocks += [encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(deletes)]
     if not blocks:
@@ -78,24 +93,39 @@ def encode_log_file(
 
 
 def read_log_file(data: bytes, path: str, skip_corrupt: bool = False) -> list[LogEntries]:
-    """The contents of a log file, block by block; see `read_blocks` for torn ones.
+    """The contents of a log file, block by block; see `read_blocks` for torn ones. Nor is a sealed one believed if it
+    is not as it was written, unless corrupt blocks are skipped.
 
     Errors: `CorruptTable` for content that does not decode, `InvalidRequest` for kinds of blocks that hold no rows of
     a data table.
     """
+    sealed = not skip_corrupt and check_seal(data, path)
     found = []
     for block in read_blocks(data, path, skip_corrupt):
         try:
             entries = _decode(block)
-        except LakelatchError:
-            raise
+            if not sealed and entries is not None and entries.records is not None:
+                entries.records.validate(full=True)  # texts, for one, are not looked at otherwise
+        except LakelatchError as error:
+            raise type(error)(f"in the log file {path}: {error.message}", path=path) from error
         except Exception as error:  # the libraries raise whatever the bytes provoke
             raise CorruptTable(
-                f"a block (kind {block.kind}, instant {block.instant}) of the log file {path} does not decode: {error}"
+                f"a block (kind {block.kind}, instant {block.instant}) of the log file {path} does not decode: {error}",
+                path=path,
             ) from error
         if entries is not None:
-            found.append(entries)
+            found.append(replace(entries, path=path))
     return found
+
+
+def with_records(block: Block, change: Callable[[pa.Table], pa.Table], compression: str = "zstd") -> Block:
+    """A block with its rows changed, in the same encoding and under the same headers; any other block as it is."""
+    entries = _decode(block)
+    if entries is None or entries.records is None:
+        return block
+    block_format = PARQUET_FORMAT if block.kind == PARQUET_BLOCK else AVRO_FORMAT
+    kind, content = _encode_records(change(entries.records), block.headers[SCHEMA], block_format, compression)
+    return Block(kind, block.headers, content)
 
 
 def _decode(block: Block) -> LogEntries | None:
@@ -103,13 +133,25 @@ def _decode(block: Block) -> LogEntries | None:
         return None
     if block.kind == COMMAND_BLOCK:
         return LogEntries(block.instant, rolled_back=block.headers.get(TARGET_INSTANT_TIME))
-    if block.kind == PARQUET_BLOCK:
-        return LogEntries(block.instant, records=pq.read_table(pa.BufferReader(pa.py_buffer(block.content))))
-    if block.kind == AVRO_BLOCK:
-        return LogEntries(block.instant, records=_decode_avro(block))
+    if block.kind in (PARQUET_BLOCK, AVRO_BLOCK):
+        partial = block.headers.get(IS_PARTIAL, "").lower() == "true"
+        deleting = partial and bool(json.loads(block.headers[SCHEMA]).get(GROUP_DELETES))
+        parquet = block.kind == PARQUET_BLOCK
+        rows = pq.read_table(pa.BufferReader(pa.py_buffer(block.content))) if parquet else _decode_avro(block)
+        return LogEntries(block.instant, records=rows, partial=partial, group_deletes=deleting)
     if block.kind == DELETE_BLOCK:
         return LogEntries(block.instant, deletes=decode_deletes(bytes(block.content)))
     raise InvalidRequest(f"a log block of kind {block.kind} (HFile) belongs to Hudi's metadata table: it is no data")
+
+
+def _partial_headers(avro_schema: str, names: list[str], deleting: bool) -> dict[int, str]:
+    """What Hudi's partial updates say of themselves: the flag, and a schema of the columns that are there."""
+    record = json.loads(avro_schema)
+    fields = [field for field in record["fields"] if field["name"] in names]
+    if len(fields) == len(record["fields"]) and not deleting:
+        return {}
+    own = {GROUP_DELETES: True} if deleting else {}
+    return {IS_PARTIAL: "true", SCHEMA: json.dumps({**record, "fields": fields, **own}, separators=(",", ":"))}
 
 
 def _encode_records(records: pa.Table, avro_schema: str, block_format: str, compression: str) -> tuple[int, bytes]:

@@ -22,7 +22,7 @@ INSTANT_TIME = 0
 TARGET_INSTANT_TIME = 1
 SCHEMA = 2
 COMMAND_BLOCK_TYPE = 3
-COMPACTED_BLOCK_TIMES = 4
+IS_PARTIAL = 7
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")

@@ -10,6 +10,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
 from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timegen.registry import KNOWN_TIME_KEYS
+from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, parse_column_groups
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ
 from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, MODE_OPTION, NON_BLOCKING, whole_number
 
@@ -31,6 +32,7 @@ HASH_FIELD = "hoodie.bucket.index.hash.field"
 HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 BLOCK_FORMAT = "hoodie.logfile.data.block.format"
+PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 SMALL_ROWS = "lakelatch.write.small.rows"
 METADATA_TABLE = "hoodie.metadata.enable"
 QUERY_TYPE = "hoodie.datasource.query.type"
@@ -39,14 +41,25 @@ BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
 COLUMNS = "columns"
 MIN_DELTA_COMMITS = "hoodie.compact.inline.max.delta.commits"
+KEEP_DELETES = "lakelatch.compact.keep.deletes"
+LOG_COMPACTION_ENABLE = "hoodie.log.compaction.enable"
+LOG_BLOCKS_THRESHOLD = "hoodie.log.compaction.blocks.threshold"
+BATCH_APPLICATION = "hoodie.datasource.write.streaming.checkpoint.identifier"
+BATCH_NUMBER = "lakelatch.write.batch.number"
 
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
-OPERATIONS = (UPSERT, INSERT, BULK_INSERT, DELETE)
+INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite_table"
+DELETE_PARTITION = "delete_partition"
+REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
+OPERATIONS = (UPSERT, INSERT, BULK_INSERT, DELETE, *REPLACING)
 _PARALLELISM = {
     UPSERT: "hoodie.upsert.shuffle.parallelism",
     INSERT: "hoodie.insert.shuffle.parallelism",
     BULK_INSERT: "hoodie.bulkinsert.shuffle.parallelism",
     DELETE: "hoodie.delete.shuffle.parallelism",
+    INSERT_OVERWRITE: "hoodie.insert.shuffle.parallelism",
+    INSERT_OVERWRITE_TABLE: "hoodie.insert.shuffle.parallelism",
+    DELETE_PARTITION: "hoodie.delete.shuffle.parallelism",
 }
 DEFAULT_BUCKET_COUNT = 4
 SMALL_ROWS_DEFAULT = 10_000
@@ -66,17 +79,25 @@ _WRITE_KEYS = {
     BUCKET_ENGINE,
     BUCKET_COUNT,
     HASH_FIELD,
+    COLUMN_GROUPS,
     HIVE_STYLE,
     URL_ENCODE,
     BLOCK_FORMAT,
     SMALL_ROWS,
     METADATA_TABLE,
     MIN_DELTA_COMMITS,
+    KEEP_DELETES,
+    LOG_COMPACTION_ENABLE,
+    LOG_BLOCKS_THRESHOLD,
+    BATCH_APPLICATION,
+    BATCH_NUMBER,
+    PARTITIONS_TO_DELETE,
     *_PARALLELISM.values(),
     "hoodie.database.name",
 }
 _READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, COLUMNS}
-KNOWN_KEYS = frozenset(_WRITE_KEYS | _READ_KEYS | KNOWN_LOCK_KEYS | KNOWN_TIME_KEYS | KNOWN_TRANSACTION_KEYS | {"path"})
+_PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
+KNOWN_KEYS = frozenset(_WRITE_KEYS | _READ_KEYS | KNOWN_LOCK_KEYS | KNOWN_TIME_KEYS | KNOWN_TRANSACTION_KEYS | _PATHS)
 
 
 def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
@@ -108,12 +129,18 @@ class WriteOptions:
     merge_mode: str | None
     bucket_count: int | None
     hash_fields: tuple[str, ...] | None
+    column_groups: tuple[ColumnGroup, ...] | None
     hive_style: bool | None
     url_encode: bool | None
     block_format: str
     parallelism: int | None
     small_rows: int
     raw: Mapping[str, str]
+
+    @property
+    def action(self) -> str:
+        """The timeline action of this write."""
+        return "replacecommit" if self.operation in REPLACING else "deltacommit"
 
     @property
     def non_blocking(self) -> bool:
@@ -127,7 +154,7 @@ class WriteOptions:
         operation = one_of(values, OPERATION, OPERATIONS, UPSERT)
         for key, allowed in ((TABLE_TYPE, MERGE_ON_READ), (INDEX_TYPE, "BUCKET"), (BUCKET_ENGINE, "SIMPLE")):
             one_of(values, key, (allowed,), allowed)
-        if _flag(values, METADATA_TABLE):
+        if flag(values, METADATA_TABLE):
             raise InvalidRequest(
                 f"{METADATA_TABLE}=true: lakelatch keeps no metadata table, and readers that trusted one would miss "
                 "files: set it to false, in Java readers of this table as well"
@@ -146,8 +173,9 @@ class WriteOptions:
             merge_mode=merge_mode,
             bucket_count=whole_number(values, BUCKET_COUNT, 0, 1, 99_999_999) if BUCKET_COUNT in values else None,
             hash_fields=_fields(values, HASH_FIELD),
-            hive_style=_flag(values, HIVE_STYLE) if HIVE_STYLE in values else None,
-            url_encode=_flag(values, URL_ENCODE) if URL_ENCODE in values else None,
+            column_groups=parse_column_groups(values[COLUMN_GROUPS]) if COLUMN_GROUPS in values else None,
+            hive_style=flag(values, HIVE_STYLE) if HIVE_STYLE in values else None,
+            url_encode=flag(values, URL_ENCODE) if URL_ENCODE in values else None,
             block_format=one_of(values, BLOCK_FORMAT, ("parquet", "avro"), "parquet"),
             parallelism=whole_number(values, parallelism, 0, 1, 1_000_000) if parallelism in values else None,
             small_rows=whole_number(values, SMALL_ROWS, SMALL_ROWS_DEFAULT, 0, 10_000_000),
@@ -209,5 +237,6 @@ def _columns(values: Mapping[str, str]) -> tuple[str, ...] | None:
     return columns
 
 
-def _flag(values: Mapping[str, str], key: str) -> bool:
+def flag(values: Mapping[str, str], key: str) -> bool:
+    """Whether an option that is off by default is on."""
     return one_of(values, key, ("true", "false"), "false") == "true"

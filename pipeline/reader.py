@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.pipeline.column_groups import merge_table_slice
 from lakelatch.pipeline.file_slices import FileSlice
-from lakelatch.pipeline.merge import merge_slice
 from lakelatch.pipeline.options import INCREMENTAL, READ_OPTIMIZED, ReadOptions
 from lakelatch.pipeline.schemas import META_COLUMNS, with_meta_columns
 from lakelatch.pipeline.spark_types import for_spark, to_spark
@@ -30,18 +30,22 @@ _TASKS_MAX = 10_000
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted."""
+    """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted.
+
+    `completions` has what the merge of a table with column groups needs, and is empty for other tables.
+    """
 
     table: Table
     slices: tuple[FileSlice, ...]
     schema: pa.Schema
     instants: tuple[str, ...] | None = None
+    completions: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """The rows of one slice, on whichever machine this is called."""
         config = self.table.config
         full = with_meta_columns(self.table.schema)
-        rows = merge_slice(self.table.storage, file_slice, full, config.merge_mode, config.ordering_field)
+        rows = merge_table_slice(self.table.storage, file_slice, full, config, self.completions).rows
         if self.instants is not None:
             wanted = pa.array(self.instants, pa.string())
             rows = rows.filter(pc.is_in(rows[_COMMIT_TIME_COLUMN], value_set=wanted))
@@ -54,16 +58,17 @@ def plan_read(path: str, options: Mapping[str, object] | None = None) -> ReadPla
     table = open_table(open_storage(path))
     view = TableView.load(table.storage, table.config, asked.end or asked.as_of)
     schema = _selected(with_meta_columns(table.schema), asked.columns)
+    completions = view.timeline.completion_times() if table.config.column_groups else {}
     if asked.query_type == INCREMENTAL:
         written = view.completed_between(asked.begin or "", asked.end)
         groups = frozenset(group for instant in written for group in view.metadata(instant).file_groups())
         partitions = sorted({partition for partition, _ in groups})
         slices = [found for found in view.slices(partitions) if (found.partition, found.file_id) in groups]
-        return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written))
+        return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written), completions)
     slices = view.slices()
     if asked.query_type == READ_OPTIMIZED:
         slices = [_base_only(group) for group in view.groups() if any(found.base_file for found in group)]
-    return ReadPlan(table, tuple(slices), schema)
+    return ReadPlan(table, tuple(slices), schema, completions=completions)
 
 
 def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = None) -> DataFrame:
@@ -73,8 +78,8 @@ def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = 
     Python, so name `columns` if few are needed. `as.of.instant` and incremental bounds speak of *completion* times.
     """
     plan = plan_read(path, options)
-    native = [found for found in plan.slices if found.base_file and not found.log_files]
-    merged = [found for found in plan.slices if found.log_files]
+    native = [found for found in plan.slices if found.base_file and not found.fresh_logs]
+    merged = [found for found in plan.slices if found.fresh_logs]
     frames = []
     if native:
         frames.append(_native(spark, plan, native))

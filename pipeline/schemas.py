@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fastavro
@@ -78,9 +78,12 @@ def avro_to_arrow(avro_schema: str) -> pa.Schema:
     )
 
 
-def avro_with_meta_columns(avro_schema: str) -> str:
-    """The Avro schema with the five meta columns first, as log blocks and base files carry it; the rest untouched."""
-    record = json.loads(avro_schema)
+def avro_with_meta_columns(avro_schema: str, properties: Mapping[str, str] | None = None) -> str:
+    """The Avro schema with the five meta columns first, as log blocks and base files carry it; the rest untouched.
+
+    `properties` are added to the record's own.
+    """
+    record = {**json.loads(avro_schema), **(properties or {})}
     own = [field for field in record["fields"] if field["name"] not in META_COLUMNS]
     meta = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
     return json.dumps({**record, "fields": [*meta, *own]}, separators=(",", ":"))

@@ -8,10 +8,13 @@ import pyarrow as pa
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.failpoints import failpoint
+from lakelatch.pipeline.column_groups import each_column_has_an_order
 from lakelatch.pipeline.options import BUCKET_COUNT, DEFAULT_BUCKET_COUNT, RECORD_KEY, WriteOptions
+from lakelatch.pipeline.partial_writes import check_groups
 from lakelatch.pipeline.schemas import META_COLUMNS, arrow_to_avro, avro_to_arrow
 from lakelatch.storage.contract import PutUnknown, Storage
-from lakelatch.timeline.instants import Timeline
+from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, show_column_groups
+from lakelatch.timeline.instants import WRITE_ACTIONS, Timeline
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
@@ -42,11 +45,14 @@ class Table:
 def open_table(storage: Storage) -> Table:
     """The table for reading; `InvalidRequest` where there is none."""
     config = load_table_config(storage)
-    schema = config.create_schema if config.bucket_count is not None else None
-    schema = schema or _latest_schema(storage) or config.create_schema
+    own = (config.create_schema, PROPERTIES_PATH)
+    schema, path = own if config.bucket_count is not None and config.create_schema else _latest_schema(storage) or own
     if schema is None:
         raise CorruptTable(f"the table at {storage.uri} names its columns nowhere: no commit and no create schema")
-    columns = [field for field in avro_to_arrow(schema) if field.name not in META_COLUMNS]
+    try:
+        columns = [field for field in avro_to_arrow(schema) if field.name not in META_COLUMNS]
+    except (CorruptTable, InvalidRequest) as error:
+        raise type(error)(f"in {path}: {error.message}", path=path) from error
     return Table(storage, config, pa.schema(columns))
 
 
@@ -79,14 +85,22 @@ def require_writable(storage: Storage) -> Table:
     return table
 
 
-def _latest_schema(storage: Storage) -> str | None:
-    """The schema of the write that completed last."""
+def open_existing(storage: Storage, options: WriteOptions) -> Table:
+    """An existing table for a write without rows; `InvalidRequest` as for one with rows."""
+    table = require_writable(storage)
+    _check_agreement(options, table.config)
+    _check_mode(options, table.config)
+    return table
+
+
+def _latest_schema(storage: Storage) -> tuple[str, str] | None:
+    """The schema of the write that completed last, and the file that says so."""
     timeline = Timeline.load(storage)
     for instant in sorted(timeline.completed, key=lambda instant: instant.completion or "", reverse=True):
-        if instant.action in ("commit", "deltacommit", "replacecommit"):
-            schema = CommitMetadata.from_avro(storage.read(instant.path)).schema
+        if instant.action in WRITE_ACTIONS:
+            schema = CommitMetadata.read(storage, instant.path).schema
             if schema:
-                return schema
+                return schema, instant.path
     return None
 
 
@@ -113,7 +127,7 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
         )
     hash_fields = options.hash_fields or options.record_key_fields
     _check_fields(schema, options, hash_fields)
-    return TableConfig(
+    config = TableConfig(
         name=name,
         database=options.database,
         record_key_fields=options.record_key_fields,
@@ -124,8 +138,11 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
         url_encode_partitioning=bool(options.url_encode),
         bucket_count=options.bucket_count or DEFAULT_BUCKET_COUNT,
         hash_fields=hash_fields,
+        column_groups=options.column_groups or (),
         create_schema=arrow_to_avro(schema, name),
     )
+    check_groups(config, schema)
+    return config
 
 
 def _check_fields(schema: pa.Schema, options: WriteOptions, hash_fields: tuple[str, ...]) -> None:
@@ -178,6 +195,7 @@ def _check_agreement(options: WriteOptions, config: TableConfig) -> None:
         ("hoodie.datasource.write.precombine.field", options.ordering_field, config.ordering_field),
         ("hoodie.record.merge.mode", options.merge_mode, config.merge_mode),
         ("hoodie.bucket.index.hash.field", options.hash_fields, config.hash_fields),
+        (COLUMN_GROUPS, _groups(options.column_groups), _groups(config.column_groups)),
         ("hoodie.table.name", options.table_name, config.name),
         ("hoodie.datasource.write.hive_style_partitioning", options.hive_style, config.hive_style_partitioning),
         ("hoodie.datasource.write.partitionpath.urlencode", options.url_encode, config.url_encode_partitioning),
@@ -194,12 +212,17 @@ def _check_agreement(options: WriteOptions, config: TableConfig) -> None:
 def _check_mode(options: WriteOptions, config: TableConfig) -> None:
     if not options.non_blocking:
         return
-    if config.ordering_field is None or config.merge_mode != EVENT_TIME:
+    if not each_column_has_an_order(config):
         raise InvalidRequest(
             f"{MODE_OPTION}={NON_BLOCKING} needs hoodie.record.merge.mode=EVENT_TIME_ORDERING and an ordering field "
             "(hoodie.datasource.write.precombine.field): without one, a compaction could change which writer's row "
-            "wins. Name one when the table is made, or use OPTIMISTIC_CONCURRENCY_CONTROL"
+            "wins. Name one when the table is made (columns in lakelatch.table.column.groups have their own), or use "
+            "OPTIMISTIC_CONCURRENCY_CONTROL"
         )
+
+
+def _groups(groups: tuple[ColumnGroup, ...] | None) -> str | None:
+    return None if groups is None else show_column_groups(groups) or "no groups"
 
 
 def _shown(value: object) -> str:

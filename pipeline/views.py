@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lakelatch.errors import CorruptTable
+from lakelatch.pipeline.file_ids import replace_commits
+from lakelatch.pipeline.file_names import FOLDED_MARK
 from lakelatch.pipeline.file_slices import FileSlice, file_slices
-from lakelatch.storage.contract import Storage
-from lakelatch.timeline.instants import COMPLETED, Instant, Timeline
+from lakelatch.storage.contract import Storage, path_below
+from lakelatch.timeline.instants import REQUESTED, WRITE_ACTIONS, Instant, Timeline
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
 from lakelatch.timeline.table_config import TableConfig
+
+LOG_COMPACTION = "logcompaction"
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,26 @@ class TableView:
         """The latest slice of every file group, of all partitions or of those named."""
         return [group[0] for group in self.groups(partitions)]
 
+    def replaced(self) -> dict[tuple[str, str], str]:
+        """When each replaced file group was replaced: the completion time of the last replace commit that names it."""
+        names = (
+            instant.file_name
+            for instant in self.timeline.completed
+            if self.as_of is None or (instant.completion or "") <= self.as_of
+        )
+        return {
+            group: replace.instant.completion or ""
+            for replace in replace_commits(self.storage, names)
+            for group in replace.replaced_file_groups()
+        }
+
     def groups(self, partitions: list[str] | None = None) -> list[list[FileSlice]]:
         """Every file group's slices, latest first; groups without a visible file are left out."""
         completions = self.timeline.completion_times()
-        replaced = self._replaced()
-        absorbed = self._absorbed_logs()
+        replaced: dict[str, dict[str, str]] = {}
+        for (inside, file_id), time in self.replaced().items():
+            replaced.setdefault(inside, {})[file_id] = time
+        folds = self._log_compactions()
         found: list[list[FileSlice]] = []
         for partition in self.partitions() if partitions is None else partitions:
             names = self.storage.list(partition).files
@@ -47,8 +65,8 @@ class TableView:
                     names,
                     completions,
                     as_of=self.as_of,
-                    replaced={file_id: time for (inside, file_id), time in replaced.items() if inside == partition},
-                    absorbed_logs=absorbed,
+                    replaced=replaced.get(partition),
+                    absorbed_logs=folds.hidden(partition, names),
                 )
             )
         return found
@@ -59,11 +77,10 @@ class TableView:
 
     def completed_between(self, begin: str, end: str | None) -> list[Instant]:
         """Writes completed after `begin` and not after `end`, by completion time."""
-        writes = ("commit", "deltacommit", "replacecommit")
         found = [
             instant
             for instant in self.timeline.completed
-            if instant.action in writes
+            if instant.action in WRITE_ACTIONS
             and (instant.completion or "") > begin
             and (end is None or (instant.completion or "") <= end)
         ]
@@ -71,10 +88,7 @@ class TableView:
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         """The metadata of a completed write."""
-        try:
-            return CommitMetadata.from_avro(self.storage.read(instant.path))
-        except CorruptTable as error:
-            raise CorruptTable(f"{instant.path}: {error.message}") from error
+        return CommitMetadata.read(self.storage, instant.path)
 
     def _descend(self, folder: str, depth: int) -> Iterator[str]:
         if depth == 0:
@@ -82,29 +96,44 @@ class TableView:
             return
         for name in self.storage.list(folder).folders:
             if name != ".hoodie":
-                yield from self._descend(f"{folder}/{name}" if folder else name, depth - 1)
+                yield from self._descend(path_below(folder, name), depth - 1)
 
-    def _replaced(self) -> dict[tuple[str, str], str]:
-        """Completion time of the write that replaced a file group."""
-        replaced: dict[tuple[str, str], str] = {}
-        for instant in self.timeline.completed:
-            if instant.action == "replacecommit" and (self.as_of is None or (instant.completion or "") <= self.as_of):
-                for group in self.metadata(instant).replaced_file_groups():
-                    replaced[group] = max(replaced.get(group, ""), instant.completion or "")
-        return replaced
-
-    def _absorbed_logs(self) -> frozenset[str]:
-        """Names of log files that a completed log compaction has rewritten into one."""
+    def _log_compactions(self) -> LogCompactions:
+        """What log compactions have rewritten by the view's time."""
         completed = {
-            instant.requested
+            instant.requested: instant
             for instant in self.timeline.completed
             if self.as_of is None or (instant.completion or "") <= self.as_of
         }
-        names: set[str] = set()
+        absorbed: set[tuple[str, str]] = set()
+        folded: set[str] = set()
         for instant in self.timeline.instants:
-            is_plan = instant.action == "logcompaction" and instant.state not in (COMPLETED, "inflight")
-            if is_plan and instant.requested in completed:
-                plan = CompactionPlan.from_avro(self.storage.read(instant.path))
-                for operation in plan.operations:
-                    names.update(operation.delta_files)
-        return frozenset(names)
+            if instant.action != LOG_COMPACTION or instant.state != REQUESTED or instant.requested not in completed:
+                continue
+            made = self.metadata(completed[instant.requested])
+            folded.update(stat.path for stat in made.stats)
+            groups = made.file_groups()
+            for operation in CompactionPlan.read(self.storage, instant.path).operations:
+                if (operation.partition, operation.file_id) in groups:
+                    absorbed.update((operation.partition, name) for name in operation.delta_files)
+        return LogCompactions(frozenset(absorbed), frozenset(folded))
+
+
+@dataclass(frozen=True)
+class LogCompactions:
+    """Log files that others repeat (by partition and name), and the paths of those that repeat them.
+
+    File groups of different partitions have the same file ids, and so their files may have the same names.
+    """
+
+    absorbed: frozenset[tuple[str, str]]
+    folded: frozenset[str]
+
+    def hidden(self, partition: str, names: Iterable[str]) -> frozenset[str]:
+        """Files of a partition that do not count: what was absorbed, and folded logs that no commit names yet."""
+        return frozenset(
+            name
+            for name in names
+            if (partition, name) in self.absorbed
+            or (FOLDED_MARK in name and path_below(partition, name) not in self.folded)
+        )

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.pipeline.bucket_index import bucket_file_id, bucket_ids
+from lakelatch.pipeline.bucket_index import bucket_ids
+from lakelatch.pipeline.file_ids import FileIds
 from lakelatch.pipeline.file_names import LogFile, check_own_file
 from lakelatch.pipeline.log_blocks import Deletes, encode_log_file
 from lakelatch.pipeline.options import DELETE, UPSERT
+from lakelatch.pipeline.partial_writes import check_rows, delete_rows
 from lakelatch.pipeline.record_keys import partition_paths, record_keys
 from lakelatch.pipeline.schemas import META_COLUMNS, with_meta_columns
-from lakelatch.storage.contract import Storage
+from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.metadata import WriteStat
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
-from lakelatch.transactions.markers import Markers
+from lakelatch.transactions.early_detection import EarlyDetection
+from lakelatch.transactions.marker_client import ServerAddress
+from lakelatch.transactions.task_files import TaskFiles
 
 PARTITION_COLUMN = "_lakelatch_partition"
 BUCKET_COLUMN = "_lakelatch_bucket"
@@ -41,12 +45,22 @@ class WriteTask:
     instant: str
     operation: str
     block_format: str
+    file_ids: FileIds = field(default_factory=FileIds)
+    early: EarlyDetection | None = None
+    server: ServerAddress | None = None
+
+    def attempt(self, name: str) -> TaskFiles:
+        """What one attempt at a task makes its files with; it also ends tasks of a write that has lost."""
+        return TaskFiles(self.storage, self.instant, name, self.early, server=self.server)
 
     def tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Adds the partition path and the bucket of each row, after checking its key."""
         table = pa.Table.from_batches([batch])
         keys = record_keys(table, self.config.record_key_fields)
-        self._check_ordering(table)
+        if self.config.column_groups:
+            check_rows(table, self.config, self.schema.names, self.operation == DELETE)
+        else:
+            self._check_ordering(table)
         paths = partition_paths(
             table,
             self.config.partition_fields,
@@ -62,48 +76,77 @@ class WriteTask:
 
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
         """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
-        version, held, size, written = 1, [], 0, 0
-        for batch in batches:
-            if batch.num_rows:
-                held.append(batch)
-                size += batch.nbytes
-            if size > _FLUSH_BYTES:
-                rows = pa.Table.from_batches(held)
-                yield from self._flush(rows, write_token, version, written)
-                version, held, size, written = version + 1, [], 0, written + rows.num_rows
-        if held:
-            yield from self._flush(pa.Table.from_batches(held), write_token, version, written)
+        with self.attempt(write_token) as files:
+            version, held, size, written = 1, [], 0, 0
+            for batch in files.watched(batches):
+                if batch.num_rows:
+                    if files.early:
+                        self._announce(batch, write_token, version, files)
+                    held.append(batch)
+                    size += batch.nbytes
+                if size > _FLUSH_BYTES:
+                    rows = pa.Table.from_batches(held)
+                    yield from self._flush(rows, write_token, version, written, files)
+                    version, held, size, written = version + 1, [], 0, written + rows.num_rows
+            if held:
+                yield from self._flush(pa.Table.from_batches(held), write_token, version, written, files)
 
-    def _flush(self, rows: pa.Table, write_token: str, version: int, first_row: int) -> Iterator[FileReport]:
+    def _announce(self, batch: pa.RecordBatch, write_token: str, version: int, files: TaskFiles) -> None:
+        """Each file with its first row, so that who has to lose learns it before the others are there."""
+        columns = [PARTITION_COLUMN, BUCKET_COLUMN]
+        groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns).aggregate([])
+        files.announce_all(
+            (row[PARTITION_COLUMN], self._file(row[PARTITION_COLUMN], row[BUCKET_COLUMN], version, write_token).name)
+            for row in groups.to_pylist()
+        )
+
+    def _file(self, partition: str, bucket: int, version: int, write_token: str) -> LogFile:
+        file = LogFile(self.file_ids.of(partition, bucket), self.instant, version, write_token)
+        check_own_file(file)
+        return file
+
+    def _flush(
+        self, rows: pa.Table, write_token: str, version: int, first_row: int, files: TaskFiles
+    ) -> Iterator[FileReport]:
         rows = rows.combine_chunks().sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
         partitions = pc.rank(rows[PARTITION_COLUMN], sort_keys="ascending", tiebreaker="dense").to_numpy()
         group = partitions.astype(np.int64) * (self.config.bucket_count or 1) + rows[BUCKET_COLUMN].to_numpy()
         starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
         for start, stop in zip(starts, np.r_[starts[1:], len(group)], strict=True):
             group_rows = rows.slice(int(start), int(stop - start))
-            yield self._write_group(group_rows, write_token, version, first_row + int(start))
+            yield self._write_group(group_rows, write_token, version, first_row + int(start), files)
 
-    def _write_group(self, rows: pa.Table, write_token: str, version: int, first_row: int) -> FileReport:
+    def _write_group(
+        self, rows: pa.Table, write_token: str, version: int, first_row: int, files: TaskFiles
+    ) -> FileReport:
         partition = rows[PARTITION_COLUMN][0].as_py()
-        file_id = bucket_file_id(rows[BUCKET_COLUMN][0].as_py())
-        if self.operation == UPSERT:
+        file = self._file(partition, rows[BUCKET_COLUMN][0].as_py(), version, write_token)
+        file_id, name = file.file_id, file.name
+        if self.operation == UPSERT and not self.config.column_groups:  # each group would have a winner of its own
             rows = self._combine(rows)
-        file = LogFile(file_id, self.instant, version, write_token)
-        check_own_file(file)
-        name = file.name
-        deletes = self._deletes(rows) if self.operation == DELETE else None
-        records = None if deletes else self._records(rows, partition, file_id, write_token, first_row)
-        data = encode_log_file(self.instant, self.avro_schema, records, deletes, self.block_format)
+        records = deletes = cleared = None
+        if self.operation != DELETE:
+            records = self._records(rows, partition, file_id, write_token, first_row)
+        elif self.config.column_groups:
+            cleared = delete_rows(rows, self.config, self.schema.names)
+        if cleared is not None:
+            cleared = self._records(cleared, partition, file_id, write_token, first_row)
+        elif self.operation == DELETE:
+            deletes = self._deletes(rows)
+        data = encode_log_file(
+            self.instant, self.avro_schema, records, deletes, self.block_format, group_deletes=cleared
+        )
         self._ensure_partition(partition)
-        Markers(self.storage, self.instant).create_data_file(partition, name, data)
+        task_ms = files.create(partition, name, data, rows.num_rows)
         return FileReport(
             partition=partition,
             file_id=file_id,
             file_name=name,
             records=0 if records is None else records.num_rows,
-            deletes=rows.num_rows if deletes else 0,
+            deletes=0 if records is not None else rows.num_rows,
             size_bytes=len(data),
             version=version,
+            task_ms=task_ms,
         )
 
     def _combine(self, rows: pa.Table) -> pa.Table:
@@ -129,10 +172,11 @@ class WriteTask:
             pa.repeat(partition, count),
             pa.repeat(file_id, count),
         ]
-        data = [
-            rows[name].cast(field_type) for name, field_type in zip(self.schema.names, self.schema.types, strict=True)
-        ]
-        return pa.table([*meta, *data], schema=with_meta_columns(self.schema))
+        schema = self.schema
+        if self.config.column_groups:
+            schema = pa.schema([field for field in schema if field.name in rows.column_names])
+        data = [rows[name].cast(field_type) for name, field_type in zip(schema.names, schema.types, strict=True)]
+        return pa.table([*meta, *data], schema=with_meta_columns(schema))
 
     def _deletes(self, rows: pa.Table) -> Deletes:
         ordering = None
@@ -151,7 +195,7 @@ class WriteTask:
 
     def _ensure_partition(self, partition: str) -> None:
         """Java's readers find a partition by this file."""
-        path = f"{partition}/{_PARTITION_METADATA}" if partition else _PARTITION_METADATA
+        path = path_below(partition, _PARTITION_METADATA)
         depth = len(partition.split("/")) if partition else 0
         text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
         self.storage.put_if_absent(path, text.encode("ascii"))
@@ -168,13 +212,14 @@ class FileReport:
     deletes: int
     size_bytes: int
     version: int
+    task_ms: int = 0
 
     def to_stat(self, instant: str) -> WriteStat:
         """The file as the commit's metadata names it."""
         return WriteStat(
             partition=self.partition,
             file_id=self.file_id,
-            path=f"{self.partition}/{self.file_name}" if self.partition else self.file_name,
+            path=path_below(self.partition, self.file_name),
             previous_commit=instant,
             num_writes=self.records,
             num_deletes=self.deletes,
@@ -187,9 +232,17 @@ class FileReport:
         )
 
 
-REPORT_SCHEMA = pa.schema(
-    [(field.name, pa.string() if field.type == "str" else pa.int64()) for field in fields(FileReport)]
-)
+REPORT_SCHEMA = pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in fields(FileReport)])
+
+
+def write_token() -> str:
+    """This task attempt's part of a file name: partition, stage, attempt; no other attempt has the same."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return "0-0-0"
+    return f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
 
 
 def reports_to_batch(reports: list[FileReport]) -> pa.RecordBatch:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, WriteConflict, from_text
+from lakelatch.errors import InvalidRequest
+from lakelatch.pipeline.batch_register import BatchRegister, written_once
+from lakelatch.pipeline.committing import CommitResult, aborting, commit_files, retried, write_task
 from lakelatch.pipeline.coordination import open_manager
-from lakelatch.pipeline.options import BULK_INSERT, DELETE, INSERT, SMALL_ROWS, UPSERT, WriteOptions
+from lakelatch.pipeline.losing import ended_when_lost
+from lakelatch.pipeline.marker_serving import served
+from lakelatch.pipeline.moving import mover_of
+from lakelatch.pipeline.options import DELETE, DELETE_PARTITION, OPERATION, SMALL_ROWS, WriteOptions
+from lakelatch.pipeline.partial_writes import required_columns
+from lakelatch.pipeline.salvage import Salvage
 from lakelatch.pipeline.schemas import META_COLUMNS
 from lakelatch.pipeline.spark_types import default_parallelism, to_arrow
 from lakelatch.pipeline.tables import Table, open_for_write
@@ -23,34 +29,18 @@ from lakelatch.pipeline.write_task import (
     FileReport,
     WriteTask,
     reports_to_batch,
+    write_token,
 )
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.column_groups import COLUMN_GROUPS
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.transaction import Committed
+from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_log = logging.getLogger("lakelatch.pipeline")
-OPERATION_TYPES = {UPSERT: "UPSERT", INSERT: "INSERT", BULK_INSERT: "BULK_INSERT", DELETE: "DELETE"}
-_RETRY_WAIT_S = 0.1
-_RETRY_WAIT_MAX_S = 10.0
-
-
-@dataclass(frozen=True)
-class CommitResult:
-    """What was committed: visible to every reader from `completion` on. Counts are rows of this write."""
-
-    instant: str
-    completion: str
-    operation: str
-    rows_written: int
-    rows_deleted: int
-    files: tuple[str, ...]
-    bytes_written: int
-    conflicts_retried: int = 0
+_NO_GROUPS = f", or write to a table that was made with {COLUMN_GROUPS}, of which a write may fill some columns only"
 
 
 def write(
@@ -65,15 +55,22 @@ def write(
     be written again. To change what is there, pass a function that reads and returns the frame: it is called anew
     inside each try, so that nothing which others commit in between is overwritten unseen.
 
-    A frame is evaluated once for each try, on the executors; rows come to the driver only if they are there already
+    A frame is evaluated once, on the executors, unless early detection stops it on its way: after a conflict at its
+    commit the files that are there are taken for the next try. Rows come to the driver only if they are there already
     (a local relation) or if `lakelatch.write.small.rows` says that the frame is that small. Under a bucket index an
     `insert` of a key that exists updates it, as in Hudi.
+
+    `insert_overwrite` takes away all that is in the partitions which the frame touches when it commits, and
+    `insert_overwrite_table` all that is in the table, also what others committed while the frame was written.
+
+    With `hoodie.datasource.write.streaming.checkpoint.identifier` and `lakelatch.write.batch.number` the write is a
+    batch, which is committed once: if it has been, the result is that of its commit. `write_batch` sets both.
 
     Errors: `InvalidRequest` (nothing happened), `WriteConflict` (rolled back; tried again as often as
     hoodie.write.num.retries.on.conflict.failures says), `CommitUnknown` (look before doing it again), `LockTimeout`
     and `Unavailable` (rolled back).
     """
-    asked = WriteOptions.parse(options)
+    asked = parse_write(options)
     source = df if callable(df) else None
     frame = _without_meta(source() if source is not None else cast("DataFrame", df))
     storage = open_storage(path)
@@ -82,16 +79,24 @@ def write(
         table = open_for_write(storage, asked, data_schema)
         check_columns(table, data_schema, asked)
         manager.heal()
-        retries = manager.settings.conflict_retries
-        for attempt in range(retries + 1):
-            try:
-                return _write_once(source or (lambda: frame), table, asked, manager, attempt)
-            except WriteConflict as conflict:
-                if attempt == retries:
-                    raise
-                _log.info("try %d of %d: %s", attempt + 1, retries + 1, conflict)
-                system.sleep(min(_RETRY_WAIT_S * 2**attempt, _RETRY_WAIT_MAX_S) * system.random())
-    raise AssertionError("unreachable")
+
+        def work(register: BatchRegister | None, salvage: Salvage) -> CommitResult:
+            # What a function has read may be different now; a frame's rows are the same.
+            kept = salvage if source is None else None
+            return _write_once(source or (lambda: frame), table, asked, manager, kept, register)
+
+        return written_once(manager, asked.raw, lambda register: retried(manager, system, partial(work, register)))
+
+
+def parse_write(options: Mapping[str, object] | None) -> WriteOptions:
+    """The options of a write that has rows. Errors: `InvalidRequest`."""
+    asked = WriteOptions.parse(options)
+    if asked.operation == DELETE_PARTITION:
+        raise InvalidRequest(
+            f"{OPERATION}={DELETE_PARTITION} writes no rows: call lakelatch.delete_partitions(path, partitions)",
+            option=OPERATION,
+        )
+    return asked
 
 
 def _without_meta(df: DataFrame) -> DataFrame:
@@ -102,7 +107,9 @@ def check_columns(table: Table, data_schema: pa.Schema, asked: WriteOptions) -> 
     """The frame's columns must be the table's (a delete needs only those that name the row); order does not matter."""
     config = table.config
     required = set(table.schema.names)
-    if asked.operation == DELETE:
+    if config.column_groups:
+        required = required_columns(config, table.schema.names, data_schema.names, asked)
+    elif asked.operation == DELETE:
         required = {*config.record_key_fields, *config.partition_fields}
         if asked.non_blocking and config.ordering_field:  # without a time of its own it would win by chance
             required.add(config.ordering_field)
@@ -110,6 +117,7 @@ def check_columns(table: Table, data_schema: pa.Schema, asked: WriteOptions) -> 
     if missing:
         raise InvalidRequest(
             f"the data lacks the column(s) {', '.join(missing)} of the table {config.name!r}: add them"
+            + ("; a write fills a column group whole or not at all" if config.column_groups else _NO_GROUPS)
         )
     strangers = sorted(set(data_schema.names) - set(table.schema.names))
     if strangers:
@@ -125,51 +133,37 @@ def check_columns(table: Table, data_schema: pa.Schema, asked: WriteOptions) -> 
             )
 
 
-def commit_metadata(
-    table: Table, operation: str, reports: list[FileReport], instant: str, writer: str
-) -> CommitMetadata:
-    """The commit's metadata from its tasks' reports."""
-    stats = tuple(report.to_stat(instant) for report in sorted(reports, key=lambda report: report.file_name))
-    return CommitMetadata(stats, OPERATION_TYPES[operation], {SCHEMA_KEY: table.avro_schema, WRITER_KEY: writer})
-
-
 def _write_once(
-    source: Callable[[], DataFrame], table: Table, asked: WriteOptions, manager: TransactionManager, attempt: int
+    source: Callable[[], DataFrame],
+    table: Table,
+    asked: WriteOptions,
+    manager: TransactionManager,
+    salvage: Salvage | None,
+    register: BatchRegister | None,
 ) -> CommitResult:
-    transaction = manager.begin("deltacommit")
-    try:
-        task = WriteTask(
-            table.storage,
-            table.config,
-            table.schema,
-            table.avro_schema,
-            transaction.instant,
-            asked.operation,
-            asked.block_format,
-        )
-        reports = _run(_without_meta(source()), task, asked)
-        committed = transaction.commit(
-            commit_metadata(table, asked.operation, reports, transaction.instant, manager.writer)
-        )
-    except CommitUnknown:
-        raise
-    except BaseException as error:
-        try:
-            transaction.abort()
-        except LakelatchError as left:
-            _log.warning("instant %s is left to the next writer's rollback: %s", transaction.instant, left)
-        typed = None if isinstance(error, LakelatchError) else from_text(str(error))
-        if typed is not None:
-            raise typed from error
-        raise
-    return _result(committed, asked.operation, reports, attempt)
+    transaction = manager.begin(asked.action)
+    with aborting(transaction):
+        if register is not None:
+            register.register(transaction)
+        task = write_task(table, asked, transaction)
+        df = _without_meta(source())
+        mover = mover_of(df.sparkSession)
+        found = salvage is not None and salvage.found
+        reports = salvage.reissue(task, mover) if salvage is not None and found else _run(df, task, asked, transaction)
+        return commit_files(transaction, table, asked, reports, manager.writer, mover, salvage=salvage)
 
 
-def _run(df: DataFrame, task: WriteTask, asked: WriteOptions) -> list[FileReport]:
+def _run(df: DataFrame, task: WriteTask, asked: WriteOptions, transaction: Transaction) -> list[FileReport]:
     small = _small_frame(df, asked)
     if small is not None:
         batches = [task.tag(batch) for batch in small.to_batches() if batch.num_rows]
         return list(task.write(iter(batches), "0-0-0"))
+    lost = threading.Event()
+    with served(df.sparkSession, transaction, task, lost.set) as task:
+        return _run_on_executors(df, task, asked, lost)
+
+
+def _run_on_executors(df: DataFrame, task: WriteTask, asked: WriteOptions, lost: threading.Event) -> list[FileReport]:
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
     added = [(META_COLUMNS[2], StringType()), (PARTITION_COLUMN, StringType()), (BUCKET_COLUMN, IntegerType())]
@@ -184,7 +178,8 @@ def _run(df: DataFrame, task: WriteTask, asked: WriteOptions) -> list[FileReport
         shuffled = tagged.repartition(*keys)  # adaptive execution joins small partitions
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    rows = shuffled.mapInArrow(partial(_write_batches, task), from_arrow_schema(REPORT_SCHEMA)).collect()
+    with ended_when_lost(df.sparkSession, task, lost):
+        rows = shuffled.mapInArrow(partial(_write_batches, task), from_arrow_schema(REPORT_SCHEMA)).collect()
     return [FileReport(**row.asDict()) for row in rows]
 
 
@@ -197,23 +192,14 @@ def _small_frame(df: DataFrame, asked: WriteOptions) -> pa.Table | None:
 
 
 def _tag_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield task.tag(batch)
+    with task.attempt(f"tag-{write_token()}") as files:
+        for batch in files.watched(batches):
+            yield task.tag(batch)
 
 
 def _write_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for report in task.write(batches, write_token()):
         yield reports_to_batch([report])
-
-
-def write_token() -> str:
-    """This task attempt's part of a file name: partition, stage, attempt; no other attempt has the same."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        return "0-0-0"
-    return f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
 
 
 def _fits(given: pa.DataType, stored: pa.DataType) -> bool:
@@ -241,16 +227,3 @@ def _same_shape(given: pa.DataType, stored: pa.DataType) -> bool:
     inner = [(given.field(index), stored.field(index)) for index in range(given.num_fields)]
     by_name = pa.types.is_struct(given)
     return all((not by_name or a.name == b.name) and _fits(a.type, b.type) for a, b in inner)
-
-
-def _result(committed: Committed, operation: str, reports: list[FileReport], attempt: int) -> CommitResult:
-    return CommitResult(
-        instant=committed.instant,
-        completion=committed.completion,
-        operation=operation,
-        rows_written=sum(report.records for report in reports),
-        rows_deleted=sum(report.deletes for report in reports),
-        files=tuple(sorted(report.file_name for report in reports)),
-        bytes_written=sum(report.size_bytes for report in reports),
-        conflicts_retried=attempt,
-    )

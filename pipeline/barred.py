@@ -1,0 +1,22 @@
+"""Empty log files: they bar the name of a failed attempt, unless a commit says that there were rows in one."""
+
+from __future__ import annotations
+
+from lakelatch.errors import CorruptTable
+from lakelatch.pipeline.file_names import LogFile, is_folded_log, is_kept_deletes, parse_data_file
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.instants import WRITE_ACTIONS, Timeline
+from lakelatch.timeline.metadata import CommitMetadata
+
+
+def ensure_barred(storage: Storage, timeline: Timeline, path: str) -> None:
+    """`CorruptTable` if an empty log file is one that held rows: reading on would hide them."""
+    file = parse_data_file(path.rpartition("/")[2])
+    if isinstance(file, LogFile) and (is_folded_log(file) or is_kept_deletes(file)):  # nobody bars such a name
+        raise CorruptTable(f"the log file {path!r} is empty, which a compaction has filled: restore it", path=path)
+    for instant in timeline.completed:
+        is_its = file is not None and instant.requested == file.instant and instant.action in WRITE_ACTIONS
+        if is_its and any(stat.path == path for stat in CommitMetadata.read(storage, instant.path).stats):
+            raise CorruptTable(
+                f"the log file {path!r} is empty, and {instant.path} says that it is not: restore it", path=path
+            )

@@ -1,0 +1,63 @@
+"""Batches that are written once, however often they are repeated: their names, and where commits carry them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.pipeline.options import BATCH_APPLICATION, BATCH_NUMBER
+from lakelatch.storage.seals import json_object
+from lakelatch.transactions.settings import whole_number
+
+CHECKPOINT_KEY = "_hudi_streaming_sink_checkpoint"  # in a commit's metadata; Hudi's streaming sink has the same
+_NUMBER_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of an application, which numbers its batches upwards: one of them is committed at most once."""
+
+    application: str
+    number: int
+
+    @classmethod
+    def asked_by(cls, values: Mapping[str, str]) -> Batch | None:
+        """The batch that options name, or None. Errors: `InvalidRequest` for half a name."""
+        given = [key for key in (BATCH_APPLICATION, BATCH_NUMBER) if key in values]
+        if not given:
+            return None
+        if len(given) == 1 or not values[BATCH_APPLICATION].strip():
+            raise InvalidRequest(
+                f"{BATCH_APPLICATION} and {BATCH_NUMBER} name a batch together, and {given[0]}="
+                f"{values[given[0]]!r} stands alone: set both, or call lakelatch.write_batch",
+                option=given[0],
+            )
+        return cls(values[BATCH_APPLICATION].strip(), whole_number(values, BATCH_NUMBER, 0, 0, _NUMBER_MAX))
+
+    @property
+    def extra(self) -> dict[str, str]:
+        """What a commit's metadata says of its batch, in the form of Hudi's streaming sink."""
+        return {CHECKPOINT_KEY: json.dumps({self.application: str(self.number)})}
+
+    def is_named_in(self, extra: Mapping[str, str]) -> bool:
+        """Whether a commit's metadata is that of this batch."""
+        named = json_object(extra.get(CHECKPOINT_KEY, "{}"))
+        return named is not None and named.get(self.application) == str(self.number)
+
+
+def batch_extra(values: Mapping[str, str]) -> dict[str, str]:
+    """What the commit of a write with these options says besides."""
+    batch = Batch.asked_by(values)
+    return {} if batch is None else batch.extra
+
+
+def refuse_batch(values: Mapping[str, str], what: str) -> None:
+    """`InvalidRequest` where a repeated batch would not be noticed."""
+    for key in (BATCH_APPLICATION, BATCH_NUMBER):
+        if key in values:
+            raise InvalidRequest(
+                f"{key}={values[key]!r}: {what} cannot tell a repeated batch: use lakelatch.write or write_batch",
+                option=key,
+            )
