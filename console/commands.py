@@ -15,14 +15,11 @@ from rich.table import Column, Table
 from lakelatch.console.drawing import draw_picture, draw_terminal
 from lakelatch.console.entries import timeline_entries
 from lakelatch.errors import InvalidRequest
-from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.registry import open_lock_provider
 from lakelatch.pipeline.options import normalise
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
-from lakelatch.system import REAL_SYSTEM
-from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.table_config import load_table_config
 
 Outcome = tuple[int, Any]
@@ -41,14 +38,17 @@ def demo(asked: argparse.Namespace, console: Console) -> Outcome:
         value = getattr(asked, name)
         if value is not None and value < least:
             raise InvalidRequest(f"--{name} {value} is too small: use at least {least}")
-    plan = DemoPlan(str(Path(asked.folder).absolute()), asked.mode, asked.commits, asked.buckets, asked.rows)
+    extra = read_options(asked.option)
+    folder = str(Path(asked.folder).absolute())
+    plan = DemoPlan(folder, asked.mode, asked.commits, asked.buckets, asked.rows, extra)
+    open_lock_provider(LockScope(plan.table.as_uri(), extra)).close()  # so that a slip is told before anything runs
     report = run_demo(plan, console)
     print_report(report, console)
     return (0 if report.ok else 1), report.to_json()
 
 
 def timeline(asked: argparse.Namespace, console: Console) -> Outcome:
-    storage = _table(asked.table)
+    storage = open_table(asked.table)
     entries = timeline_entries(storage)
     limit = asked.limit if asked.limit is not None else (0 if asked.json else _SHOWN)
     shown = entries[-limit:] if limit > 0 else entries
@@ -77,8 +77,8 @@ def compact(asked: argparse.Namespace, console: Console) -> Outcome:
     from lakelatch.pipeline.compaction import compact as run
     from lakelatch.pipeline.compaction import waiting_plans
 
-    _table(asked.table)
-    options = _options(asked.option)
+    open_table(asked.table)
+    options = read_options(asked.option)
     with console.status("starting Spark"):
         spark = open_session("lakelatch compact", asked.cores, 1024, progress=console.is_terminal)
     try:
@@ -88,7 +88,8 @@ def compact(asked: argparse.Namespace, console: Console) -> Outcome:
         spark.stop()
     for result in results:
         console.print(
-            f"{result.instant} completed at {result.completion}: {len(result.files)} base files, "
+            f"{result.instant} completed at {result.completion}: {len(result.files)} "
+            f"{'log' if result.operation == 'log_compact' else 'base'} files, "
             f"{result.rows_written:,} rows, {result.bytes_written:,} bytes"
         )
     waiting = waiting_plans(asked.table)
@@ -99,42 +100,15 @@ def compact(asked: argparse.Namespace, console: Console) -> Outcome:
     return 0, {"completed": [asdict(result) for result in results], "waiting": waiting}
 
 
-def locks(asked: argparse.Namespace, console: Console) -> Outcome:
-    storage = _table(asked.table)
-    provider = open_lock_provider(LockScope(storage.uri, _options(asked.option)))
-    try:
-        holders = provider.holders()
-    finally:
-        provider.close()
-    observer = Observer(storage)
-    instants = observer.instants()
-    dead = set(observer.dead(instants))
-    writers = []
-    for instant in instants:
-        beat = observer.beat_of(instant)
-        name = beat.writer if beat is not None else "another kind of writer"
-        writers.append({"instant": instant, "writer": name, "alive": instant not in dead})
-    held = Table("lock", "holder", "token", "since", "waiting", box=None)
-    for holder in holders:
-        waiting = "" if holder.waiting is None else str(holder.waiting)
-        held.add_row(escape(holder.key), escape(holder.owner), str(holder.token), to_instant(holder.since_ms), waiting)
-    console.print(held if holders else "no lock is held")
-    beats = Table("instant", "writer", "state", box=None)
-    for writer in writers:
-        beats.add_row(str(writer["instant"]), escape(str(writer["writer"])), "alive" if writer["alive"] else "dead")
-    console.print(beats if writers else "no transaction is open")
-    now_ms = REAL_SYSTEM.realtime_ms()
-    held_json = [{**asdict(holder), "held_s": (now_ms - holder.since_ms) / 1000} for holder in holders]
-    return 0, {"locks": held_json, "writers": writers}
-
-
-def _table(path: str) -> Storage:
+def open_table(path: str) -> Storage:
+    """The storage of a table; `InvalidRequest` if there is none."""
     storage = open_storage(path)
     load_table_config(storage)
     return storage
 
 
-def _options(pairs: list[str]) -> dict[str, str]:
+def read_options(pairs: list[str]) -> dict[str, str]:
+    """Write options from `KEY=VALUE` pairs."""
     values: dict[str, object] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -17,9 +17,14 @@ _COMPACTION_LANE = "compactor"
 _PLAN_NOTE = "bars: from requested to completed; ticks: the completion, when all readers see it"
 
 
+def is_compaction(entry: Entry) -> bool:
+    """Whether this is a compaction or a log compaction, planned or carried out."""
+    return entry.action in ("compaction", "logcompaction") or entry.operation in ("compact", "log_compact")
+
+
 def lane_of(entry: Entry) -> str:
     """The row of the drawing that an entry belongs to."""
-    if entry.action == "compaction" or entry.operation == "compact":
+    if is_compaction(entry):
         return entry.writer or _COMPACTION_LANE
     return entry.writer or entry.action
 
@@ -27,7 +32,7 @@ def lane_of(entry: Entry) -> str:
 def lanes_of(entries: Sequence[Entry]) -> list[str]:
     """Lanes in order of first appearance, those of table services last."""
     lanes = list(dict.fromkeys(lane_of(entry) for entry in entries))
-    services = {lane_of(entry) for entry in entries if entry.operation == "compact" or entry.action == "compaction"}
+    services = {lane_of(entry) for entry in entries if is_compaction(entry)}
     return sorted(lanes, key=lambda lane: lane in services)
 
 

@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass
 
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.instants import COMPLETED, Instant, Timeline
+from lakelatch.timeline.instants import COMPLETED, WRITE_ACTIONS, Instant, Timeline
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan
-
-_WRITES = ("commit", "deltacommit", "replacecommit")
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,9 @@ def timeline_entries(storage: Storage) -> list[Entry]:
 
 
 def _completed(storage: Storage, instant: Instant) -> Entry:
-    if instant.action not in _WRITES:
+    if instant.action not in WRITE_ACTIONS:
         return Entry(instant.requested, instant.completion, instant.action, COMPLETED)
-    metadata = CommitMetadata.from_avro(storage.read(instant.path))
+    metadata = CommitMetadata.read(storage, instant.path)
     return Entry(
         instant.requested,
         instant.completion,
@@ -62,7 +60,7 @@ def _completed(storage: Storage, instant: Instant) -> Entry:
 
 def _pending(storage: Storage, instant: Instant) -> Entry:
     groups = 0
-    if instant.action == "compaction":
+    if instant.action in ("compaction", "logcompaction"):
         plan_path = Instant(instant.requested, instant.action, "requested").path
-        groups = len(CompactionPlan.from_avro(storage.read(plan_path)).operations)
+        groups = len(CompactionPlan.read(storage, plan_path).operations)
     return Entry(instant.requested, None, instant.action, instant.state, file_groups=groups)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from lakelatch.console import commands
+from lakelatch.console import commands, conflict_commands, lock_commands, torture_commands
 from lakelatch.errors import LakelatchError
+
+_PIPED_WIDTH = 200  # a file is no screen of 80 columns
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 if it did what it was asked, 1 if not, 2 for a wrong call."""
     parser = build_parser()
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args(lock_commands.join_words(list(sys.argv[1:] if arguments is None else arguments)))
     # People and programs read different streams: with --json only JSON goes to standard output.
-    console = Console(stderr=asked.json, highlight=False)
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+    console = Console(stderr=asked.json, highlight=False, width=wide)
     try:
         code, result = asked.run(asked, console)
     except LakelatchError as error:
@@ -45,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--commits", type=int, default=6, help="commits of each feed (default: 6)")
     demo.add_argument("--buckets", type=int, default=2, help="buckets of each partition (default: 2)")
     demo.add_argument("--rows", type=int, default=None, help="use the first so many flights only")
+    demo.add_argument("--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="a write option more")
     demo.set_defaults(run=commands.demo)
 
     timeline = subparsers.add_parser("timeline", parents=[every], help="show a table's timeline")
@@ -59,10 +64,9 @@ def build_parser() -> argparse.ArgumentParser:
     compact.add_argument("--cores", type=int, default=2, help="cores of the local Spark session (default: 2)")
     compact.set_defaults(run=commands.compact)
 
-    locks = subparsers.add_parser("locks", parents=[every], help="show who holds what, and which writers are alive")
-    locks.add_argument("table", help="the table's folder or URI")
-    locks.add_argument("--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="a write option")
-    locks.set_defaults(run=commands.locks)
+    lock_commands.add_parsers(subparsers, every)
+    conflict_commands.add_parsers(subparsers, every)
+    torture_commands.add_parsers(subparsers, every)
     return parser
 
 

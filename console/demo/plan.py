@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
@@ -18,14 +18,14 @@ MODES = {"nbcc": NON_BLOCKING, "occ": OPTIMISTIC}
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """Settings of one run. Passed to the other processes as JSON."""
+    """Settings of one run. Passed to the other processes as JSON; `extra` are write options, as of the locks."""
 
     folder: str
     mode: str = "nbcc"
     commits: int = 6
     buckets: int = 2
     rows: int | None = None
-    provider: str = "filesystem"
+    extra: dict[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -58,8 +58,8 @@ class DemoPlan:
             "hoodie.bucket.index.num.buckets": self.buckets,
             "hoodie.write.concurrency.mode": MODES[self.mode],
             "hoodie.write.num.retries.on.conflict.failures": 200,
-            "hoodie.write.lock.provider": self.provider,
             "lakelatch.writer.name": worker,
+            **self.extra,
         }
 
     def to_json(self) -> str:

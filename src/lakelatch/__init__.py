@@ -10,22 +10,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakelatch.pipeline.committing import CommitResult
     from lakelatch.pipeline.compaction import compact, execute_compaction, schedule_compaction
+    from lakelatch.pipeline.log_compaction import execute_log_compaction, schedule_log_compaction
+    from lakelatch.pipeline.partitions import delete_partitions
     from lakelatch.pipeline.reader import read
     from lakelatch.pipeline.spark_types import use_in_thread
-    from lakelatch.pipeline.writer import CommitResult, write
+    from lakelatch.pipeline.streaming import write_batch
+    from lakelatch.pipeline.writer import write
 
 _HOMES = {
     "write": "lakelatch.pipeline.writer",
-    "CommitResult": "lakelatch.pipeline.writer",
+    "CommitResult": "lakelatch.pipeline.committing",
+    "delete_partitions": "lakelatch.pipeline.partitions",
     "read": "lakelatch.pipeline.reader",
     "compact": "lakelatch.pipeline.compaction",
     "schedule_compaction": "lakelatch.pipeline.compaction",
     "execute_compaction": "lakelatch.pipeline.compaction",
+    "schedule_log_compaction": "lakelatch.pipeline.log_compaction",
+    "execute_log_compaction": "lakelatch.pipeline.log_compaction",
+    "write_batch": "lakelatch.pipeline.streaming",
     "use_in_thread": "lakelatch.pipeline.spark_types",
 }
 
-__all__ = ["CommitResult", "compact", "execute_compaction", "read", "schedule_compaction", "use_in_thread", "write"]
+__all__ = [
+    "CommitResult",
+    "compact",
+    "delete_partitions",
+    "execute_compaction",
+    "execute_log_compaction",
+    "read",
+    "schedule_compaction",
+    "schedule_log_compaction",
+    "use_in_thread",
+    "write",
+    "write_batch",
+]
 
 
 def __getattr__(name: str) -> Any:

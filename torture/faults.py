@@ -1,0 +1,343 @@
+"""What a storm does: one function for each kind of fault. A new kind is a function more, under its name.
+
+Each says what it did by `storm.begin`, or nothing if there was nothing to harm. Those that take a while to come about
+(a client has to run into a failpoint) are noted when they have.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from lakelatch.errors import Unavailable
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.servers import Server
+from lakelatch.torture.settings import LYING
+from lakelatch.torture.storm import Running, Storm
+
+_WRITERS = ("transfer", "append", "compact")
+_READERS = ("tail", "snapshot")
+_CLOCK_STEPS_MS = (-3_600_000, -60_000, -1500, 800, 30_000, 3_600_000)
+_BALLAST = "ballast"
+
+FAULTS: dict[str, Callable[[Storm], None]] = {}
+ON_SERVERS = frozenset(
+    (
+        "locks_cut",
+        "locks_cut_to_server",
+        "locks_cut_to_client",
+        "locks_answers_lost",
+        "locks_reset",
+        "locks_swizzled",
+        "server_paused",
+        "server_restarted",
+        "server_killed",
+        "server_forgets",
+    )
+)
+
+ONLY_ON = {"replica_promoted": "redis", "session_expired": "zookeeper"}
+
+
+def fault(function: Callable[[Storm], None]) -> Callable[[Storm], None]:
+    FAULTS[function.__name__] = function
+    return function
+
+
+def applies(kind: str, storm: Storm) -> bool:
+    """Whether there is anything in this round that such a fault could harm."""
+    if kind in ON_SERVERS:
+        return storm.locks.server is not None
+    if kind in ("lease_taken_away", "forked_holder"):  # a lock that lies says nothing true of copies, either
+        return storm.place.provider != LYING
+    if kind in ONLY_ON:
+        return storm.place.provider == ONLY_ON[kind]
+    return storm.on_memory_disk if kind == "disk_full" else True
+
+
+def _lasts_s(storm: Storm, least: float, most: float) -> float:
+    """In lease times."""
+    return storm.place.lease_s * (least + (most - least) * storm.draw.random())
+
+
+# -- clients ----------------------------------------------------------------------------------------------------------
+
+
+def _armed(storm: Storm, action: str) -> None:
+    running = storm.pick(*_WRITERS)
+    if running is not None:
+        storm.arm(running, action, f"armed {action}")
+
+
+@fault
+def stop_at_step(storm: Storm) -> None:
+    """A client stops at a named step until others have given it up, then goes on."""
+    _armed(storm, "stop")
+
+
+@fault
+def kill_at_step(storm: Storm) -> None:
+    _armed(storm, "kill")
+
+
+@fault
+def raise_at_step(storm: Storm) -> None:
+    _armed(storm, "raise")
+
+
+@fault
+def paused(storm: Storm) -> None:
+    """Anywhere, for less or for more than its lease."""
+    running = storm.pick()
+    if running is not None:
+        running.harmed = "paused"
+        running.signal(signal.SIGSTOP)
+
+        def wake() -> None:
+            running.harmed = ""
+            running.signal(signal.SIGCONT)
+
+        storm.begin("paused", running.client, wake, _lasts_s(storm, 0.2, 2.5), running)
+
+
+@fault
+def killed(storm: Storm) -> None:
+    running = storm.pick()
+    if running is not None:
+        running.signal(signal.SIGKILL)
+        storm.kill(running, "killed")
+
+
+@fault
+def other_settings(storm: Storm) -> None:
+    """A client is killed, and comes back with a lease time and heartbeats that differ from all others'."""
+    running = storm.pick(*_WRITERS)
+    if running is not None:
+        running.signal(signal.SIGKILL)
+        lease_s = storm.place.lease_s * storm.draw.choice((0.75, 1.5))
+        storm.kill(running, "other_settings", f"lease of {lease_s:g} s", lease_s)
+
+
+@fault
+def forked_holder(storm: Storm) -> None:
+    """A holder of the table's lease forks; its child must not be able to do anything with it."""
+    running = storm.pick(*_WRITERS)
+    if running is not None:
+        running.tell("fork")  # and it tells when it has
+
+
+@fault
+def clock_stepped(storm: Storm) -> None:
+    running = storm.pick(*_WRITERS)
+    if running is not None:
+        _clock(storm, running, "clock_stepped", storm.draw.choice(_CLOCK_STEPS_MS), 1.0)
+
+
+@fault
+def clock_drifts(storm: Storm) -> None:
+    running = storm.pick(*_WRITERS)
+    if running is not None:
+        _clock(storm, running, "clock_drifts", 0, storm.draw.choice((0.5, 0.9, 1.1, 2.0)))
+
+
+def _clock(storm: Storm, running: Running, kind: str, offset_ms: int, rate: float) -> None:
+    running.harmed = kind
+    running.tell("clock", values={"offset_ms": offset_ms, "rate": rate})
+
+    def right() -> None:
+        running.harmed = ""
+        running.tell("clock", values={"offset_ms": 0, "rate": 1.0})
+
+    storm.begin(kind, running.client, right, _lasts_s(storm, 1, 4), running, f"{offset_ms} ms, times {rate:g}")
+
+
+# -- storage ----------------------------------------------------------------------------------------------------------
+
+
+def _under(storm: Storm, kind: str, least: float, most: float, **weather: float) -> None:
+    puts = "late" in weather or "lost_after" in weather
+    running = storm.pick(*(_WRITERS if puts else (*_WRITERS, *_READERS)))  # a job of Spark opens its own storage
+    if running is not None:
+        running.harmed = kind
+        running.tell("weather", values=weather)
+
+        def clear() -> None:
+            running.harmed = ""
+            running.tell("weather", values={name: type(value)(0) for name, value in weather.items()})
+
+        storm.begin(kind, running.client, clear, _lasts_s(storm, least, most), running)
+
+
+@fault
+def storage_cut(storm: Storm) -> None:
+    """A client reaches nothing of the table."""
+    _under(storm, "storage_cut", 0.3, 2, cut=True)
+
+
+@fault
+def storage_slow(storm: Storm) -> None:
+    _under(storm, "storage_slow", 1, 3, slow_s=0.1 * storm.place.lease_s)
+
+
+@fault
+def storage_fails(storm: Storm) -> None:
+    _under(storm, "storage_fails", 1, 3, unavailable=0.1)
+
+
+@fault
+def storage_answers_lost(storm: Storm) -> None:
+    _under(storm, "storage_answers_lost", 1, 3, lost_before=0.08, lost_after=0.08)
+
+
+@fault
+def storage_late(storm: Storm) -> None:
+    """Puts arrive after their caller gave them up."""
+    _under(storm, "storage_late", 1, 3, late=0.1)
+
+
+@fault
+def disk_full(storm: Storm) -> None:
+    """No byte more fits beside the table; what is under way ends in the middle."""
+    if storm.busy("disk"):
+        return
+    ballast = storm.place.table / _BALLAST
+    with open(ballast, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(65_536))
+        except OSError:
+            pass
+    storm.begin("disk_full", "disk", lambda: ballast.unlink(missing_ok=True), _lasts_s(storm, 0.3, 1))
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
+
+
+def _way_cut(storm: Storm, kind: str, to_server: bool, to_client: bool) -> None:
+    running = storm.pick(*_WRITERS)
+    way = storm.locks.ways.get(running.client) if running else None
+    if running is not None and way is not None:
+        running.harmed = kind
+        way.cut(to_server, to_client)
+
+        def heal() -> None:
+            running.harmed = ""
+            way.heal()
+
+        storm.begin(kind, running.client, heal, _lasts_s(storm, 0.5, 2.5), running)
+
+
+@fault
+def locks_cut(storm: Storm) -> None:
+    _way_cut(storm, "locks_cut", True, True)
+
+
+@fault
+def locks_cut_to_server(storm: Storm) -> None:
+    _way_cut(storm, "locks_cut_to_server", True, False)
+
+
+@fault
+def locks_cut_to_client(storm: Storm) -> None:
+    """Requests arrive, and their answers do not."""
+    _way_cut(storm, "locks_cut_to_client", False, True)
+
+
+@fault
+def locks_answers_lost(storm: Storm) -> None:
+    running = storm.pick(*_WRITERS)
+    way = storm.locks.ways.get(running.client) if running else None
+    if running is not None and way is not None:
+        way.lose_answers(storm.draw.choice((1, 2, 5)))
+        storm.begin("locks_answers_lost", running.client, lambda: way.lose_answers(0), _lasts_s(storm, 0.5, 1))
+
+
+@fault
+def locks_reset(storm: Storm) -> None:
+    for way in storm.locks.ways.values():
+        way.reset()
+    storm.begin("locks_reset", "server", lambda: None, 0)
+
+
+@fault
+def locks_swizzled(storm: Storm) -> None:
+    """All ways are cut one by one, and healed one by one in another order."""
+    if storm.busy("server") or any(kind.kind.startswith("locks_cut") for kind in storm.faults):
+        return
+    clients = list(storm.locks.ways)
+    storm.draw.shuffle(clients)
+    for number, client in enumerate(clients):
+        way = storm.locks.ways[client]
+        storm.later(number * 0.1, way.cut)
+    last_s = len(clients) * 0.1
+    storm.draw.shuffle(clients)
+    for number, client in enumerate(clients):
+        way = storm.locks.ways[client]
+        storm.later(last_s + _lasts_s(storm, 0.3, 0.6) + number * 0.1, way.heal)
+    storm.begin("locks_swizzled", "server", storm.locks.heal_ways, 2 * last_s + _lasts_s(storm, 0.7, 0.8))
+
+
+@fault
+def lease_taken_away(storm: Storm) -> None:
+    """Somebody breaks the table's lease, whoever holds it, and others get it while the holder goes on."""
+
+    def take() -> None:  # which waits for the holder to give way
+        if storm.locks.take_away(storm.place):
+            storm.begin("lease_taken_away", "server", lambda: None, 0)
+
+    storm.threads.append(REAL_SYSTEM.start_thread(take, "break"))
+
+
+def _idle_server(storm: Storm) -> Server | None:
+    """The lock server, if nothing is being done to it."""
+    return None if storm.busy("server") else storm.locks.server
+
+
+@fault
+def server_paused(storm: Storm) -> None:
+    server = _idle_server(storm)
+    if server is not None:
+        server.pause()
+        storm.begin("server_paused", "server", server.resume, _lasts_s(storm, 0.2, 1.5))
+
+
+@fault
+def server_restarted(storm: Storm) -> None:
+    server = _idle_server(storm)
+    if server is not None:
+        server.stop()
+        storm.begin("server_restarted", "server", server.start, _lasts_s(storm, 0.1, 0.5))
+
+
+@fault
+def server_killed(storm: Storm) -> None:
+    server = _idle_server(storm)
+    if server is not None:
+        server.kill()
+        storm.begin("server_killed", "server", server.start, _lasts_s(storm, 0.1, 1.5))
+
+
+@fault
+def server_forgets(storm: Storm) -> None:
+    """It comes back without anything that it had promised to keep: leases, tokens, times."""
+    server = _idle_server(storm)
+    if server is not None:
+        server.kill()
+        server.wipe()
+        storm.begin("server_forgets", "server", server.start, _lasts_s(storm, 0.1, 0.5))
+
+
+def remove_memory_disk(folder: Path) -> None:
+    """Takes away what `memory_disk` put there, if it did."""
+    if folder.is_mount() and subprocess.run(["umount", str(folder)], check=False).returncode:
+        raise Unavailable(f"{folder} is a disk in memory that cannot be unmounted now: end who uses it, and try again")
+
+
+def memory_disk(folder: Path, size_mib: int) -> bool:
+    """Puts a small disk in memory at a folder, if this process may."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(folder)]
+    return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0

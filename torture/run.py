@@ -1,0 +1,131 @@
+"""A whole run: rounds on each provider until each has had its minutes; it can be left alone, ended, and resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.torture.faults import remove_memory_disk
+from lakelatch.torture.rounds import run_round
+from lakelatch.torture.services import LockService
+from lakelatch.torture.settings import Place, TortureSettings
+
+_SETTINGS = "run.json"
+_VERDICT = "verdict.json"
+_ROUND_MIN_S = 2.0
+
+Progress = Callable[[str, str], None]
+
+
+def begin_run(folder: Path, settings: TortureSettings) -> None:
+    """Makes the folder of a new run. Errors: `InvalidRequest` if there is one already."""
+    if (folder / _SETTINGS).exists():
+        raise InvalidRequest(f"{folder} holds a run already: go on with it by --resume, or name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _SETTINGS).write_text(json.dumps(settings.to_json(), indent=1))
+
+
+def settings_of(folder: Path) -> TortureSettings:
+    """What a run was asked to do. Errors: `InvalidRequest` where there is none."""
+    try:
+        return TortureSettings.of_json(json.loads((folder / _SETTINGS).read_text()))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InvalidRequest(f"{folder} holds no run that could be resumed or reported on ({error})") from error
+
+
+def verdicts_of(folder: Path) -> dict[Path, dict[str, Any]]:
+    """The verdict of each round that came to its end."""
+    found = sorted((folder / "rounds").glob(f"*/{_VERDICT}"))
+    return {path.parent: json.loads(path.read_text()) for path in found}
+
+
+def storm_s_of(round_folder: Path) -> float:
+    facts = json.loads((round_folder / "round.json").read_text())
+    return float((facts["storm_ended_ns"] - facts["began_ns"]) / 1e9)
+
+
+def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Progress) -> list[str]:
+    """Runs what is still missing of it; returns all problems that were found, those of earlier rounds too.
+
+    `progress(round, text)` is called many times a second, `ended(round, text)` once a round.
+    """
+    _forget_cut_off(folder)
+    _change_minutes(folder, settings)
+    for provider in settings.providers:
+        if _minutes_done(folder, provider) >= settings.minutes:
+            continue
+        locks = LockService(provider, folder / "servers" / provider, settings.lease_s)
+        try:
+            while (missing := settings.minutes - _minutes_done(folder, provider)) * 60 >= _ROUND_MIN_S:
+                verdict = _round(folder, settings, provider, locks, min(settings.round_s, missing * 60), progress)
+                ended(*verdict)
+        finally:
+            locks.close()
+    return [
+        f"{place.name}: {problem}" for place, verdict in verdicts_of(folder).items() for problem in verdict["problems"]
+    ]
+
+
+def _round(
+    folder: Path, settings: TortureSettings, provider: str, locks: LockService, storm_s: float, progress: Progress
+) -> tuple[str, str]:
+    """The round's name, and a line on it."""
+    verdicts = verdicts_of(folder)
+    number = 1 + max((int(place.name.partition("-")[0]) for place in (folder / "rounds").glob("*-*")), default=0)
+    place = Place(
+        folder.absolute() / "rounds" / f"{number:04d}-{provider}", provider, settings.lease_s, settings.seed + number
+    )
+    coverage: Counter[str] = Counter()
+    for verdict in verdicts.values():
+        coverage.update(verdict["faults"])
+        coverage.update(verdict["failpoints"])
+    locks.put_right()
+    verdict = run_round(
+        settings,
+        place,
+        locks,
+        coverage,
+        storm_s,
+        on_memory_disk=number % 2 == 1,
+        progress=lambda text: progress(place.folder.name, text),
+    )
+    if not settings.keep and not verdict["problems"]:
+        shutil.rmtree(place.table)
+    return place.folder.name, summary_of(verdict)
+
+
+def summary_of(verdict: Mapping[str, Any]) -> str:
+    """One line on a round."""
+    counts, faults = Counter(verdict["counts"]), sum(verdict["faults"].values())
+    said = f"{len(verdict['problems'])} PROBLEMS" if verdict["problems"] else "nothing lost, nothing doubled"
+    return (
+        f"{said}: {counts['committed']} commits, {counts['conflicts']} conflicts, {counts['unknown']} unknown, "
+        f"{counts['rollbacks']} rollbacks, {faults} faults, recovered in {verdict['recovery_s']:.1f} s, "
+        f"hudi-rs {verdict['hudi_rs']}"
+    )
+
+
+def _minutes_done(folder: Path, provider: str) -> float:
+    done = [place for place in verdicts_of(folder) if place.name.endswith(f"-{provider}")]
+    return sum(storm_s_of(place) for place in done) / 60
+
+
+def _forget_cut_off(folder: Path) -> None:
+    """A round without a verdict was cut off with its run: nobody knows what its clients saw last."""
+    for place in sorted((folder / "rounds").glob("*")):
+        if not (place / _VERDICT).exists():
+            remove_memory_disk(place / "table")
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _change_minutes(folder: Path, settings: TortureSettings) -> None:
+    known = settings_of(folder)
+    if replace(known, minutes=settings.minutes, keep=settings.keep) != settings:
+        raise InvalidRequest(f"{folder} was begun with other settings: only --minutes and --keep may change")
+    (folder / _SETTINGS).write_text(json.dumps(settings.to_json(), indent=1))

@@ -1,0 +1,95 @@
+"""What a torture run is asked to do; checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lakelatch.errors import InvalidRequest
+
+LYING = "lying"
+#: Lock providers that many processes can share, and one that grants everything to everybody.
+PROVIDERS = ("filesystem", "zookeeper", "redis", "etcd", "dynamodb", "storage", LYING)
+_LEASE_MIN_S, _LEASE_MAX_S = 1.0, 60.0
+
+
+@dataclass(frozen=True)
+class TortureSettings:
+    """One run: `minutes` of storm on each provider, in rounds of `round_s`, each on a table of its own.
+
+    `pace_s` is the mean time between two faults. Clients are processes; Spark writers need about a GiB each.
+    """
+
+    providers: tuple[str, ...] = ("filesystem",)
+    minutes: float = 2.0
+    seed: int = 0
+    round_s: float = 60.0
+    lease_s: float = 2.0
+    pace_s: float = 1.0
+    transfers: int = 3
+    appends: int = 3
+    compactors: int = 1
+    tails: int = 1
+    snapshots: int = 1
+    spark: int = 0
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        for provider in self.providers:
+            if provider not in PROVIDERS:
+                raise InvalidRequest(f"--provider {provider}: no such one, use {', '.join(PROVIDERS)}")
+        if not self.providers:
+            raise InvalidRequest(f"--provider: name at least one of {', '.join(PROVIDERS)}")
+        for name, least, most in (
+            ("minutes", 0.05, 100_000),
+            ("round_s", 2, 3600),
+            ("lease_s", _LEASE_MIN_S, _LEASE_MAX_S),
+            ("pace_s", 0.05, 3600),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidRequest(f"--{name.replace('_', '-')} {value:g}: use {least:g} to {most:g}")
+        for name in ("transfers", "appends", "compactors", "tails", "snapshots", "spark"):
+            if not 0 <= getattr(self, name) <= 64:
+                raise InvalidRequest(f"--{name} {getattr(self, name)}: use 0 to 64")
+        if not self.transfers + self.appends + self.spark:
+            raise InvalidRequest("--transfers, --appends and --spark are all 0: somebody has to write")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> TortureSettings:
+        return cls(**{**values, "providers": tuple(values["providers"])})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the clients of one round work, and how; travels to their processes.
+
+    `lock_options` may differ between clients: each goes to the lock service by a way of its own.
+    """
+
+    folder: Path
+    provider: str
+    lease_s: float
+    seed: int
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "table"
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def late_s(self) -> float:
+        """When the last of what is under way arrives."""
+        return 2 * self.lease_s
