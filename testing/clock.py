@@ -6,10 +6,12 @@ import random  # noqa: TID251  (seeded here, so that a run can be repeated)
 import threading
 from datetime import datetime, timezone
 
+from lakelatch.system import RealThreads
+
 START_MS = int(datetime(2026, 11, 21, 12, tzinfo=timezone.utc).timestamp()) * 1000
 
 
-class ManualSystem:
+class ManualSystem(RealThreads):
     """A `System` whose clocks move by `sleep`, `advance` and `set_realtime_ms` only; random numbers and ids are seeded.
 
     `sleep` returns at once, having moved both clocks. Built-in providers wait for other threads in real time, however.

@@ -1,0 +1,53 @@
+"""How a lock provider reaches a server of these: the write options that a user would set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.locks.options import LEASE, PREFIX, PROVIDER
+from lakelatch.testing.servers.contract import Server
+from lakelatch.testing.servers.seaweedfs import S3_ENVIRONMENT
+
+#: The server that each lock provider needs; the others need none.
+SERVER_OF: Mapping[str, str] = {
+    "redis": "redis",
+    "zookeeper": "zookeeper",
+    "etcd": "etcd",
+    "dynamodb": "dynamodb",
+    "storage": "seaweedfs",
+}
+
+
+#: What the usual AWS chain has to find for DynamoDB Local, which takes any.
+AWS_ENVIRONMENT: Mapping[str, str] = S3_ENVIRONMENT
+
+
+def lock_options(
+    server: Server, host: str | None = None, port: int | None = None, lease_s: float | None = None
+) -> dict[str, str]:
+    """The options for the provider that uses this server, or, with host and port, a proxy in front of it."""
+    place = f"{host or server.host}:{port or server.port}"
+    found: dict[str, dict[str, str]] = {
+        "redis": {"redis.url": f"redis://{place}/0"},
+        "zookeeper": {"zookeeper.url": place},
+        "etcd": {"etcd.url": f"http://{place}"},
+        "dynamodb": {
+            "dynamodb.endpoint_url": f"http://{place}",
+            "dynamodb.region": "us-east-1",
+            "dynamodb.table": "lakelatch_locks",
+        },
+        "seaweedfs": {
+            "storage.url": "s3://lakelatch/locks",
+            "storage.endpoint_url": f"http://{place}",
+            "storage.region": "us-east-1",
+            "storage.allow_http": "true",
+            "storage.access_key_id": S3_ENVIRONMENT["AWS_ACCESS_KEY_ID"],
+            "storage.secret_access_key": S3_ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
+        },
+    }
+    if server.name not in found:
+        raise InvalidRequest(f"no lock provider uses {server.name!r}: one of {', '.join(found)} does")
+    provider = next(name for name, needed in SERVER_OF.items() if needed == server.name)
+    options = {PROVIDER: provider, **{PREFIX + key: value for key, value in found[server.name].items()}}
+    return options if lease_s is None else {**options, LEASE: str(lease_s)}
