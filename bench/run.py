@@ -8,7 +8,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-BENCHMARKS = ("commit_overhead", "small_write")
+BENCHMARKS = (
+    "commit_overhead",
+    "small_write",
+    "locks_uncontended",
+    "locks_handoff",
+    "locks_takeover",
+    "locks_leases",
+    "time_generator",
+    "nbcc_writers",
+    "wasted_work",
+    "markers",
+)
 
 
 def main() -> int:
