@@ -1,0 +1,368 @@
+"""Beginnings, data files and rollbacks: who owns a requested time, and which files may ever be under a committed one.
+
+The log is one step here, because `commit_log_model` shows that an append comes after exactly what it was checked
+against. Each driver has a file that it commits, an attempt that it gave up and that goes on all the same, and a beat
+that is under way. Healers take anybody for dead at any time, and several may carry out one rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+GOOD, GIVEN_UP = "kept", "given up"
+AT_WORK = ("write", "close", "list", "sweep", "check", "append")
+OVER = ("committed", "gave up", "healed")
+CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "healed")
+FORGET = ("unbeat", "unopen", "unmark")
+
+
+@dataclass(frozen=True)
+class ClaimRules:
+    """The faults of the surroundings, and then the protocol: each of its flags that is turned off plants a mistake."""
+
+    drivers: int = 1
+    attempts: int = 1  # so many of the drivers have an attempt that was given up
+    beats: int = 1  # so many have a beat that is under way
+    healers: int = 1
+    repeated_times: int = 0  # so often a time is handed out that somebody was given before
+    failed_begins: int = 0  # so often the storage fails at a beginning: the instant was opened, or will be, later
+    repeated_data: int = 0  # so often the request that makes a data file arrives once more
+    recovers: bool = False  # try in every state whether a healer, left alone, clears all away, and at once
+    fresh_tail: bool = True  # the tail is read again after the claim
+    opens_once: bool = True  # an error ends the beginning; the opening is not asked for again
+    checks_open: bool = True  # a task asks whether the instant is open; else only whether it beats
+    announces_first: bool = True
+    closes_first: bool = True  # before the list
+    bars: bool = True  # a file that is not there yet
+    bars_what_it_removes: bool = True
+    rollback_in_log: bool = True
+    forgets_only_ended: bool = True  # what nobody has ended in the log is condemned there before its traces go
+
+
+class File(NamedTuple):
+    time: int
+    driver: int
+    kind: str
+
+
+class Part(NamedTuple):
+    """A driver or a healer; a healer's `time` is its victim."""
+
+    step: str
+    time: int = 0
+    seen: int = 0  # how much of the log it has looked at
+    listed: frozenset[File] = frozenset()
+
+
+class State(NamedTuple):
+    drivers: tuple[Part, ...]
+    attempts: tuple[str, ...]
+    beats: tuple[str, ...]
+    healers: tuple[Part, ...]
+    clock: int = 0
+    claims: frozenset[tuple[int, int]] = frozenset()  # (time, driver)
+    open: frozenset[int] = frozenset()
+    pending: frozenset[int] = frozenset()
+    markers: frozenset[File] = frozenset()
+    files: frozenset[File] = frozenset()
+    barred: frozenset[File] = frozenset()
+    log: tuple[tuple[str, int, int, int], ...] = ()  # (event, instant, driver, time)
+    air: frozenset[int | File] = frozenset()  # openings and data files that may still arrive
+    faults: tuple[int, int, int] = (0, 0, 0)  # repeated times, failed begins, repeated data
+
+
+Step = tuple[str, State]
+
+
+class ClaimModel:
+    """All steps that are possible in a state, under some rules."""
+
+    def __init__(self, rules: ClaimRules) -> None:
+        self.rules = rules
+
+    def first(self) -> State:
+        rules = self.rules
+        return State(
+            (Part("begin"),) * rules.drivers,
+            ("announce" if rules.announces_first else "check",) * rules.attempts,
+            ("look",) * rules.beats,
+            (Part("look"),) * rules.healers,
+        )
+
+    def steps(self, state: State) -> Iterator[Step]:
+        for who, mine in enumerate(state.drivers):
+            if mine.step not in OVER:
+                for done, after in self._drive(state, who, mine):
+                    yield f"w{who} {done}", after
+        for who, step in enumerate(state.attempts):
+            yield from self._attempt(state, who, step)
+        for who, step in enumerate(state.beats):
+            yield from self._beat(state, who, step)
+        for who, mine in enumerate(state.healers):
+            if mine.step != "healed" and not (who and state.healers[who - 1].step == "look"):
+                for done, after in self._heal(state, who, mine):
+                    yield f"h{who} {done}", after
+        for late in state.air:
+            rest = state._replace(air=state.air - {late})
+            if isinstance(late, int):
+                yield f"the opening of {late} arrives late", rest._replace(open=state.open | {late})
+            else:
+                yield f"the request for the {late.kind} file of w{late.driver} is repeated", _create(rest, late)
+
+    # -- a driver ---------------------------------------------------------------------------------------------------
+
+    def _drive(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        if mine.step in ("begin", "take", "claim", "look again", "open", "pend", "give back"):
+            yield from self._begin(state, who, mine)
+            return
+        file = File(mine.time, who, GOOD)
+        if mine.step == "write":
+            made = self._let_in(state, mine.time) and file not in state.barred
+            if made:
+                state = state._replace(markers=state.markers | {file}, files=state.files | {file})
+            closing = ("close", "list") if self.rules.closes_first else ("list", "close")
+            yield "makes its file" if made else "is barred", _drives(state, who, closing[0] if made else "gave up")
+        elif mine.step == "close":
+            then = "list" if self.rules.closes_first else "sweep"
+            yield "closes", _drives(state._replace(open=state.open - {mine.time}), who, then)
+        elif mine.step == "list":
+            listed = _of(state.markers, mine.time)
+            then = "sweep" if self.rules.closes_first else "close"
+            yield "lists its markers", _drives(state, who, then, listed=listed)
+        elif mine.step == "sweep":
+            yield "sweeps", _drives(self._sweep(state, mine.listed - {file}), who, "check", listed=frozenset())
+        elif mine.step == "check":
+            yield from self._check(state, who, mine)
+        elif mine.step == "append":
+            if len(state.log) == mine.seen:
+                yield "commits", _drives(_append(state, "commit", mine.time, who), who, FORGET[0])
+            else:
+                yield "finds the slot taken", _drives(state, who, "check", seen=0)
+        else:
+            after = _next(mine.step, (*FORGET, "committed"))
+            ended = any(by == who for _, _, by, _ in state.log)
+            yield mine.step, _drives(_clear(state, mine), who, after if ended or after in FORGET else "gave up")
+
+    def _begin(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        rules, (repeated, failed, data) = self.rules, state.faults
+        if mine.step == "begin":
+            alike = {rules.attempts, rules.beats} <= {0, rules.drivers}  # until they begin, which is then in this order
+            if not (alike and who and state.drivers[who - 1].step == "begin"):
+                yield "reads the tail", _drives(state, who, "take", seen=_last_time(state))
+        elif mine.step == "take":
+            new = state.clock + 1
+            yield f"is given time {new}", _drives(state._replace(clock=new), who, "claim", time=new)
+            if repeated < rules.repeated_times:
+                again = state._replace(faults=(repeated + 1, failed, data))
+                for old in sorted({other.time for other in state.drivers} - {0}):
+                    if old > mine.seen:
+                        yield f"is given time {old} once more", _drives(again, who, "claim", time=old)
+        elif mine.step == "claim":
+            if _owner(state, mine.time) is not None:
+                yield "finds its time claimed", _drives(state, who, "gave up", seen=0)
+            else:
+                yield "claims it", _drives(_claim(state, mine.time, who), who, "look again", seen=0)
+        elif mine.step == "look again":
+            late = rules.fresh_tail and mine.time <= _last_time(state)
+            yield "reads the tail again", _drives(state, who, "give back" if late else "open")
+        elif mine.step == "give back":
+            yield "gives its time back", _drives(_unclaim(state, mine.time), who, "gave up")
+        elif mine.step == "open":
+            opened = state._replace(open=state.open | {mine.time})
+            yield "opens", _drives(opened, who, "pend")
+            if failed < rules.failed_begins:
+                unheard = state._replace(air=state.air | {mine.time}, faults=(repeated, failed + 1, data))
+                yield "opens, and hears nothing", _drives(unheard, who, self._failed() if rules.opens_once else "open")
+        else:
+            yield "is on the timeline", _drives(state._replace(pending=state.pending | {mine.time}), who, "write")
+            if failed < rules.failed_begins:
+                fails = state._replace(faults=(repeated, failed + 1, data))
+                yield "cannot begin", _drives(fails, who, self._failed())
+
+    def _failed(self) -> str:
+        return "gave up" if self.rules.forgets_only_ended else FORGET[0]
+
+    def _check(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        ended = any(instant == mine.time and event in ("commit", "rollback") for event, instant, _, _ in state.log)
+        if ended or _owner(state, mine.time) != who or mine.time not in state.pending:
+            yield "finds that it was ended", _drives(state, who, "gave up", seen=0)
+        else:
+            yield "finds that it may commit", _drives(state, who, "append", seen=len(state.log))
+
+    # -- its attempt and its beat -----------------------------------------------------------------------------------
+
+    def _attempt(self, state: State, who: int, step: str) -> Iterator[Step]:
+        driver, label = state.drivers[who], f"an attempt of w{who}"
+        file = File(driver.time, who, GIVEN_UP)
+        order = ("announce", "check", "create") if self.rules.announces_first else ("check", "announce", "create")
+        if step == order[0] and driver.step not in AT_WORK:
+            return
+        if step == "announce":
+            marked = state._replace(markers=state.markers | {file})
+            yield f"{label} announces its file", _attempts(marked, who, _next(step, order))
+        elif step == "check":
+            then = _next(step, order) if self._let_in(state, driver.time) else "over"
+            yield f"{label} asks whether it may go on", _attempts(state, who, then)
+        elif step == "create":
+            made = _attempts(_create(state, file), who, "over")
+            yield f"{label} makes its file", made
+            if state.faults[2] < self.rules.repeated_data:
+                repeated, failed, data = state.faults
+                made = made._replace(air=state.air | {file}, faults=(repeated, failed, data + 1))
+                yield f"{label} makes its file, and the request will be repeated", made
+
+    def _let_in(self, state: State, time: int) -> bool:
+        return _owner(state, time) is not None and (time in state.open or not self.rules.checks_open)
+
+    def _beat(self, state: State, who: int, step: str) -> Iterator[Step]:
+        time = state.drivers[who].time
+        if step == "look" and state.drivers[who].step in AT_WORK and _owner(state, time) == who:
+            yield f"a beat of w{who} finds its claim", _beats(state, who, "put")
+        elif step == "put":
+            yield f"the beat of w{who} arrives", _beats(_claim(_unclaim(state, time), time, who), who, "over")
+
+    # -- a healer ---------------------------------------------------------------------------------------------------
+
+    def _heal(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        ended = {instant: event for event, instant, _, _ in state.log}
+        if mine.step == "look":
+            for time in sorted(_known(state)):
+                yield f"takes {time} for dead", _heals(state, who, self._duty(state, time, ended), time=time)
+        elif mine.step == "condemn":
+            if mine.time in ended:
+                yield "finds that it has ended", _heals(state, who, "healed", time=0)
+            else:
+                yield f"condemns {mine.time}", _heals(_append(state, "rollback", mine.time, -1), who, "unbeat")
+        elif mine.step == "list":
+            yield "lists the markers", _heals(state, who, "sweep", listed=_of(state.markers, mine.time))
+        elif mine.step == "sweep":
+            yield "sweeps", _heals(self._sweep(state, mine.listed), who, "unpend", listed=frozenset())
+        elif mine.step == "forget":
+            yield "forgets its claim", _heals(_unclaim(state, mine.time), who, "unopen")
+        else:
+            then = _next(mine.step, CARRY_OUT)
+            yield mine.step, _heals(_clear(state, mine), who, then, time=0 if then == "healed" else mine.time)
+
+    def _duty(self, state: State, time: int, ended: dict[int, str]) -> str:
+        if not self.rules.rollback_in_log:
+            return "unbeat"
+        done = ended.get(time) in ("commit", "finish") or not self.rules.forgets_only_ended
+        if done and time not in state.pending:
+            return "forget"
+        return "unbeat" if time in ended else "condemn"
+
+    def _sweep(self, state: State, files: frozenset[File]) -> State:
+        there, missing = state.files & files, files - state.files
+        barred = there if self.rules.bars_what_it_removes else frozenset()
+        barred |= missing if self.rules.bars else frozenset()
+        return state._replace(files=state.files - there, barred=state.barred | barred)
+
+    # -- promises ---------------------------------------------------------------------------------------------------
+
+    def broken_promise(self, state: State) -> str | None:
+        """The first promise that does not hold in a state."""
+        ends = [instant for event, instant, _, _ in state.log if event in ("commit", "rollback")]
+        if len(ends) > len(set(ends)):
+            return "an instant ended twice"
+        for event, instant, driver, _ in state.log:
+            if event == "commit":
+                kept = File(instant, driver, GOOD)
+                if kept not in state.files:
+                    return "a committed file is gone"
+                if _of(state.files, instant) != {kept}:
+                    return "a row of an attempt that was given up is read"
+                if state.drivers[driver].step == "gave up":
+                    return "a caller was told 'not committed', and it is in the log"
+        return self._unrecovered(state) if self.rules.recovers else None
+
+    def _unrecovered(self, state: State) -> str | None:
+        once = self._left_alone(state)
+        committed = {instant for event, instant, _, _ in once.log if event == "commit"}
+        if _known(once) or any(file.time not in committed for file in once.files):
+            return "a recovery leaves something behind"
+        return None if self._left_alone(once) == once else "a second recovery does more"
+
+    def _left_alone(self, state: State) -> State:
+        """A new healer that nobody disturbs."""
+        before, state = state.healers, state._replace(healers=(Part("look"),))
+        while True:
+            step = next(self._heal(state, 0, state.healers[0]), None)
+            if step is None:
+                return state._replace(healers=before)
+            state = step[1]
+            if state.healers[0].step == "healed":
+                state = state._replace(healers=(Part("look"),))
+
+
+def _clear(state: State, mine: Part) -> State:
+    time = mine.time
+    if mine.step in ("unbeat", "unbeat again"):
+        return _unclaim(state, time)
+    if mine.step in ("close", "unopen"):
+        return state._replace(open=state.open - {time})
+    if mine.step == "unmark":
+        return state._replace(markers=state.markers - _of(state.markers, time))
+    if mine.step == "unpend":
+        return state._replace(pending=state.pending - {time})
+    finished = any(event == "finish" and instant == time for event, instant, _, _ in state.log)
+    return state if finished else _append(state, "finish", time, -1)
+
+
+def _append(state: State, event: str, instant: int, driver: int) -> State:
+    pending = state.pending - {instant} if event == "commit" else state.pending
+    time = state.clock + 1
+    return state._replace(clock=time, log=(*state.log, (event, instant, driver, time)), pending=pending)
+
+
+def _create(state: State, file: File) -> State:
+    return state if file in state.barred else state._replace(files=state.files | {file})
+
+
+def _known(state: State) -> set[int]:
+    """Instants of which the storage has any trace but an ending."""
+    return {*state.pending, *state.open, *(time for time, _ in state.claims), *(file.time for file in state.markers)}
+
+
+def _of(files: frozenset[File], time: int) -> frozenset[File]:
+    return frozenset(file for file in files if file.time == time)
+
+
+def _owner(state: State, time: int) -> int | None:
+    return next((driver for claimed, driver in state.claims if claimed == time), None)
+
+
+def _claim(state: State, time: int, driver: int) -> State:
+    return state._replace(claims=state.claims | {(time, driver)})
+
+
+def _unclaim(state: State, time: int) -> State:
+    return state._replace(claims=frozenset(claim for claim in state.claims if claim[0] != time))
+
+
+def _last_time(state: State) -> int:
+    return state.log[-1][3] if state.log else 0
+
+
+def _next(step: str, order: tuple[str, ...]) -> str:
+    place = order.index(step) + 1
+    return order[place] if place < len(order) else "over"
+
+
+def _drives(state: State, who: int, step: str, **values: object) -> State:
+    changed = state.drivers[who]._replace(step=step, **values)  # type: ignore[arg-type]
+    return state._replace(drivers=(*state.drivers[:who], changed, *state.drivers[who + 1 :]))
+
+
+def _heals(state: State, who: int, step: str, **values: object) -> State:
+    changed = state.healers[who]._replace(step=step, **values)  # type: ignore[arg-type]
+    return state._replace(healers=(*state.healers[:who], changed, *state.healers[who + 1 :]))
+
+
+def _attempts(state: State, who: int, step: str) -> State:
+    return state._replace(attempts=(*state.attempts[:who], step, *state.attempts[who + 1 :]))
+
+
+def _beats(state: State, who: int, step: str) -> State:
+    return state._replace(beats=(*state.beats[:who], step, *state.beats[who + 1 :]))

@@ -1,0 +1,72 @@
+"""Explores the models from the command line: the bounds of every test run, or (`--large`) those of a night.
+
+    nice python tests/model/explore.py [--large] [--minutes 480] [--states 4000000] [--only combined]
+
+One core. What does not fit into the time or the memory is looked at as far as it goes, nearest states
+first, and says so. The exit code is 1 if a promise is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from model_cases import LARGE, PLANTED, SMALL, Case
+from search import Result, explore
+
+from lakelatch.system import REAL_SYSTEM
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Looks at every state of the models of the protocol.")
+    parser.add_argument("--large", action="store_true", help="large bounds, without the planted mistakes")
+    parser.add_argument("--minutes", type=float, default=480.0, help="for all models together")
+    parser.add_argument("--states", type=int, default=4_000_000, help="of one model at most; a million take about 1 GB")
+    parser.add_argument("--only", default="", help="models whose name contains this")
+    options = parser.parse_args()
+    chosen = [case for case in (LARGE if options.large else SMALL) if options.only in case.name]
+    ends_ns = REAL_SYSTEM.monotonic_ns() + int(options.minutes * 60e9)
+    broken, total = False, 0
+    for place, case in enumerate(chosen):
+        now_ns = REAL_SYSTEM.monotonic_ns()
+        result = _explore(case, now_ns + (ends_ns - now_ns) // (len(chosen) - place), options.states)
+        broken |= result.problem is not None
+        total += result.states
+    print(f"{total:,} states in {len(chosen)} models")
+    if not options.large:
+        _show_planted(options.only)
+    return int(broken)
+
+
+def _explore(case: Case, ends_ns: int, states_most: int) -> Result[Any]:
+    began_ns = REAL_SYSTEM.monotonic_ns()
+
+    def go_on(states: int, depth: int) -> bool:
+        now_ns = REAL_SYSTEM.monotonic_ns()
+        line = f"{case.name}: {states:,} states, depth {depth}, {states * 1e9 / max(1, now_ns - began_ns):,.0f}/s"
+        print(f"\r{line:<100}", end="", file=sys.stderr, flush=True)
+        return now_ns < ends_ns and states < states_most
+
+    result = explore(case.model, go_on)
+    print("\r" + " " * 100 + "\r", end="", file=sys.stderr, flush=True)
+    took_s = (REAL_SYSTEM.monotonic_ns() - began_ns) / 1e9
+    verdict = "holds" if result.complete else "holds as far as it was looked at"
+    print(f"{case.name}: {result.problem or verdict}; {result.states:,} states, depth {result.depth}, {took_s:.1f} s")
+    for number, step in enumerate(result.trace, 1):
+        print(f"  {number}. {step}")
+    sys.stdout.flush()
+    return result
+
+
+def _show_planted(only: str) -> None:
+    for planted in PLANTED:
+        if only in planted.name:
+            result = explore(planted.model)
+            print(f"\n{planted.name}: {result.problem or 'NOT FOUND'} ({len(result.trace)} steps)")
+            for number, step in enumerate(result.trace, 1):
+                print(f"  {number}. {step}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""What is explored: sound protocols at small and at large bounds, and one planted mistake at a time."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from archive_model import ArchiveModel, ArchiveRules
+from claims_model import ClaimModel, ClaimRules
+from commit_log_model import CANCELLER, COARSE, COMPACTOR, PLAN, LogModel, Rules
+from plans_model import PlanModel, PlanRules
+from search import Model
+
+SERVICES = (COMPACTOR, CANCELLER)
+LOST = "an update was lost"
+ATTEMPT_READ = "a row of an attempt that was given up is read"
+BOTH = "a plan was both committed and cancelled"
+DENIED = "told 'not committed'"
+NEVER_WAS = "a reader takes a committed instant for one that never was"
+
+
+class Case(NamedTuple):
+    name: str
+    model: Model[Any]
+
+
+class Planted(NamedTuple):
+    """A mistake, the promise that it breaks, and a step of the shortest trace in which it shows."""
+
+    name: str
+    model: Model[Any]
+    promise: str
+    step: str
+
+
+SMALL = [
+    Case("log: two of one group", LogModel(Rules(("a", "a"), slots_kept=0))),
+    Case("log: a write and a plan", LogModel(Rules(("a", PLAN), slots_kept=0))),
+    Case("log: two puts late or repeated", LogModel(Rules(("a", "b"), slots_kept=0, late_puts=2))),
+    Case("log: races", LogModel(Rules(("a", "a", "b"), races_most=1, late_puts=0))),
+    Case("log: three writers, a late put", LogModel(Rules(("a", "a", "b"), slots_kept=0, races_most=0))),
+    Case("log: two writers and a plan", LogModel(Rules(("a", "b", PLAN), races_most=1, late_puts=0))),
+    Case("log: a lease ends", LogModel(Rules(("a", "a", "b"), races_most=1, late_puts=0, leases_end=1))),
+    Case("log: granted twice", LogModel(Rules(("a", "b"), slots_kept=0, leases_end=1, granted_twice=1))),
+    Case("log: plan, completion, cancel", LogModel(Rules(SERVICES, slots_kept=0, late_puts=2))),
+    Case("log: the same and a writer", LogModel(Rules(("a", *SERVICES), slots_kept=0, races_most=1, late_puts=0))),
+    Case("log: Hudi's names, a perfect lock", LogModel(Rules(("a", "a", "b"), numbered=False, leases_end=0))),
+    Case("claims: two healers", ClaimModel(ClaimRules(healers=2, failed_begins=1))),
+    Case("claims: repeated requests", ClaimModel(ClaimRules(failed_begins=1, repeated_data=1))),
+    Case("claims: recovery from each state", ClaimModel(ClaimRules(healers=2, recovers=True))),
+    Case("claims: a time given twice", ClaimModel(ClaimRules(drivers=2, beats=0, repeated_times=1))),
+    Case("claims: and beginnings fail", ClaimModel(ClaimRules(2, 1, 0, 0, repeated_times=1, failed_begins=1))),
+    Case("plans", PlanModel(PlanRules(writers=1, cancellers=1))),
+    Case("plans: two carry out a cancellation", PlanModel(PlanRules(writers=0, repeated_files=0))),
+    Case("archive: late files", ArchiveModel(ArchiveRules(zombies=(1, 2)))),
+    Case("archive: they may take for ever", ArchiveModel(ArchiveRules(zombies=(1, 2), prompt=False))),
+    Case("combined: races", LogModel(Rules(("a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
+    Case("combined", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 0, late_puts=0, glued=COARSE))),
+]
+
+LARGE = [
+    Case("log: a plan, races and late puts", LogModel(Rules(("a", "b", PLAN), races_most=1, late_puts=2))),
+    Case("log: three groups, more of all", LogModel(Rules(("a", "b", "c"), slots_kept=0, races_most=1, late_puts=2))),
+    Case("log: leases", LogModel(Rules(("a", "a", "b"), 0, 2, late_puts=2, leases_end=3, granted_twice=2))),
+    Case("log: four writers", LogModel(Rules(("a", "a", "b", "b"), slots_kept=0, races_most=1, late_puts=0))),
+    Case("claims: all faults", ClaimModel(ClaimRules(1, 1, 1, 2, 0, 1, 1, recovers=True))),
+    Case("claims: two drivers", ClaimModel(ClaimRules(2, 1, 1, 1, repeated_times=1))),
+    Case("plans", PlanModel(PlanRules())),
+    Case("archive", ArchiveModel(ArchiveRules(4, zombies=(1, 1, 2)))),
+    Case("archive: for ever", ArchiveModel(ArchiveRules(3, zombies=(1, 1, 2), prompt=False))),
+    Case("combined: races", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
+    Case("combined: a late put", LogModel(Rules(("a", "b", *SERVICES), 0, 0, late_puts=1, glued=COARSE))),
+    Case("combined: all", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=1, glued=COARSE))),
+]
+
+
+def _log(name: str, promise: str, step: str, rules: Rules) -> Planted:
+    return Planted(f"log: {name}", LogModel(rules), promise, step)
+
+
+def _claims(name: str, promise: str, step: str, rules: ClaimRules) -> Planted:
+    return Planted(f"claims: {name}", ClaimModel(rules), promise, step)
+
+
+def _plans(name: str, promise: str, step: str, rules: PlanRules) -> Planted:
+    return Planted(f"plans: {name}", PlanModel(rules), promise, step)
+
+
+def _archive(name: str, promise: str, step: str, rules: ArchiveRules) -> Planted:
+    return Planted(f"archive: {name}", ArchiveModel(rules), promise, step)
+
+
+LOG_MISTAKES = [
+    _log("no fence, no lock", LOST, "w1 creates its file of time 2", Rules(("a", "a"), numbered=False)),
+    _log("no fence, a lease ends", LOST, "the lease of w0 ends", Rules(("a", "a"), numbered=False, leases_end=1)),
+    _log(
+        "no fence, granted twice",
+        LOST,
+        "w1 gets the lock as well",
+        Rules(("a", "a"), numbered=False, leases_end=0, granted_twice=1),
+    ),
+    _log(
+        "no fence, time before the lock",
+        "times do not increase",
+        "w0 keeps time 1",
+        Rules(("a", "b"), numbered=False, leases_end=0, time="early"),
+    ),
+    _log("time before the tail is read", "times do not increase", "w0 keeps time 1", Rules(("a", "b"), time="early")),
+    _log("time kept across a lost put", "times do not increase", "w0 keeps time 1", Rules(time="kept")),
+    _log("lost answer taken for a loss", DENIED, "w0 takes it for a loss", Rules(settles="loss")),
+    _log("blind retry", "in the log twice", "w0 takes it for a loss", Rules(("a", "b"), settles="blind")),
+    _log(
+        "watermark ignored",
+        "log knows nothing of it",
+        "w1 creates slot 1",
+        Rules(("a", "b", "c"), 0, looks_at_watermark=False),
+    ),
+    _log(
+        "own file ignored",
+        DENIED,
+        "w0 finds slot 1 below the watermark",
+        Rules(("a", "b", "c"), 0, own_file_decides=False),
+    ),
+    _log(
+        "what was missed ignored",
+        LOST,
+        "w2 creates slot 2",
+        Rules(("a", "a", "b"), 0, late_puts=0, knows_what_it_missed=False),
+    ),
+    _log("no roll-forward", "passed a commit that it never saw", "w1 shows its file", Rules(rolls_forward=False)),
+    _log(
+        "plan beside the log",
+        "a plan misses a commit",
+        "w1 writes its plan beside the log",
+        Rules(("a", PLAN), plan_in_log=False),
+    ),
+    _log(
+        "cancel beside the log",
+        "committed after it was cancelled",
+        "w1 writes its cancel beside the log",
+        Rules(SERVICES, late_puts=0, cancel_in_log=False),
+    ),
+    _log(
+        "executor looks before the last file",
+        "committed after it was cancelled",
+        "w1 creates slot 2",
+        Rules(SERVICES, late_puts=0, executor_shows_last=False),
+    ),
+    _log(
+        "combined, without the look of an executor",
+        "committed after it was cancelled",
+        "w4 checks up to 1, shows slot 1",
+        Rules(("a", "a", "b", *SERVICES), 9, 0, 0, glued=COARSE, executor_shows_last=False),
+    ),
+]
+
+CLAIM_MISTAKES = [
+    _claims(
+        "claim not checked against a fresh tail",
+        ATTEMPT_READ,
+        "w1 is given time 1 once more",
+        ClaimRules(2, 1, 0, 0, repeated_times=1, fresh_tail=False),
+    ),
+    _claims(
+        "tasks trust the heartbeat alone",
+        ATTEMPT_READ,
+        "an attempt of w0 asks whether it may go on",
+        ClaimRules(checks_open=False),
+    ),
+    _claims("list before close", ATTEMPT_READ, "w0 closes", ClaimRules(closes_first=False)),
+    _claims("no bar", ATTEMPT_READ, "w0 sweeps", ClaimRules(bars=False)),
+    _claims(
+        "no bar for what was removed",
+        ATTEMPT_READ,
+        "the request for the given up file of w0 is repeated",
+        ClaimRules(repeated_data=1, bars_what_it_removes=False),
+    ),
+    _claims(
+        "check before announcing",
+        ATTEMPT_READ,
+        "an attempt of w0 announces its file",
+        ClaimRules(announces_first=False),
+    ),
+    _claims(
+        "opened again after an error",
+        ATTEMPT_READ,
+        "the opening of 1 arrives late",
+        ClaimRules(failed_begins=1, opens_once=False),
+    ),
+    _claims("rollback without event", "a committed file is gone", "h0 sweeps", ClaimRules(rollback_in_log=False)),
+    _claims(
+        "forgets what nobody has ended",
+        ATTEMPT_READ,
+        "the beat of w0 arrives",
+        ClaimRules(forgets_only_ended=False),
+    ),
+    _claims(
+        "a failed beginning forgets itself",
+        ATTEMPT_READ,
+        "the opening of 1 arrives late",
+        ClaimRules(2, 1, 0, 0, repeated_times=1, failed_begins=1, forgets_only_ended=False),
+    ),
+]
+
+PLAN_MISTAKES = [
+    _plans("cancel without event", BOTH, "c0 says that it is cancelled", PlanRules(1, cancel_in_log=False)),
+    _plans(
+        "what was missed ignored",
+        BOTH,
+        "the watermark rises to the tail",
+        PlanRules(1, cancellers=1, knows_what_it_missed=False),
+    ),
+    _plans("older cancellation not seen", BOTH, "e0 commits", PlanRules(1, cancellers=1, lists_before=False)),
+    _plans("cancelled though completed", BOTH, "c0 cancels, and is told so", PlanRules(1, checks_completion=False)),
+    _plans(
+        "names not from the plan",
+        "a file of another executor is read as well",
+        "e1 makes the file, or finds it",
+        PlanRules(1, cancellers=1, names_from_plan=False),
+    ),
+    _plans("no bar", "a plan that was cancelled left a file", "c0 bar", PlanRules(1, cancellers=1, bars=False)),
+    _plans(
+        "no bar for what was removed",
+        "a plan that was cancelled left a file",
+        "the request for file 0 is repeated",
+        PlanRules(1, cancellers=1, bars_what_it_removes=False),
+    ),
+]
+
+ARCHIVE_MISTAKES = [
+    _archive("age not asked", NEVER_WAS, "z0 makes file 1", ArchiveRules(zombies=(1, 2), asks_age=False)),
+    _archive("history not asked", DENIED, "z0 says that 1 did not happen", ArchiveRules(asks_history=False)),
+    _archive(
+        "history written last",
+        "an incremental reader misses an instant",
+        "archiver 0 removes 1",
+        ArchiveRules(history_first=False),
+    ),
+    _archive("not the oldest first", NEVER_WAS, "archiver 0 removes 2", ArchiveRules(oldest_first=False)),
+    _archive(
+        "what comes back stays",
+        NEVER_WAS,
+        "z0 makes file 1",
+        ArchiveRules(zombies=(1,), archivers=1, prompt=False, removes_again=False),
+    ),
+]
+
+PLANTED = [*LOG_MISTAKES, *CLAIM_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES]

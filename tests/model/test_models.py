@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+from commit_log_model import LogModel, Rules, State, without_lock
+from model_cases import PLANTED, SMALL, Case, Planted
+from search import explore, reachable
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_the_protocol_keeps_every_promise(case: Case) -> None:
+    result = explore(case.model)
+    assert result.problem is None, f"{result.problem}: {' | '.join(result.trace)}"
+    assert result.complete and result.states > 100
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_each_planted_mistake_breaks_a_promise(planted: Planted) -> None:
+    result = explore(planted.model)
+    assert result.problem is not None and planted.promise in result.problem
+    assert planted.step in result.trace
+
+
+def _under(leases_end: int | None, granted_twice: int = 0) -> set[State]:
+    rules = Rules(("a", "a"), slots_kept=0, races_most=1, leases_end=leases_end, granted_twice=granted_twice)
+    return {without_lock(state) for state in reachable(LogModel(rules))}
+
+
+def test_a_lock_only_restricts_what_happens_without_one() -> None:
+    nobody_asks = _under(None)
+    perfect, lapsing, lying = _under(0), _under(2), _under(0, granted_twice=4)
+    assert perfect < lapsing <= nobody_asks
+    assert perfect < lying == nobody_asks
