@@ -1,0 +1,293 @@
+"""What simulated processes do: write, compact, clean up after others, read. All of it with the product's own code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from seams import URI, Place, SimulatedLocks, SimulatedScope, SimulatedStorage
+from world import Process, SimulatedSystem
+
+from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
+from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
+from lakelatch.locks.contract import LockProvider, LockScope
+from lakelatch.pipeline.losing import abort_after
+from lakelatch.storage.contract import NotFound
+from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.folder import TimelineFolder
+from lakelatch.timeline.instants import Timeline
+from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
+from lakelatch.transactions.task_files import TaskFiles
+from lakelatch.transactions.transaction import Settle, Transaction
+
+ACCOUNTS = ("a", "b", "c")  # written by optimistic transfers, whose sum stays
+JOURNALS = ("x", "y")  # appended to without conflicts
+LEASE_S = 2.0
+HEARTBEAT = HeartbeatSettings(interval_ms=500, tolerable_misses=2)
+_PATIENCE = 60
+_WRITES = ("commit", "deltacommit", "replacecommit")
+
+
+@dataclass
+class Setting:
+    """What a run draws once: which locks, which heartbeats, how much of the log is kept."""
+
+    lying: bool = False
+    leased_beats: bool = False
+    slots_kept: int = 4
+    early: EarlySettings | None = None
+
+
+@dataclass
+class History:
+    """What callers were told, and what readers saw; the judge gets nothing else but the storage."""
+
+    told: list[dict[str, Any]] = field(default_factory=list)
+    seen: dict[str, list[str]] = field(default_factory=dict)  # completed files in the order in which a reader met them
+    lost: list[dict[str, Any]] = field(default_factory=list)  # what the losers of conflicts were told
+    batches: list[tuple[int, str]] = field(default_factory=list)  # number, and the instant that was told for it
+    problems: list[str] = field(default_factory=list)
+    finished: set[str] = field(default_factory=set)
+
+
+class Actor:
+    """One process at work. A process that was killed is begun anew under another name."""
+
+    def __init__(self, place: Place, setting: Setting, history: History, name: str) -> None:
+        self.place, self.setting, self.history = place, setting, history
+        self.process = Process(place.world, name)
+        self.system = SimulatedSystem(self.process)
+        self.storage = SimulatedStorage(place, self.process)
+        self.random = self.process.random
+        self.work = ""
+        self._managers: dict[str, TransactionManager] = {}
+        self._provider: LockProvider | None = None
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    def start(self, work: Callable[[], None], then: Callable[[], None] = lambda: None) -> None:
+        def run() -> None:
+            work()
+            self.history.finished.add(self.name)
+            then()
+
+        self.place.world.start(self.process, run, self.name)
+
+    def provider(self) -> LockProvider:
+        if self._provider is None:
+            if self.setting.lying:
+                self._provider = LyingLockProvider(LockScope(URI, {}, self.system))
+            else:
+                self._provider = SimulatedLocks(
+                    SimulatedScope(URI, {}, self.system, place=self.place, process=self.process, lease_s=LEASE_S)
+                )
+        return self._provider
+
+    def manager(self, mode: str) -> TransactionManager:
+        if mode not in self._managers:
+            settings = TransactionSettings(
+                mode=mode,
+                lock_timeout_s=5.0,
+                heartbeat=HEARTBEAT,
+                writer=self.name,
+                heartbeat_type=LEASE if self.setting.leased_beats and not self.setting.lying else STORAGE,
+                early=self.setting.early if mode == OPTIMISTIC else None,
+            )
+            provider = self.provider()
+            self._managers[mode] = TransactionManager(
+                self.storage,
+                provider,
+                HybridTimeGenerator(provider, self.system),
+                settings,
+                self.system,
+                slots_kept=self.setting.slots_kept,
+            )
+        return self._managers[mode]
+
+    def patiently(self, work: Callable[[], object], name: str) -> None:
+        """Does something until it succeeds, as a job that is restarted by its scheduler would."""
+        self.work = name
+        for _ in range(_PATIENCE):
+            try:
+                work()
+            except LakelatchError as error:
+                self.place.count(type(error).__name__)
+                self.place.world.note(f"{self.name}: {type(error).__name__}")
+                if isinstance(error, WriteConflict):
+                    self.place.count("lost early" if error.details["early"] else "lost at its commit")
+                    self.history.lost.append(error.details)
+                self.system.sleep(0.05 + self.random.random() * 0.4)
+            else:
+                return
+        self.history.problems.append(f"{self.name} did not get through, {_PATIENCE} times")
+
+    # -- writers ----------------------------------------------------------------------------------------------------
+
+    def transfer(self) -> None:
+        """Reads two accounts, and writes both: wrong as soon as anybody else's transfer comes in between."""
+        manager = self.manager(OPTIMISTIC)
+        manager.heal()
+        transaction = manager.begin()
+        with aborted_on_error(transaction):
+            one, other = self.random.sample(ACCOUNTS, 2)
+            amount = self.random.randrange(1, 100)
+            stats = []
+            for group, change in ((one, -amount), (other, amount)):
+                base, balance = self._read_account(group)
+                content = {"group": group, "base": base, "optimistic": True, "balance": balance + change}
+                stats.append(self.add_file(transaction, group, content))
+            if self.random.random() < 0.08:
+                transaction.abort()
+                self._tell(transaction, "refused")
+                return
+            self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
+
+    def append(self) -> None:
+        manager = self.manager(NON_BLOCKING)
+        manager.heal()
+        transaction = manager.begin()
+        with aborted_on_error(transaction):
+            groups = self.random.sample(JOURNALS, self.random.choice((1, 2)))
+            contents = {group: {"group": group, "base": [], "optimistic": False} for group in groups}
+            stats = [self.add_file(transaction, group, content) for group, content in contents.items()]
+            self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
+
+    def compact(self) -> None:
+        """Schedules a compaction that names what it includes, and carries it out; or takes over somebody's plan."""
+        manager = self.manager(NON_BLOCKING)
+        manager.heal()
+
+        def build(folder: TimelineFolder) -> bytes | None:
+            done = [found for found in folder.completed_since(frozenset()) if found.action == "deltacommit"]
+            return json.dumps([found.file_name for found in done]).encode() if done else None
+
+        if self.random.random() < 0.6:
+            manager.schedule(build)
+        pending = [found.requested for found in Timeline.load(self.storage).pending if found.action == "compaction"]
+        if pending:
+            self._execute(manager, self.random.choice(pending))
+
+    def _execute(self, manager: TransactionManager, instant: str) -> None:
+        transaction = manager.execute(instant)
+        name = f"base_0_{instant}.parquet"  # of the plan alone, so that two executors make one file
+        try:
+            self.storage.put_if_absent(name, b"compacted")
+            transaction.commit(CommitMetadata((WriteStat("", "base", name),), "COMPACT", compacted=True))
+            self._tell(transaction, "committed")  # that this attempt was refused says nothing of the next one
+        except CommitUnknown:
+            raise
+        except LakelatchError:
+            manager.let_go(transaction)
+            raise
+
+    def add_file(self, transaction: Transaction, group: str, content: dict[str, Any], partition: str = "") -> WriteStat:
+        """By a task, which may fail and be tried again, and whose first attempt may go on beside the second one."""
+        data = json.dumps({**content, "work": self.work}).encode()
+        early = transaction.early_detection()
+        for attempt in range(4):
+            name = f"{group}_{attempt}_{transaction.instant}.log"
+            last = attempt == 3 or self.random.random() > 0.25
+            if not last and self.random.random() < 0.5:
+                self.system.start_thread(partial(self._zombie, transaction, partition, name), "zombie")
+                continue
+            try:
+                with TaskFiles(self.storage, transaction.instant, f"{group}-{attempt}", early, self.system) as files:
+                    files.create(partition, name, data, rows=1)
+            except (TransactionEnded, WriteConflict):
+                raise
+            except LakelatchError:
+                self.system.sleep(0.05)
+                continue
+            if last:
+                return WriteStat(partition, group, f"{partition}/{name}" if partition else name)
+        raise TransactionEnded("no attempt of the task got through", instant=transaction.instant)
+
+    def _zombie(self, transaction: Transaction, partition: str, name: str) -> None:
+        self.system.sleep(3 * self.random.random() ** 3)
+        try:
+            transaction.markers.create_data_file(partition, name, b"of an attempt that was given up")
+        except LakelatchError:
+            return
+
+    def _read_account(self, group: str) -> tuple[list[str], int]:
+        """All that was written to it, as a reader finds it, and its balance."""
+        times = Timeline.load(self.storage).completion_times()
+        names = [name for name in self.storage.list("").files if name.startswith(f"{group}_")]
+        done = {name: instant_of(name) for name in names if instant_of(name) in times}
+        contents = (self.storage.read(name) for name in sorted(done, key=lambda name: times[done[name]], reverse=True))
+        newest = next(filter(None, contents), b'{"balance": 0}')  # empty ones bar names of given up attempts
+        return sorted(set(done.values())), int(json.loads(newest)["balance"])
+
+    def commit(self, transaction: Transaction, metadata: CommitMetadata, settle: Settle | None = None) -> None:
+        try:
+            transaction.commit(metadata, settle)
+        except (WriteConflict, TransactionEnded):
+            self._tell(transaction, "refused")
+            raise
+        except CommitUnknown:
+            self._tell(transaction, "unknown")
+            raise
+        self._tell(transaction, "committed")
+
+    def _tell(self, transaction: Transaction, outcome: str) -> None:
+        completion = transaction.committed.completion if transaction.committed else ""
+        self.history.told.append(
+            {"instant": transaction.instant, "outcome": outcome, "completion": completion, "work": self.work}
+        )
+        self.place.count(outcome)
+        self.place.world.note(f"{self.name} was told {outcome} {transaction.instant} {completion}")
+
+    # -- readers ----------------------------------------------------------------------------------------------------
+
+    def tail(self, how_far: Callable[[], int]) -> None:
+        """Follows the table by completion time, as an incremental reader does, until the run is over.
+
+        `how_far` is 0 while there is much to see, 1 while there is little, and 2 when nobody writes any more.
+        """
+        seen = self.history.seen.setdefault(self.name, [])
+        last = False
+        while True:
+            stage = how_far()
+            try:
+                timeline = Timeline.load(self.storage)
+                for found in sorted(timeline.completed, key=lambda found: found.completion or ""):
+                    if found.file_name not in seen:
+                        seen.append(found.file_name)
+                        if found.action in _WRITES and not self.storage.read(found.path):
+                            self.history.problems.append(f"{self.name} found {found.file_name} empty")
+                if last:
+                    return
+                last = stage == 2  # so that it looks once more
+            except NotFound as error:
+                self.history.problems.append(f"{self.name} listed what is not there: {error}")
+            except LakelatchError:
+                pass
+            self.system.sleep((0.1 + self.random.random() * 0.9) * (1, 5, 0)[stage])
+
+
+class aborted_on_error:
+    """Rolls back after an error in its block, as drivers do."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, LakelatchError) or isinstance(error, CommitUnknown) or self._transaction.committed:
+            return
+        abort_after(self._transaction, error)  # what fails now is left to the next writer
+
+
+def instant_of(name: str) -> str:
+    """The instant that has made a data file."""
+    return name.rpartition(".")[0].rpartition("_")[2]

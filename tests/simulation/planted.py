@@ -1,0 +1,226 @@
+"""Mistakes that can be planted in the product while it is simulated, to see that they are found."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
+from lakelatch.pipeline.batch_register import BatchRegister
+from lakelatch.pipeline.replacing import Replacement
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.transactions.clock import InstantClock
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.marker_strategies import SimpleDirectStrategy
+from lakelatch.transactions.markers import Markers
+from lakelatch.transactions.recovery import Recovery
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A method of the product, and pieces of its source with what stands there instead.
+
+    `seeds` is within how many, from 0 on, it has to be found.
+    """
+
+    owner: type
+    method: str
+    changes: tuple[tuple[str, str], ...]
+    seeds: int
+
+
+PLANTED: dict[str, Mistake] = {
+    "no fence": Mistake(
+        CommitLog,
+        "_create",
+        (
+            (
+                "if self._storage.put_if_absent(path, event.to_bytes()):",
+                "if self._storage.put(path, event.to_bytes()) is None:",
+            ),
+        ),
+        seeds=100,
+    ),
+    "no roll-forward": Mistake(CommitLog, "project", (("if tail.event is not None:", "if False:"),), seeds=100),
+    "no watermark": Mistake(CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=400),
+    "below the watermark never counts": Mistake(
+        CommitLog,
+        "_counts",
+        (("if self._storage.exists(event.path):", "if False:"),),
+        seeds=2000,
+    ),
+    "no fresh time": Mistake(
+        CommitLog,
+        "append",
+        (
+            ("for _ in range(_ATTEMPTS_MAX):", "kept = []\n    for _ in range(_ATTEMPTS_MAX):"),
+            ("time = take_time(tail.time)", "kept = kept or [take_time(tail.time)]\n        time = kept[0]"),
+            ("if time <= tail.time:", "if False:"),
+        ),
+        seeds=200,
+    ),
+    "no operation id": Mistake(
+        CommitLog,
+        "_create",
+        (("return stored if stored.operation_id == event.operation_id else None", "return stored"),),
+        seeds=400,
+    ),
+    "a lost answer is a loss": Mistake(
+        CommitLog,
+        "_create",
+        (("problem = error.message\n        except Unavailable:", "return None\n        except Unavailable:"),),
+        seeds=300,
+    ),
+    "a slot whose follow-up failed is no commit": Mistake(
+        CommitLog,
+        "_finish",
+        (("raise CommitUnknown(", "raise Unavailable("),),
+        seeds=400,
+    ),
+    "conflicts are looked for once": Mistake(
+        TransactionManager,
+        "_append_commit",
+        (
+            ("def decide(tail: Tail) -> Event:", "first = []\n\n    def decide(tail: Tail) -> Event:"),
+            (
+                "others = others_since(self, state, tail)",
+                "first[:] = first or [others_since(self, state, tail)]\n        others = first[0]",
+            ),
+        ),
+        seeds=300,
+    ),
+    "times are not claimed": Mistake(
+        InstantClock,
+        "claim",
+        (("if heartbeat.claim():", "if heartbeat.claim() or True:"),),
+        seeds=600,
+    ),
+    "a rollback does not look at the log": Mistake(
+        Recovery,
+        "_refuse_unless_condemnable",
+        (("if victim not in pending:", "if False:"),),
+        seeds=50,
+    ),
+    "the list comes before the closing": Mistake(
+        Markers,
+        "close_and_sweep",
+        (
+            ("self.close()\n", "announced = self.announced()\n    self.close()\n"),
+            ("for path in self.announced()", "for path in announced"),
+        ),
+        seeds=600,
+    ),
+    "names are not barred": Mistake(
+        Markers,
+        "close_and_sweep",
+        (
+            (
+                'if not self.storage.put_if_absent(path, b"") and self.storage.stat(path).size_bytes > 0:',
+                "if self.storage.exists(path):",
+            ),
+        ),
+        seeds=200,
+    ),
+    "tasks trust the heartbeat alone": Mistake(
+        Markers,
+        "ensure_taking",
+        (("if not self.storage.exists(self._open_path):", "if False:"),),
+        seeds=100,
+    ),
+    "a lease outlives a claim that failed": Mistake(
+        LeaseHeartbeat,
+        "claim",
+        (("with stopped_on_error(self):", "if True:"),),
+        seeds=400,
+    ),
+    "a healer forgets what is being rolled back": Mistake(
+        Recovery,
+        "heal",
+        (
+            (
+                "self._ended(dead.difference(instant.requested for instant in pending))",
+                "dead.difference(instant.requested for instant in pending)",
+            ),
+        ),
+        seeds=200,
+    ),
+    "a replace commit conflicts with what it writes only": Mistake(
+        TransactionManager,
+        "_append_commit",
+        (("settled.file_groups() | settled.replaced_file_groups()", "settled.file_groups()"),),
+        seeds=100,
+    ),
+    "what is replaced is chosen before the commit": Mistake(
+        Replacement,
+        "settle",
+        (("live |= write.file_groups", "live |= set()"),),
+        seeds=100,
+    ),
+    "what others have replaced is replaced again": Mistake(
+        Replacement,
+        "settle",
+        (("live -= other.replaced_file_groups()", "live -= set()"),),
+        seeds=400,
+    ),
+    "of two that meet both give way": Mistake(
+        SimpleDirectStrategy,
+        "look",
+        (("if not rival.inflight or order_of(rival.instant) < order_of(detection.instant):", "if True:"),),
+        seeds=50,
+    ),
+    "the later one ends the earlier one": Mistake(
+        SimpleDirectStrategy,
+        "look",
+        (("order_of(rival.instant) < order_of(detection.instant)", "rival.instant > detection.instant"),),
+        seeds=50,
+    ),
+    "earlier tries of a batch are not looked at": Mistake(
+        BatchRegister,
+        "settle",
+        (("if one.name not in self._settled and not self._settle(one):", "if False:"),),
+        seeds=100,
+    ),
+    "earlier tries of a batch may still commit": Mistake(
+        BatchRegister,
+        "_settle",
+        (("condemned = Recovery(self._manager).roll_back(requested, action)", "condemned = False"),),
+        seeds=100,
+    ),
+    "batches that have passed are not looked for": Mistake(
+        BatchRegister,
+        "_ensure_not_passed",
+        (("if latest > self._batch.number:", "if False:"),),
+        seeds=100,
+    ),
+}
+
+
+PROTECTIONS = ("no fence", "no roll-forward", "no watermark", "no fresh time", "no operation id")
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The product with this mistake for a block; "" for none."""
+    if not name:
+        yield
+        return
+    mistake = PLANTED[name]
+    real = mistake.owner.__dict__[mistake.method]
+    source = textwrap.dedent(inspect.getsource(real))
+    for right, wrong in mistake.changes:
+        assert source.count(right) == 1, f"{name}: {right!r} is not in {mistake.method} any more"
+        source = source.replace(right, wrong)
+    source = source.replace(
+        "super()", f"super({mistake.owner.__name__}, self)"
+    )  # which only a class body may leave out
+    values: dict[str, Any] = {}
+    exec(source, inspect.getmodule(mistake.owner).__dict__, values)
+    setattr(mistake.owner, mistake.method, values[mistake.method])
+    try:
+        yield
+    finally:
+        setattr(mistake.owner, mistake.method, real)

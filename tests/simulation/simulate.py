@@ -1,0 +1,139 @@
+"""One seed, one run: a storm over writers, compactors and readers, then calm, then the judge.
+
+`python tests/simulation/simulate.py --seeds 0:1000` runs many, on all cores, and tells of each that went wrong;
+`--seed 7 --lines` shows what happened in one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import multiprocessing.pool
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from planted import PLANTED, planted
+from seams import Place, step
+from storm import Outcome, Run
+
+from lakelatch import failpoints
+from lakelatch.locks import sessions
+from lakelatch.pipeline import file_ids
+from lakelatch.system import REAL_SYSTEM
+
+
+@contextmanager
+def _simulated(place: Place) -> Iterator[None]:
+    """The product's failpoints lead here, and no lock session of another run is known."""
+    active, act, before = failpoints._active, failpoints._act, sessions._sessions
+    failpoints._active, failpoints._act = (
+        dict.fromkeys(failpoints.NAMES, ("stop", 0)),
+        lambda name: step(place, name),
+    )
+    sessions._sessions = sessions._Sessions()
+    file_ids._read.cache_clear()
+    try:
+        yield
+    finally:
+        failpoints._active, failpoints._act, sessions._sessions = active, act, before
+
+
+def simulate(seed: int, mistake: str = "", keep_lines: bool = False) -> Outcome:
+    """Runs one seed, with a planted mistake of that name if there is one."""
+    run = Run(seed, keep_lines)
+    with _simulated(run.place), planted(mistake):
+        return run.outcome()
+
+
+def _simulate_some(arguments: tuple[int, int, str]) -> list[Outcome]:
+    logging.disable()
+    first, last, mistake = arguments
+    return [simulate(seed, mistake) for seed in range(first, last)]
+
+
+def open_pool(processes: int = 0) -> multiprocessing.pool.Pool:
+    """Processes that simulate, one on each core unless it is said otherwise."""
+    return multiprocessing.get_context("spawn").Pool(processes or None)
+
+
+def many(
+    pool: multiprocessing.pool.Pool, first: int, last: int, mistake: str = "", chunk: int = 50
+) -> Iterator[Outcome]:
+    """The outcomes of a range of seeds, as they come."""
+    chunks = [(start, min(start + chunk, last), mistake) for start in range(first, last, chunk)]
+    for outcomes in pool.imap_unordered(_simulate_some, chunks):
+        yield from outcomes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0:1000", help="FIRST:LAST, the last one not included")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--lines", action="store_true", help="print what happens (with --seed)")
+    parser.add_argument("--planted", default="", choices=["", *PLANTED], help="with this mistake in the product")
+    parser.add_argument("--processes", type=int, default=0, help="0 for one on each core")
+    asked = parser.parse_args()
+    logging.disable()
+    if asked.seed is not None:
+        outcome = simulate(asked.seed, asked.planted, asked.lines)
+        for line in outcome.lines:
+            print(line)
+        print(
+            json.dumps({"problems": outcome.problems, "fingerprint": outcome.fingerprint, **outcome.counts}, indent=1)
+        )
+        return 1 if outcome.problems else 0
+    first, last = (int(part) for part in asked.seeds.split(":"))
+    total = Total()
+    with open_pool(asked.processes) as pool:
+        for outcome in many(pool, first, last, asked.planted):
+            total.add(outcome)
+            if outcome.problems:
+                print(f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}", flush=True)
+            if total.due():
+                print(f"{total.seeds} of {last - first}, {total}", flush=True)
+    print(json.dumps(dict(sorted(total.counts.items())), indent=1))
+    print(total)
+    return 1 if total.wrong else 0
+
+
+class Total:
+    """What many runs have in common."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.seeds = self.wrong = 0
+        self._virtual_s = self._slowest_s = 0.0
+        self._began_ns = self._told_ns = REAL_SYSTEM.monotonic_ns()
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.wrong += bool(outcome.problems)
+        self.counts += outcome.counts
+        self._virtual_s += outcome.virtual_s
+        self._slowest_s = max(self._slowest_s, outcome.healed_s)
+
+    def due(self) -> bool:
+        """Whether it is time to say something again."""
+        now_ns = REAL_SYSTEM.monotonic_ns()
+        if now_ns - self._told_ns < 10_000_000_000:
+            return False
+        self._told_ns = now_ns
+        return True
+
+    def __str__(self) -> str:
+        took_s = (REAL_SYSTEM.monotonic_ns() - self._began_ns) / 1e9
+        return (
+            f"{self.seeds} seeds in {took_s:.0f} s ({self.seeds / took_s:.0f} a second), "
+            f"{self._virtual_s / 3600:.1f} simulated hours, slowest to heal {self._slowest_s:.1f} s, {self.wrong} wrong"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

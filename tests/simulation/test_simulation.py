@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.pool import Pool
+from pathlib import Path
+
+import pytest
+from simulate import Total, many, open_pool, simulate
+
+SEEDS = int(os.environ.get("LAKELATCH_SIMULATION_SEEDS", "2000"))
+PARTS = 10
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """On all cores."""
+    with open_pool() as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
+    here = simulate(seed, keep_lines=True)
+    script = Path(__file__).with_name("simulate.py")
+    asked = [sys.executable, str(script), "--seed", str(seed), "--lines"]
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed)}  # another order of sets than here
+    there = subprocess.run(asked, capture_output=True, text=True, timeout=120, env=environment)
+    assert there.returncode == 0, there.stdout + there.stderr
+    assert there.stdout.startswith("\n".join(here.lines) + "\n{") and len(here.lines) > 100
+    assert f'"fingerprint": "{here.fingerprint}"' in there.stdout
+    assert simulate(seed).fingerprint == here.fingerprint, "the record that is kept of it changes the run"
+    assert simulate(seed + 1).fingerprint != here.fingerprint
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_storm_breaks_a_promise(pool: Pool, part: int) -> None:
+    total, wrong = Total(), []
+    for outcome in many(pool, part * SEEDS // PARTS, (part + 1) * SEEDS // PARTS):
+        total.add(outcome)
+        if outcome.problems:
+            wrong.append(f"`python tests/simulation/simulate.py --seed {outcome.seed} --lines`: {outcome.problems}")
+    assert not wrong
+    things = ("committed", "refused", "lost early", "batch found", "killed at a step", "paused at a step", "late")
+    for what in (*things, "lost after", "cut off"):
+        assert total.counts[what] > 0, f"{total.seeds} storms without anything {what}"
