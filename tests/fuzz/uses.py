@@ -1,0 +1,169 @@
+"""What is done with a table, each as one call whose answer says all that damage could change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuzzed_table import Place, row
+from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manager_of
+
+from lakelatch.console.entries import timeline_entries
+from lakelatch.pipeline import compaction, log_compaction
+from lakelatch.pipeline.compaction import waiting_plans
+from lakelatch.pipeline.plans import COMPACTION, carry_out, pending_plans, run_here
+from lakelatch.pipeline.reader import plan_read
+from lakelatch.pipeline.tables import open_table
+from lakelatch.pipeline.views import LOG_COMPACTION
+from lakelatch.storage import Storage
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.folder import TimelineFolder
+from lakelatch.timeline.table_config import load_table_config
+from lakelatch.transactions.bloom import BloomReader, bloom_key, hashes_of
+from lakelatch.transactions.doom import doom_of, noted_work
+from lakelatch.transactions.losses import recent_losses
+from lakelatch.transactions.marker_files import KeyIndex
+from lakelatch.transactions.markers import marked_instants
+from lakelatch.transactions.rivals import Rivals
+
+Use = Callable[[Place, Storage], Any]
+INCREMENTAL = {
+    "hoodie.datasource.query.type": "incremental",
+    "hoodie.datasource.read.begin.instanttime": "20000101000000000",
+}
+OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
+
+
+def rows(place: Place, options: dict[str, object] | None = None) -> list[Any]:
+    """All rows with their meta columns, in the order of their keys."""
+    plan = plan_read(place.storage.uri, options)
+    found = [row for one in plan.slices for batch in plan.read(one) for row in batch.to_pylist()]
+    return sorted((tuple(row.items()) for row in found), key=repr)
+
+
+def plain(place: Place) -> list[Any]:
+    """All rows without meta columns."""
+    return sorted(
+        (tuple((name, value) for name, value in row if not name.startswith("_hoodie")) for row in rows(place)), key=repr
+    )
+
+
+def read(place: Place, storage: Storage) -> Any:
+    return rows(place)
+
+
+def read_since(place: Place, storage: Storage) -> Any:
+    return rows(place, {**INCREMENTAL})
+
+
+def read_bases(place: Place, storage: Storage) -> Any:
+    return rows(place, {**OPTIMIZED})
+
+
+def settings(place: Place, storage: Storage) -> Any:
+    return load_table_config(storage), open_table(storage).schema
+
+
+def log(place: Place, storage: Storage) -> Any:
+    found = CommitLog(storage, place.system)
+    tail = found.tail()
+    events = found.events_after(0, tail)
+    found.project(tail)
+    return events, [found.content(event) for event in events]
+
+
+def heal(place: Place, storage: Storage) -> Any:
+    manager_of(storage, place.system).heal()
+    return plain(place)
+
+
+def write(place: Place, storage: Storage) -> Any:
+    table = _table(place, storage)
+    table.manager().heal()
+    table.write(row(1, 9, "written"), row(20, 9, "written"))
+    return plain(place)
+
+
+def overwrite(place: Place, storage: Storage) -> Any:
+    _table(place, storage).write(row(21, 9, "all there is", "q"), operation="insert_overwrite")
+    return plain(place)
+
+
+def compact(place: Place, storage: Storage) -> Any:
+    """Carries out the plans that wait, and one that it makes."""
+    table, manager = open_table(storage), manager_of(storage, place.system)
+    manager.heal()
+    for service in (log_compaction.SERVICE, compaction.SERVICE):
+        for instant in pending_plans(_listed(storage), service.action):
+            carry_out(service, run_here, table, manager, instant)
+    planned = compaction.schedule(table, manager, {})
+    if planned is not None:
+        compaction.execute(run_here, table, manager, planned)
+    return plain(place)
+
+
+def schedule(place: Place, storage: Storage) -> Any:
+    _table(place, storage).plan()
+    return plain(place)
+
+
+def repeat_batch(place: Place, storage: Storage) -> Any:
+    result = _table(place, storage).write_batch(row(40, 1, "batch"))
+    return result.repeated, result.instant, result.rows_written, plain(place)
+
+
+def look(place: Place, storage: Storage) -> Any:
+    """What the command line shows."""
+    for loss in recent_losses(storage):  # one that cannot be read is left out
+        assert (loss.winner, loss.rows_lost, loss.task_s_lost) == ("20260101000000001", 1, 0.003)
+    return timeline_entries(storage), waiting_plans(place.storage.uri)
+
+
+def look_early(place: Place, storage: Storage) -> Any:
+    """What a task looks at that searches for conflicts. Damage may hide a rival: the commit finds it all the same."""
+    manager = manager_of(storage, place.system)
+    groups = [("p", "00000000-0000-0000-0000-000000000000-0"), ("q", "00000001-0000-0000-0000-000000000000-0")]
+    found = Rivals(storage, "20990101000000000", manager.strategy.group_part, manager.observer).on(groups)
+    index, blooms = KeyIndex(storage), BloomReader(storage)
+    for instant in sorted(marked_instants(storage)):
+        doom_of(storage, instant)
+        noted_work(storage, instant)
+        index.refresh([instant])
+        blooms.may_mark(instant, hashes_of([bloom_key("p", "a")]))
+    return len(found) >= 0
+
+
+def write_groups(place: Place, storage: Storage) -> Any:
+    MemoryTable(storage, place.system, WIDE, GROUPED).write({"id": 3, "at": 9, "a": "late"})
+    return plain(place)
+
+
+def _table(place: Place, storage: Storage) -> MemoryTable:
+    return MemoryTable(storage, place.system, PLAIN, PARTITIONED)
+
+
+def _listed(storage: Storage) -> TimelineFolder:
+    folder = TimelineFolder(storage)
+    folder.refresh(0)
+    return folder
+
+
+USES: dict[str, Use] = {
+    "read": read,
+    "read_since": read_since,
+    "read_bases": read_bases,
+    "settings": settings,
+    "log": log,
+    "heal": heal,
+    "write": write,
+    "overwrite": overwrite,
+    "compact": compact,
+    "schedule": schedule,
+    "repeat_batch": repeat_batch,
+    "look": look,
+    "look_early": look_early,
+}
+GROUPED_USES: dict[str, Use] = {
+    name: USES[name] for name in ("read", "read_since", "read_bases", "log", "compact", "look")
+} | {"write": write_groups}
+assert {COMPACTION, LOG_COMPACTION} == {service.action for service in (compaction.SERVICE, log_compaction.SERVICE)}
