@@ -1,0 +1,120 @@
+"""Short storms over real processes: nothing may be lost, and what is broken on purpose has to be found."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.testing.servers.contract import wait_until
+from lakelatch.torture.faults import FAULTS
+from lakelatch.torture.settings import LYING, PROVIDERS, TortureSettings
+from lakelatch.torture.storm import STEPS_OF
+
+_COMMAND = [sys.executable, "-m", "lakelatch.console.main", "torture"]
+_HERE = Path(__file__).parent
+
+
+def torture(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_COMMAND, "--folder", str(folder / "out"), *arguments], capture_output=True, text=True, timeout=550
+    )
+
+
+@pytest.mark.parametrize("provider", ["filesystem", "redis", LYING])
+def test_a_storm_loses_nothing(provider: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    done = torture(
+        tmp_path, "--provider", provider, "--minutes", "0.2", "--pace-s", "0.3", "--json", "--report", str(report)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    assert said["problems"] == []
+    (verdict,) = said["rounds"].values()
+    assert verdict["hudi_rs"] == "agreed"
+    assert verdict["counts"]["committed"] >= 20 and sum(verdict["faults"].values()) >= 10
+    assert report.read_text().count("<svg") >= 1
+    assert not (tmp_path / "out/rounds" / f"0001-{provider}" / "table").exists()  # nobody has to look at it
+
+
+@pytest.mark.spark
+def test_a_job_of_spark_is_in_the_storm_as_well(tmp_path: Path) -> None:
+    done = torture(tmp_path, "--minutes", "0.4", "--spark", "1", "--keep", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "out/rounds/0001-filesystem/history").glob("spark-1.*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert [line for line in lines if line["event"] == "return" and line["outcome"] == "committed"]
+    assert list((tmp_path / "out/rounds/0001-filesystem/table/journal").glob("*.log.*"))
+
+
+def test_a_product_without_its_fence_is_found_out(tmp_path: Path) -> None:
+    command = [sys.executable, str(_HERE / "planted_run.py"), str(tmp_path), "no fence", LYING, "15"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "the fence was off, and nobody saw it"
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    assert torture(tmp_path, "--minutes", "0.06", "--provider", "filesystem").returncode == 0
+    rounds = tmp_path / "out/rounds"
+    first = (rounds / "0001-filesystem/verdict.json").read_bytes()
+    (rounds / "0002-filesystem/history").mkdir(parents=True)  # of a run that was killed in its second round
+    again = torture(tmp_path, "--minutes", "0.06", "--provider", "filesystem")
+    assert again.returncode == 1 and "--resume" in again.stderr
+    assert torture(tmp_path, "--resume", "--minutes", "0.3").returncode == 0
+    assert sorted(path.name for path in rounds.iterdir()) == ["0001-filesystem", "0002-filesystem"]
+    assert (rounds / "0001-filesystem/verdict.json").read_bytes() == first
+    assert torture(tmp_path, "--resume", "--minutes", "0.3", "--json").stdout.count('"committed"') == 2
+
+
+def test_a_run_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+    round_folder = tmp_path / "out/rounds/0001-filesystem"
+    command = [*_COMMAND, "--folder", str(tmp_path / "out"), "--minutes", "5"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert wait_until(lambda: len(started(round_folder)) >= 9, 120)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and "--resume" in said
+    assert not (round_folder / "table").is_mount()
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started(round_folder)), 30)
+
+
+def started(round_folder: Path) -> list[int]:
+    """The process ids of all clients so far."""
+    lines = [line for file in round_folder.glob("history/*.jsonl") for line in file.read_text().splitlines()[:1]]
+    return [json.loads(line)["pid"] for line in lines if '"started"' in line]
+
+
+def test_every_step_that_clients_come_to_is_named_once() -> None:
+    for steps in STEPS_OF.values():
+        assert len(set(steps)) == len(steps)
+    assert {"stop_at_step", "kill_at_step", "raise_at_step"} <= set(FAULTS)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"providers": ("postgres",)}, "--provider postgres"),
+        ({"providers": ()}, "--provider"),
+        ({"minutes": 0.0}, "--minutes 0"),
+        ({"lease_s": 0.1}, "--lease-s 0.1"),
+        ({"transfers": -1}, "--transfers -1"),
+        ({"transfers": 0, "appends": 0}, "somebody has to write"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        TortureSettings(**values)
+    assert TortureSettings(PROVIDERS)
