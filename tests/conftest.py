@@ -9,8 +9,11 @@ import faulthandler
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
+
+from lakelatch.heartbeat.beat import Heartbeat
 
 FORBID_SKIPS = "LAKELATCH_FORBID_SKIPS"
 
@@ -21,6 +24,22 @@ RIGHTFUL_SKIPS = (
     "does not apply: this provider works within one process",
     "does not apply: this generator's lock provider works within one process",
 )
+
+
+@pytest.fixture(autouse=True)
+def nothing_beats_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A heartbeat that a test leaves behind would write files in the middle of another one."""
+    started: list[Heartbeat] = []
+    start = Heartbeat.start
+
+    def remember(heartbeat: Heartbeat) -> None:
+        started.append(heartbeat)
+        start(heartbeat)
+
+    monkeypatch.setattr(Heartbeat, "start", remember)
+    yield
+    for heartbeat in started:
+        heartbeat.stop()
 
 
 class SkipWatch:

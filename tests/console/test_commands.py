@@ -91,7 +91,7 @@ def test_locks_shows_holders_and_writers(
     ("arguments", "told"),
     [
         (["timeline", "{missing}"], "there is no table"),
-        (["locks", "{table}", "-o", "hoodie.write.lock.provider=zookeper"], "Installed: filesystem"),
+        (["locks", "{table}", "-o", "hoodie.write.lock.provider=zookeper"], "Did you mean 'zookeeper'"),
         (["locks", "{table}", "-o", "nonsense"], "KEY=VALUE"),
         (["demo", "--commits", "1"], "--commits 1 is too small"),
     ],

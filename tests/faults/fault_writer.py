@@ -25,7 +25,7 @@ from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
-QUICK = HeartbeatSettings(interval_ms=100)
+QUICK = HeartbeatSettings(interval_ms=100, tolerable_misses=4)
 PATIENT = HeartbeatSettings(interval_ms=100, tolerable_misses=20)
 SLOTS_KEPT = 2
 _ATTEMPTS_MAX = 200

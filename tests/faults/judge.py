@@ -107,7 +107,7 @@ class Judge:
         self.expect(full <= wanted, f"files of no commit are left: {sorted(full - wanted)}")
 
     def _judge_leftovers(self) -> None:
-        for folder in (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/sealed"):
+        for folder in (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open"):
             left = [str(path) for path in (self.root / folder).rglob("*") if path.is_file()]
             self.expect(not left, f"left behind: {left}")
 

@@ -72,7 +72,7 @@ def test_a_crowd_without_a_working_lock_loses_nothing(tmp_path: Path) -> None:
                 REAL_SYSTEM.sleep(0.01)
             REAL_SYSTEM.sleep(draw.random() / 5)
             os.kill(process.pid, signal.SIGKILL)
-        codes = [process.wait(timeout=200) for process in processes]
+        codes = [process.wait(timeout=600) for process in processes]
         REAL_SYSTEM.sleep((PATIENT.expiry_ms + 200) / 1000)
         for _ in range(2):
             open_manager(str(table), heartbeat=PATIENT).heal()

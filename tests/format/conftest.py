@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.instants import Timeline, completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, PROPERTIES_PATH, TableConfig, load_table_config
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `live_table`
 
 DATA = Path(__file__).parents[1] / "data"
 SAMPLES = sorted(path.stem for path in DATA.glob("*.zip"))

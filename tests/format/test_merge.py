@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelatch.errors import CorruptTable, InvalidRequest
@@ -98,6 +98,7 @@ delete = st.tuples(keys, st.one_of(st.none(), st.integers(-2, 2)))
 block = st.tuples(st.lists(row, max_size=5), st.lists(delete, max_size=4))
 
 
+@settings(deadline=None)
 @given(
     base=st.lists(row, max_size=4, unique_by=lambda found: found[0]),
     blocks=st.lists(block, max_size=5),

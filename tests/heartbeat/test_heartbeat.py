@@ -67,8 +67,7 @@ def test_death_is_judged_by_the_storages_clock_and_the_writers_settings(
 ) -> None:
     mine = heartbeat(storage)
     mine.claim()
-    another = ManualSystem(realtime_ms=0)  # the observer's own clock is decades behind
-    observer = Observer(storage, HeartbeatSettings(interval_ms=100), another)
+    observer = Observer(storage, HeartbeatSettings(interval_ms=100))
     assert observer.dead([INSTANT]) == []
     system.advance(3.0)
     assert observer.dead([INSTANT]) == []  # exactly three intervals: the limit itself is alive
@@ -79,9 +78,9 @@ def test_death_is_judged_by_the_storages_clock_and_the_writers_settings(
 
 
 def test_no_file_is_dead_and_judging_nothing_writes_nothing(storage: MemoryStorage) -> None:
-    assert Observer(storage).dead([INSTANT]) == [INSTANT]
     assert Observer(FaultyStorage(storage, [Fault(UNAVAILABLE)])).dead([]) == []
-    assert list(storage.walk("")) == []  # the file that asks for the time is removed
+    assert list(storage.walk("")) == []
+    assert Observer(storage).dead([INSTANT]) == [INSTANT]
 
 
 @pytest.mark.parametrize("content", [b"", b"not json", b"[1]", b"null", b'{"writer": "x"}', b"\xff"])
@@ -89,7 +88,7 @@ def test_foreign_beats_are_judged_by_the_default_settings(
     storage: MemoryStorage, system: ManualSystem, content: bytes
 ) -> None:
     storage.put(heartbeat_path(INSTANT), content)
-    observer = Observer(storage, HeartbeatSettings(interval_ms=10_000, tolerable_misses=1), system)
+    observer = Observer(storage, HeartbeatSettings(interval_ms=10_000, tolerable_misses=1))
     assert observer.beat_of(INSTANT) is None
     system.advance(20)
     assert observer.dead([INSTANT]) == []
@@ -144,7 +143,7 @@ def test_a_takeover_replaces_the_dead_ones_claim(storage: MemoryStorage) -> None
 
 
 def test_the_oldest_start_slot_is_that_of_any_file_dead_or_alive(storage: MemoryStorage, system: ManualSystem) -> None:
-    observer = Observer(storage, system=system)
+    observer = Observer(storage)
     assert observer.oldest_start_slot(default=3) == 3
     heartbeat(storage, slot=5).claim()
     Heartbeat(storage, "20261121120000124", Beat("other", "op", 2, SETTINGS)).claim()
@@ -179,12 +178,12 @@ def test_a_task_keeps_a_transaction_alive_and_never_writes_its_claim(
 ) -> None:
     heartbeat(storage).claim()
     system.sleep(3.5)
-    assert Observer(storage, system=system).dead([INSTANT]) == [INSTANT]
+    assert Observer(storage).dead([INSTANT]) == [INSTANT]
 
     task = TaskHeartbeat(storage, INSTANT, "0-1-2", interval_ms=60_000)
     task.start()  # beats at once, also if it ends before its interval
     task.stop()
-    assert Observer(storage, system=system).dead([INSTANT]) == []
+    assert Observer(storage).dead([INSTANT]) == []
 
     storage.delete(heartbeat_path(INSTANT))  # committed, and a late attempt beats once more
     late = TaskHeartbeat(storage, INSTANT, "0-1-3", interval_ms=60_000)
@@ -208,6 +207,6 @@ def test_who_is_handed_a_transaction_gets_more_time(storage: MemoryStorage, syst
     owner.claim()
     owner.take_over(patience=20)
     system.sleep(40.0)
-    assert Observer(storage, system=system).dead([INSTANT]) == []
+    assert Observer(storage).dead([INSTANT]) == []
     system.sleep(2.0)
-    assert Observer(storage, system=system).dead([INSTANT]) == [INSTANT]
+    assert Observer(storage).dead([INSTANT]) == [INSTANT]

@@ -29,7 +29,8 @@ ORDERED = {"hoodie.datasource.write.precombine.field": "ts"}
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
 NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
-DELETE = {"hoodie.datasource.write.operation": "delete"}
+OPERATION = "hoodie.datasource.write.operation"
+DELETE = {OPERATION: "delete"}
 EVERY_LOG = {"hoodie.compact.inline.max.delta.commits": "1"}
 OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
 COLUMNS = "id long, ts long, v string, part string"
@@ -129,13 +130,59 @@ def test_a_table_s_life(make_scenario: Callable[[dict[str, str]], Scenario], lay
 def _die_before_commit(table: Scenario) -> None:
     """A writer that writes its files and vanishes; the next one rolls it back."""
     with active("commit.after_lock=raise"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakelatch.transactions.transaction.Transaction.abort", lambda self: self.hand_over())
+        patch.setattr(
+            "lakelatch.transactions.transaction.Transaction.abort", lambda self, conflict=None: self.hand_over()
+        )
         with pytest.raises(Unavailable):
             table.write(table.values(range(8), 99, "dead"))
     table.agree()
     while not any("rollback" in file.name for file in (Path(table.path) / ".hoodie/timeline").iterdir()):
         table.write(table.values(range(5, 6), 12, "alive"))
     assert not [row for row in table.agree() if row["v"].startswith("dead")]
+
+
+@pytest.mark.parametrize("layout", ["partitioned", "hive-style", "event-time"])
+def test_overwrites_and_deleted_partitions(make_scenario: Callable[[dict[str, str]], Scenario], layout: str) -> None:
+    table = make_scenario(LAYOUTS[layout])
+    prefix = "part=" if layout == "hive-style" else ""
+    table.write(table.values(range(6), 10, "a"))
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    table.write(table.values(range(0, 6, 2), 11, "b"))
+    plan = lakelatch.schedule_compaction(table.path, {**table.options, **EVERY_LOG})
+    assert plan is not None
+    table.write(table.values(range(4, 8, 2), 5, "over"), {OPERATION: "insert_overwrite"})
+    table.agree(2 if layout == "event-time" else 5)
+    lakelatch.execute_compaction(table.spark, table.path, plan, table.options)
+    table.agree(2 if layout == "event-time" else 5)
+    table.write(table.values(range(2, 6, 2), 6, "late"))
+    assert {row["v"] for row in table.agree() if row["id"] % 2 == 0} == {"late2", "late4", "over6"}
+    if layout != "event-time":
+        gone = lakelatch.delete_partitions(table.path, prefix + "q", table.options)
+        table.completions.append(gone.completion)
+        table.agree(3)
+        table.write(table.values(range(1, 2), 1, "again"))
+        table.agree(4)
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    rows = table.agree()
+    assert rows == table.ours(table.path, OPTIMIZED) == table.theirs(table.path, optimized=True)
+    table.write(table.values(range(9, 11), 1, "all"), {OPERATION: "insert_overwrite_table"})
+    table.agree(2)
+    table.agree_on_every_window()
+
+
+def test_deletes_that_a_compaction_keeps(make_scenario: Callable[[dict[str, str]], Scenario]) -> None:
+    """hudi-rs respects them as well: a row that is older than its delete does not come back."""
+    table = make_scenario(LAYOUTS["event-time"])
+    table.write(table.values(range(4), 10, "a"))
+    table.write(table.values(range(2), 20, ""), DELETE)
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    assert table.agree(2) == table.ours(table.path, OPTIMIZED) == table.theirs(table.path, optimized=True)
+    table.write(table.values(range(4), 15, "late"))
+    assert [row["v"] for row in table.agree()] == ["late2", "late3"]
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    table.write(table.values(range(1), 21, "new"))
+    assert [row["v"] for row in table.agree()] == ["new0", "late2", "late3"]
+    table.agree_on_every_window()
 
 
 def test_incremental_windows(make_scenario: Callable[[dict[str, str]], Scenario]) -> None:

@@ -18,7 +18,7 @@ def test_defaults_are_hudi_s_but_for_the_provider() -> None:
 
 
 def test_every_known_key_is_read() -> None:
-    values = dict.fromkeys(KNOWN_LOCK_KEYS, "7")
+    values = {**dict.fromkeys(KNOWN_LOCK_KEYS, "7"), keys.KEEPER: "true"}
     found = dataclasses.asdict(LockOptions.from_options({**values, "hoodie.write.lock.zookeeper.url": "host"}))
     default = dataclasses.asdict(LockOptions())
     assert len(found) == len(KNOWN_LOCK_KEYS)

@@ -15,6 +15,7 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.options import PROVIDER
 from lakelatch.locks.registry import find_component, open_lock_provider
 
+OURS = "lakelatch.locks."
 HUDI = "org.apache.hudi.client.transaction.lock."
 
 
@@ -44,18 +45,24 @@ def test_a_slip_of_the_pen_is_met_with_the_nearest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, extra",
+    "name, module, client, extra",
     [
-        ("zookeeper", "zookeeper"),
-        ("Redis", "redis"),
-        ("etcd", "etcd"),
-        ("storage", "s3"),
-        (HUDI + "ZookeeperBasedLockProvider", "zookeeper"),
-        ("org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider", "dynamodb"),
+        ("zookeeper", "zookeeper", "kazoo", "zookeeper"),
+        ("Redis", "redis", "redis", "redis"),
+        ("dynamodb", "dynamodb", "boto3", "dynamodb"),
+        ("storage", "object_storage", "obstore", "s3"),
+        (HUDI + "ZookeeperBasedLockProvider", "zookeeper", "kazoo", "zookeeper"),
     ],
 )
-def test_a_known_backend_that_is_not_here_is_said_so(name: str, extra: str, no_plugins: None) -> None:
-    with pytest.raises(InvalidRequest, match=rf"no provider of that name.*lakelatch\[{extra}\]"):
+def test_a_backend_whose_client_is_missing_names_its_extra(
+    name: str, module: str, client: str, extra: str, no_plugins: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for loaded in [
+        known for known in sys.modules if known == client or known.startswith((client + ".", OURS + module))
+    ]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, client, None)
+    with pytest.raises(InvalidRequest, match=rf"cannot be loaded.*lakelatch\[{extra}\]"):
         open_by_name(name)
 
 
@@ -107,10 +114,16 @@ def test_a_name_that_two_packages_claim_is_refused(plugins: Plugins) -> None:
         open_by_name("mine")
 
 
-def test_a_provider_that_cannot_be_imported_names_its_extra(plugins: Plugins) -> None:
-    plugins.install("lakelatch_plugin_one", "import no_such_client", "redis = lakelatch_plugin_one:Provider")
-    with pytest.raises(InvalidRequest, match=r"no_such_client.*lakelatch\[redis\]"):
-        open_by_name("redis")
+def test_a_provider_that_cannot_be_imported_says_what_is_missing(plugins: Plugins) -> None:
+    plugins.install("lakelatch_plugin_one", "import no_such_client", "mine = lakelatch_plugin_one:Provider")
+    with pytest.raises(InvalidRequest, match=r"no_such_client.*install what it needs"):
+        open_by_name("mine")
+
+
+def test_a_keeper_for_a_provider_that_needs_none_is_refused() -> None:
+    scope = LockScope("file:///nowhere/table", {"lakelatch.lock.keeper": "true"})
+    with pytest.raises(InvalidRequest, match=r"lakelatch\.lock\.keeper=true.*'filesystem' has no session"):
+        open_lock_provider(scope)
 
 
 def test_what_is_no_provider_is_refused(plugins: Plugins) -> None:

@@ -171,7 +171,7 @@ def test_a_full_disk(make_table: MakeTable, tree_hash: TreeHash, run_python: Run
     table.write(ROWS)
     before = tree_hash(table.path)
     writer = run_python(FULL_DISK_SCRIPT, table.path, json.dumps(table.options), "20000")
-    output, errors = writer.communicate(timeout=90)
+    output, errors = writer.communicate(timeout=600)
     assert output.startswith("Unavailable [LAKELATCH-UNAVAILABLE]"), output + errors
     after = tree_hash(table.path)
     assert {path: after[path] for path in before} == before
@@ -212,7 +212,7 @@ def test_a_read_only_folder(make_table: MakeTable, tree_hash: TreeHash, run_pyth
         for folder in folders:
             folder.chmod(0o555)
         writer = run_python(READ_ONLY_SCRIPT, table.path, json.dumps(table.options))
-        output, errors = writer.communicate(timeout=90)
+        output, errors = writer.communicate(timeout=600)
         for folder in folders:
             folder.chmod(0o755)
         after = tree_hash(table.path)

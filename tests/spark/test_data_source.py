@@ -144,7 +144,7 @@ def test_a_conflict_is_typed_and_leaves_no_file(make_table: MakeTable, run_pytho
         winner = table.write([(1, 2, "winner")])
         before = _files(table.path)
         Path(table.path + ".go").touch()
-        output, complaints = loser.communicate(timeout=60)
+        output, complaints = loser.communicate(timeout=600)
     finally:
         loser.kill()
         loser.communicate()

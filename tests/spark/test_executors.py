@@ -18,7 +18,7 @@ MANY_ROWS_SCRIPT = """
 import json
 path, options = sys.argv[1], json.loads(sys.argv[2])
 spark.conf.set("spark.sql.shuffle.partitions", "2")
-frame = spark.range(200000).selectExpr("id", "id as ts", "uuid() as v")
+frame = spark.range(60000).selectExpr("id", "id as ts", "uuid() as v")
 try:
     frame.toArrow()
 except Exception as error:
@@ -32,12 +32,12 @@ print(result.rows_written, lakelatch.read(spark, path).count())
 
 
 def test_rows_never_come_to_the_driver(make_table: MakeTable, run_python: RunPython) -> None:
-    """The driver accepts 1 MB of results, and the rows are 10 MB."""
+    """The driver accepts 1 MB of results, and the rows are 3 MB."""
     table = make_table()
     limited = {"PYSPARK_SUBMIT_ARGS": "--conf spark.driver.maxResultSize=1m pyspark-shell"}
     process = run_python(MANY_ROWS_SCRIPT, table.path, json.dumps(table.options), environment=limited)
-    output, errors = process.communicate(timeout=120)
-    assert output.split() == ["200000", "200000"], errors
+    output, errors = process.communicate(timeout=600)
+    assert output.split() == ["60000", "60000"], errors
 
 
 # `fails` travels by value (it is defined in the main module), so workers run it in place of the package's own.
@@ -74,7 +74,7 @@ def test_a_failed_attempt_leaves_no_file(make_table: MakeTable, run_python: RunP
     """Each task fails once, after it has written a file: the second attempt's files are committed, alone."""
     table = make_table()
     process = run_python(RETRY_SCRIPT, table.path, json.dumps(table.options), end, master="local[2,4]")
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     committed = json.loads(output)
     assert len(committed) == 2

@@ -76,7 +76,7 @@ class Table:
     def leftovers(self) -> list[str]:
         """Everything that only a transaction under way may have."""
         pending = [i.path for i in Timeline.load(self.storage).pending]
-        folders = (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/sealed", ".hoodie/.lakelatch/clock")
+        folders = (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open", ".hoodie/.lakelatch/notes")
         return pending + [path for folder in folders for path in self.storage.walk(folder)]
 
     def data_files(self) -> list[str]:

@@ -11,10 +11,11 @@ from lakelatch.errors import CommitUnknown, LockTimeout, TransactionEnded, Unava
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.testing.faulty_storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.events import LOG_FOLDER
-from lakelatch.timeline.instants import TIMELINE_FOLDER, inflight, requested
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.instants import TIMELINE_FOLDER, completed, inflight, requested
+from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.transactions.settings import NON_BLOCKING
 
 
@@ -103,6 +104,59 @@ def test_a_foreign_commit_without_a_slot_counts(table: Table, groups: tuple[str,
     if groups == ("b",):
         assert commit(transaction, mine).completion > "20991231000001000"  # above every time on the timeline
         return
+    with pytest.raises(WriteConflict) as caught:
+        commit(transaction, mine)
+    assert caught.value.winner == foreign.requested
+
+
+@pytest.mark.parametrize("action", ["commit", "replacecommit"])
+def test_a_foreign_write_of_any_kind_counts_and_so_does_what_it_replaced(table: Table, action: str) -> None:
+    transaction = table.manager().begin()
+    mine = add_file(transaction, "a")
+    written = (WriteStat("", "a", "a_0-0-0_20991231000000000.parquet"),) if action == "commit" else ()
+    metadata = CommitMetadata(written, "INSERT_OVERWRITE", replaced={} if written else {"": ("a",)})
+    foreign = completed("20991231000000000", action, "20991231000001000")
+    table.storage.put(foreign.path, metadata.to_avro())
+    with pytest.raises(WriteConflict) as caught:
+        commit(transaction, mine)
+    assert (caught.value.winner, caught.value.details["winner_action"]) == (foreign.requested, action)
+
+
+def test_what_the_log_tells_is_not_read_from_the_timeline(table: Table) -> None:
+    read: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "read" and path.startswith(TIMELINE_FOLDER):
+            read.append(path)
+
+    transaction = table.manager(storage=FaultyStorage(table.storage, before=before)).begin()
+    mine = add_file(transaction, "a")
+    for group in "bcd":
+        write(table.manager(), group)
+    commit(transaction, mine)
+    assert read == []
+
+
+def test_a_foreign_write_that_was_pending_then_and_has_completed_since_counts(table: Table) -> None:
+    """Requested long before, so that only its completion tells."""
+    start = "20200101000000000"
+    for suffix in ("requested", "inflight"):
+        table.storage.put(f"{TIMELINE_FOLDER}/{start}.deltacommit.{suffix}", b"")
+    table.storage.put(heartbeat_path(start), b"")
+    transaction = table.manager().begin()
+    mine = add_file(transaction, "a")
+    table.place_foreign(start, "20991231000001000", "a")
+    with pytest.raises(WriteConflict) as caught:
+        commit(transaction, mine)
+    assert caught.value.winner == start
+
+
+def test_of_a_foreign_and_an_own_winner_the_first_to_complete_is_named(table: Table) -> None:
+    transaction = table.manager().begin()
+    mine = add_file(transaction, "a")
+    foreign = table.place_foreign("20200101000000000", to_instant(table.system.realtime_ms()), "a")
+    table.system.advance(1)
+    write(table.manager(), "a")
     with pytest.raises(WriteConflict) as caught:
         commit(transaction, mine)
     assert caught.value.winner == foreign.requested
@@ -208,7 +262,7 @@ def test_a_clean_failure_before_the_slot_leaves_it_open(table: Table) -> None:
 
 
 def test_failing_to_clean_up_does_not_fail_the_commit(table: Table) -> None:
-    faulty = FaultyStorage(table.storage, [Fault(UNAVAILABLE, "delete", ".hoodie/")])
+    faulty = FaultyStorage(table.storage, [Fault(UNAVAILABLE, "delete", ".hoodie/.heartbeat")])
     done = write(table.manager(storage=faulty), "a")
     assert table.leftovers() != []
     table.expire(done.instant)

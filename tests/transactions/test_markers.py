@@ -10,7 +10,8 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.testing.faulty_storage import FaultyStorage
 from lakelatch.timeline.events import LOG_FOLDER
 from lakelatch.timeline.instants import inflight
-from lakelatch.transactions.markers import MARKERS_FOLDER, SEALS_FOLDER, Markers
+from lakelatch.transactions.marker_files import MARKERS_FOLDER
+from lakelatch.transactions.markers import OPEN_FOLDER, Markers
 
 
 def test_a_data_file_is_announced_under_its_full_name(table: Table) -> None:
@@ -38,15 +39,28 @@ def test_announced_names_without_a_file_are_barred(table: Table) -> None:
     assert table.data_files() == [kept.path]
 
 
-def test_a_late_task_is_refused_after_the_seal(table: Table) -> None:
+def test_a_late_task_is_refused_after_the_closing(table: Table) -> None:
     transaction = table.manager().begin()
     kept = add_file(transaction, "a")
-    transaction.markers.seal()
+    transaction.markers.close()
     with pytest.raises(TransactionEnded, match="too late"):
         add_file(transaction, "b")
     commit(transaction, kept)
-    with pytest.raises(TransactionEnded, match="heartbeat"):
+    with pytest.raises(TransactionEnded, match="too late"):
         add_file(transaction, "c")
+    table.manager().heal()
+    assert table.data_files() == [kept.path] and table.leftovers() == []
+
+
+def test_a_beat_that_comes_back_after_the_commit_lets_no_late_task_in(table: Table) -> None:
+    """It was under way when the instant's heartbeat was removed, by its driver or by somebody who took it for dead."""
+    transaction = table.manager().begin()
+    kept, beat = add_file(transaction, "a"), table.storage.read(heartbeat_path(transaction.instant))
+    commit(transaction, kept)
+    table.storage.put(heartbeat_path(transaction.instant), beat)
+    with pytest.raises(TransactionEnded):
+        add_file(transaction, "b")
+    table.expire(transaction.instant)
     table.manager().heal()
     assert table.data_files() == [kept.path] and table.leftovers() == []
 
@@ -127,7 +141,7 @@ def _step(operation: str, path: str, instant: str, looks: list[str]) -> str:
     """Which of a task's steps a call to the storage is."""
     if operation == "put_if_absent":
         return "marker" if path.startswith(MARKERS_FOLDER) else "data file"
-    if path in (heartbeat_path(instant), f"{SEALS_FOLDER}/{instant}"):
+    if path in (heartbeat_path(instant), f"{OPEN_FOLDER}/{instant}"):
         looks.append(path)
         return STEPS[len(looks)]
     return ""
@@ -138,7 +152,7 @@ def test_sweeping_again_removes_nothing_more(table: Table) -> None:
     kept = add_file(transaction, "a")
     other = add_file(transaction, "b")
     for _ in range(3):
-        assert transaction.markers.seal_and_sweep([kept.path]) == [other.path]
+        assert transaction.markers.close_and_sweep([kept.path]) == [other.path]
     assert table.data_files() == [kept.path]
 
 

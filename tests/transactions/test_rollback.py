@@ -8,7 +8,7 @@ from one_table import Table, add_file, commit, timeline_names, write
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded
-from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faulty_storage import FaultyStorage
 from lakelatch.testing.lying_lock import LyingLockProvider
@@ -16,6 +16,7 @@ from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, slot_path
 from lakelatch.timeline.instants import TIMELINE_FOLDER, requested
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.transaction import Transaction
 
 
 def test_an_aborted_transaction_leaves_no_file_and_no_marker(table: Table) -> None:
@@ -65,6 +66,29 @@ def test_a_dead_writer_is_rolled_back_once(table: Table, beat: str) -> None:
         commit(dead, stat)
     commit(alive, add_file(alive, "a"))
     assert table.manager().heal() == [] and table.leftovers() == []
+
+
+def test_a_rollback_under_way_keeps_its_markers_from_a_healer_that_listed_before_it_began(table: Table) -> None:
+    """The healer sees a heartbeat that has begun since its listing of the timeline, and later misses it."""
+    begun: list[Transaction] = []
+    broken: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "list" and path == HEARTBEAT_FOLDER and not begun:
+            begun.append(table.manager().begin())
+            add_file(begun[0], "a")
+        elif operation == "put" and begun and not broken:  # asked for the storage's time, to judge the dead
+            broken.append(path)
+            with failpoints.active("rollback.after_plan=raise"), pytest.raises(LakelatchError):
+                begun[0].abort()
+            table.storage.delete(heartbeat_path(begun[0].instant))
+
+    table.manager(storage=FaultyStorage(table.storage, before=before)).heal()
+    assert begun and broken and table.data_files() != []
+    for path in list(table.storage.walk(HEARTBEAT_FOLDER)):
+        table.expire(path.rpartition("/")[2])
+    table.manager().heal()
+    assert table.data_files() == [] and table.leftovers() == []
 
 
 def test_a_zombie_leaves_nothing_that_the_next_heal_does_not_remove(table: Table) -> None:
@@ -178,9 +202,9 @@ def test_a_begin_that_died_leaves_nothing(table: Table, point: str) -> None:
 
 
 def test_a_cleanup_that_died_halfway_is_finished(table: Table) -> None:
-    """Between the markers and the seal."""
+    """Between the two things that it removes."""
     done = write(table.manager(), "a")
-    table.storage.put(f".hoodie/.lakelatch/sealed/{done.instant}", b"")
+    table.storage.put(f".hoodie/.lakelatch/open/{done.instant}", b"")
     assert table.manager().heal() == []
     assert table.leftovers() == [] and len(table.data_files()) == 1
 
@@ -215,3 +239,28 @@ def test_a_foreign_dead_writer_is_rolled_back_by_its_markers(table: Table) -> No
     table.expire(instant)
     assert table.manager().heal() == [instant]
     assert table.data_files() == [] and table.leftovers() == []
+
+
+@pytest.mark.parametrize("ending", ["commit", "abort"])
+def test_a_requested_time_that_has_come_and_gone_is_not_claimed_again(table: Table, ending: str) -> None:
+    """Its clock stands still, its locks lie, and it is paused between its look at the table and its claim."""
+    ended: list[Transaction] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path.startswith(HEARTBEAT_FOLDER) and not ended:
+            ended.append(frozen(table).begin())
+            assert heartbeat_path(ended[0].instant) == path
+            stat = add_file(ended[0], "a")
+            commit(ended[0], stat) if ending == "commit" else ended[0].abort()
+
+    late = frozen(table, FaultyStorage(table.storage, before=before)).begin()
+    assert late.instant > ended[0].instant
+    kept = add_file(late, "b")
+    commit(late, kept)
+    assert table.leftovers() == [] and len(table.data_files()) == (2 if ending == "commit" else 1)
+
+
+def frozen(table: Table, storage: FaultyStorage | None = None) -> TransactionManager:
+    provider = LyingLockProvider(LockScope(table.storage.uri, {}, table.system))
+    generator = HybridTimeGenerator(provider, table.system)
+    return TransactionManager(storage or table.storage, provider, generator, None, table.system)

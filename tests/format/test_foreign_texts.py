@@ -1,0 +1,57 @@
+"""Rows of others that hold the text by which our seals are found: they are rows, and nothing else."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakelatch.errors import CorruptTable
+from lakelatch.pipeline.log_blocks import encode_log_file, read_log_file
+from lakelatch.pipeline.schemas import META_COLUMNS, arrow_to_avro
+from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal, seal
+
+TEXT = "lakelatch-crc32:deadbeef"
+NAME = ".f_1.log.1_0-0-0"
+SCHEMA = pa.schema([("v", pa.string())])
+
+
+def log_of(block_format: str) -> bytes:
+    values = [*(("20260101000000000",) for _ in META_COLUMNS), (TEXT,)]
+    rows = pa.table([pa.array(column) for column in values], names=[*META_COLUMNS, "v"])
+    return encode_log_file("20260101000000000", arrow_to_avro(SCHEMA, "t"), rows, None, block_format)
+
+
+def foreign(data: bytes) -> bytes:
+    """The same file as somebody writes it who knows no seals."""
+    mark = UNSEALED.encode()
+    assert data.count(mark) == 1
+    return data.replace(mark, b"x" * len(mark))
+
+
+@pytest.mark.parametrize("block_format", ["avro", "parquet"])
+def test_a_log_file(block_format: str) -> None:
+    data = log_of(block_format)
+    (entries,) = read_log_file(foreign(data), NAME)
+    assert entries.records is not None and entries.records["v"].to_pylist() == [TEXT]
+    sealed = seal(data, NAME)
+    (entries,) = read_log_file(sealed, NAME)
+    assert entries.records is not None and entries.records["v"].to_pylist() == [TEXT]
+    with pytest.raises(CorruptTable, match="not as it was written"):
+        read_log_file(sealed[:-40] + bytes([sealed[-40] ^ 1]) + sealed[-39:], NAME)
+
+
+def test_a_parquet_file() -> None:
+    """Its footer has the least and the greatest value of each column."""
+    plain, own = io.BytesIO(), io.BytesIO()
+    rows = pa.table({"v": [TEXT]})
+    pq.write_table(rows, plain, use_dictionary=False, compression="none")
+    assert plain.getvalue().count(TEXT.encode()) > 1
+    assert not check_seal(plain.getvalue(), "f.parquet")
+    pq.write_table(rows.replace_schema_metadata({SEAL_KEY: UNSEALED}), own, compression="none", use_dictionary=False)
+    sealed = seal(own.getvalue(), "f.parquet")
+    assert check_seal(sealed, "f.parquet")
+    with pytest.raises(CorruptTable):
+        check_seal(sealed.replace(b"deadbeef", b"deadbeer"), "f.parquet")

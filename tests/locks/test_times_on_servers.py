@@ -1,0 +1,88 @@
+"""Times that strictly increase, on the register of each lock service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from lakelatch.locks.contract import LockScope
+from lakelatch.locks.registry import open_lock_provider
+from lakelatch.storage import MemoryStorage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.testing.clock import ManualSystem
+from lakelatch.testing.servers import Server, open_server
+from lakelatch.testing.servers.reach import SERVER_OF, lock_options
+from lakelatch.testing.time_generator_conformance import TimeGeneratorConformance
+from lakelatch.timegen.contract import TimeGenerator
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timegen.instant_time import to_ms
+from lakelatch.transactions.manager import TransactionManager
+
+
+class OnServer(TimeGeneratorConformance):
+    """`make_generator` opens a provider of the server's."""
+
+    provider: ClassVar[str]
+
+    @pytest.fixture(autouse=True)
+    def _use_server(self, request: pytest.FixtureRequest) -> None:
+        server: Server = request.getfixturevalue(f"{SERVER_OF[self.provider]}_server")
+        self.options = lock_options(server)
+
+    def make_generator(self, table_uri: str, system: System) -> TimeGenerator:
+        return HybridTimeGenerator(open_lock_provider(LockScope(table_uri, self.options, system)), system)
+
+
+class TestRedis(OnServer):
+    provider = "redis"
+
+
+class TestZookeeper(OnServer):
+    provider = "zookeeper"
+
+
+class TestEtcd(OnServer):
+    provider = "etcd"
+
+
+class TestDynamodb(OnServer):
+    provider = "dynamodb"
+
+
+class TestStorage(OnServer):
+    provider = "storage"
+
+
+@pytest.fixture(params=sorted(SERVER_OF))
+def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    server = open_server(SERVER_OF[request.param], tmp_path / "server")
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_a_wiped_service_takes_the_floor_from_the_table(own_server: Server, tmp_path: Path) -> None:
+    """Its memory is lost while every clock is an hour behind the table's times."""
+    storage = MemoryStorage(str(tmp_path), REAL_SYSTEM)
+    options = lock_options(own_server, lease_s=2)
+
+    def commit(system: System) -> str:
+        provider = open_lock_provider(LockScope(storage.uri, options, system))
+        manager = TransactionManager(storage, provider, HybridTimeGenerator(provider, system), system=system)
+        try:
+            return manager.begin().instant
+        finally:
+            provider.close()
+
+    ahead = ManualSystem(realtime_ms=REAL_SYSTEM.realtime_ms() + 300_000)
+    first = commit(ahead)
+    own_server.stop()
+    own_server.wipe()
+    own_server.start()
+    behind = ManualSystem(realtime_ms=to_ms(first) - 3_600_000)
+    second = commit(behind)
+    assert second > first
