@@ -7,13 +7,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOCK ?= filesystem
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help test demo bench lint format venv java clean
+.PHONY: help test test-containers servers demo bench lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
+	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make test    everything that must hold: lint, types, tests (TEST_ARGS=tests/locks for some of them)"
+	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  ruff's formatter and its safe fixes"
@@ -38,11 +41,20 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: java lint
-	LAKELATCH_FORBID_SKIPS=1 $(BIN)/pytest $(TEST_ARGS)
+test: java servers lint
+	LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 $(BIN)/pytest -n 3 --dist loadfile $(TEST_ARGS)
+	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
+
+# The lock providers once more, with their servers in containers: of the engine that answers, or of one of our own.
+test-containers: java $(STAMP)
+	.ci/test-in-containers $(VENV) tests/testing/test_servers.py tests/locks/test_redis.py tests/locks/test_zookeeper.py \
+		tests/locks/test_etcd.py tests/locks/test_dynamodb.py tests/locks/test_storage_locks.py
+
+servers: $(STAMP)
+	@.ci/install-servers $(VENV)
 
 demo: java $(STAMP)
-	$(BIN)/lakelatch demo $(DEMO_ARGS)
+	$(BIN)/python -m lakelatch.testing.servers $(LOCK) $(BIN)/lakelatch demo $(DEMO_ARGS)
 
 bench: java $(STAMP)
 	$(BIN)/python bench/run.py $(BENCH)
