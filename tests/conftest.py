@@ -1,4 +1,4 @@
-"""For every test: no silent skips where they are forbidden, and a way to see where a run hangs.
+"""For every test: no silent skips where they are forbidden, failures told at once, and a way to see where a run hangs.
 
 `kill -USR1 <pid>` makes a running session print the stack of each of its threads.
 """
@@ -75,6 +75,29 @@ class SkipWatch:
                 terminalreporter.line(line)
 
 
+class EarlyNews:
+    """Prints each failure when it happens: a session that is cut off later has no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._print(f"FAILED {report.nodeid} ({report.when}, after {report.duration:.0f} s)\n{report.longreprtext}")
+
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        self._print(f"CRASHED {crashitem}")
+
+    def _print(self, text: str) -> None:
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(text[-_LONGEST_NEWS:])
+
+
+_LONGEST_NEWS = 6000  # characters of one failure; the summary has the rest
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--forbid-skips",
@@ -90,3 +113,5 @@ def pytest_configure(config: pytest.Config) -> None:
         faulthandler.register(signal.SIGUSR1, file=os.dup(sys.__stderr__.fileno()), all_threads=True)
     if config.getoption("--forbid-skips"):
         config.pluginmanager.register(SkipWatch(), "lakelatch-skip-watch")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(EarlyNews(config), "lakelatch-early-news")
