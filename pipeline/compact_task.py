@@ -76,7 +76,7 @@ class CompactTask:
     def _put(self, operation: CompactionOperation, name: str, data: bytes) -> None:
         ensure_beating(self.storage, self.instant)
         path = path_below(operation.partition, name)
-        self.storage.put_if_absent(path, seal(data, name))
+        self.storage.put_if_absent(path, seal(data, path))
 
     def _encode(self, rows: pa.Table, name: str, kept: Mapping[str, str]) -> bytes:
         """A base file as Hudi's readers know it: the file's name in each row, and the Avro schema in the footer."""

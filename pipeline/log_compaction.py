@@ -170,7 +170,7 @@ class FoldTask:
         name = self.name_of(operation)
         ensure_beating(self.storage, self.instant)
         path = path_below(operation.partition, name)
-        self.storage.put_if_absent(path, seal(data, name))
+        self.storage.put_if_absent(path, seal(data, path))
         failpoint("compact.after_base_file")
         version = _log_file(name).version
         return FileReport(operation.partition, operation.file_id, name, rows, deletes, len(data), version)

@@ -15,7 +15,7 @@ from lakelatch.pipeline.file_ids import FileIds
 from lakelatch.pipeline.file_names import LogFile, check_own_file, parse_data_file
 from lakelatch.pipeline.write_task import REPORT_SCHEMA, FileReport, reports_to_batch, write_token
 from lakelatch.storage.contract import path_below
-from lakelatch.storage.seals import check_seal, seal
+from lakelatch.storage.seals import check_seal
 from lakelatch.transactions.markers import Markers
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class MoveTask:
         path = path_below(report.partition, report.file_name)
         data = storage.read(path)
         check_seal(data, path)
-        self.markers.create_data_file(report.partition, file.name, seal(data, file.name))
+        self.markers.create_data_file(report.partition, file.name, data)
         failpoint("move.after_file")
         return replace(report, file_id=move.file_id, file_name=file.name, version=move.version)
 

@@ -13,7 +13,7 @@ from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal
 
 
 def encode_parquet(rows: pa.Table, footer: Mapping[str, str]) -> bytes:
-    """The file's bytes, to be sealed under its name."""
+    """The file's bytes, to be sealed under its path."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, rows.schema, compression="zstd", store_schema=False) as writer:
         writer.write_table(rows)

@@ -1,8 +1,9 @@
 """Seals: a checksum inside a file, so that a damaged one, or one in another one's place, is not believed.
 
-A file of ours holds the mark and eight digits somewhere: the CRC-32 of the name that it belongs to and of all its
-bytes, in which the digits count as zeros. Where a format has room for a text that other readers pass over, that is all
-it takes. A file without a mark is somebody else's, and one with zeros was never sealed: there is nothing to check.
+A file of ours holds the mark and eight digits somewhere: the CRC-32 of the path in the table that it belongs to (of
+a record, the name) and of all its bytes, in which the digits count as zeros. Where a format has room for a text that
+other readers pass over, that is all it takes. A file without a mark is somebody else's, and one with zeros was never
+sealed: there is nothing to check.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _LOG_HEADER_AT = len(_LOG) + 8 + 4 + 4 + 4  # behind the block's length, the ver
 _HEADERS_MAX = 1000
 
 
-def seal(data: bytes, name: str) -> bytes:
-    """The same bytes, sealed as the file of this name; without a mark in them, as they are."""
+def seal(data: bytes, path: str) -> bytes:
+    """The same bytes, sealed as the file of this path in the table; without a mark in them, as they are."""
     start = _digits_at(data)
-    return data if start is None else _with_digits(data, start, _checksum(memoryview(data), start, name))
+    return data if start is None else _with_digits(data, start, _checksum(memoryview(data), start, path))
 
 
 def unseal(data: bytes) -> bytes:
@@ -46,14 +47,14 @@ def unseal(data: bytes) -> bytes:
 
 
 def check_seal(data: bytes, path: str) -> bool:
-    """Whether a file was sealed, under the last part of this path. False says nothing about it.
+    """Whether a file was sealed under this path in the table. False says nothing about it.
 
-    Errors: `CorruptTable` for a file that was sealed, and whose bytes or name are others now.
+    Errors: `CorruptTable` for a file that was sealed, and whose bytes or path are others now.
     """
     start = _digits_at(data)
     if start is None or data[start : start + len(_ZEROS)] == _ZEROS:
         return False
-    if data[start : start + len(_ZEROS)] != _checksum(memoryview(data), start, path.rpartition("/")[2]):
+    if data[start : start + len(_ZEROS)] != _checksum(memoryview(data), start, path):
         raise CorruptTable(
             f"{path} is not as it was written (its checksum is that of other bytes, or of another file): restore it "
             "from a copy",

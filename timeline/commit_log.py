@@ -33,7 +33,7 @@ from lakelatch.timeline.events import (
     slot_number,
     slot_path,
 )
-from lakelatch.timeline.instants import completed, requested
+from lakelatch.timeline.instants import TIMELINE_FOLDER, completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
@@ -208,7 +208,7 @@ class CommitLog:
             file = requested(time, action).file_name
         if draft.kind != LOCKS:
             draft = replace(draft, lock_domain=tail.lock_domain or self._lock_domain)
-        content = seal(draft.content, file)
+        content = seal(draft.content, f"{TIMELINE_FOLDER}/{file}")
         event = replace(draft, content=content).placed(number, time, file, watermark)
         if len(content) > INLINE_LIMIT_BYTES:
             path = f"{CONTENT_FOLDER}/{event.operation_id}-{number}"

@@ -22,6 +22,7 @@ from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.storage.contract import NotFound, Storage, path_below
+from lakelatch.storage.seals import seal
 from lakelatch.transactions.marker_files import MARKERS_FOLDER, ensure_whole, marker_of, read_announced
 
 OPEN_FOLDER = ".hoodie/.lakelatch/open"
@@ -44,7 +45,7 @@ class Markers:
         self.storage.put_if_absent(self._open_path, b"")
 
     def create_data_file(self, partition: str, name: str, data: bytes) -> None:
-        """Announces, checks and creates one data file that only this attempt may name.
+        """Announces, checks, seals and creates one data file that only this attempt may name.
 
         Errors: `TransactionEnded` if the instant ended or this attempt was given up; then nothing was made.
         """
@@ -52,9 +53,9 @@ class Markers:
         self.place_data_file(partition, name, data)
 
     def place_data_file(self, partition: str, name: str, data: bytes) -> None:
-        """Creates a data file that was announced, however long ago: a swept name is barred. Errors as above."""
+        """Seals and creates a file that was announced, however long ago: a swept name is barred. Errors as above."""
         path = path_below(partition, name)
-        if not self.storage.put_if_absent(path, data):
+        if not self.storage.put_if_absent(path, seal(data, path)):
             raise TransactionEnded(
                 f"the attempt that writes {path!r} for instant {self.instant} was given up by its driver, and another "
                 "one has taken its place"

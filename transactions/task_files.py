@@ -10,7 +10,6 @@ from typing import TypeVar
 from lakelatch.errors import LakelatchError, WriteConflict
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.seals import seal
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.transactions.doom import note_work
 from lakelatch.transactions.early_detection import EarlyDetection
@@ -128,7 +127,7 @@ class TaskFiles:
         """Makes a data file, after announcing it; returns the milliseconds that this attempt has spent on it."""
         self.look()
         self.announce(partition, name)
-        self._markers.place_data_file(partition, name, seal(data, name))
+        self._markers.place_data_file(partition, name, data)
         spent_ms = self._spent_ms()
         self._work += Work(rows, len(data), spent_ms)
         return spent_ms

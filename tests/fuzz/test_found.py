@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from fuzzed_table import Made, Place, row, unsealed
+from fuzzed_table import START_MS, Made, Place, row, unsealed
 from memory_tables import PARTITIONED, PLAIN, MemoryTable, manager_of
 from uses import plain
 
@@ -48,6 +48,21 @@ def test_log_files_that_were_exchanged_are_not_believed(made: Made) -> None:
         table = _table(place)
         written = table.write(row(1, 1, "a"), row(2, 1, "b"), row(3, 1, "c"), row(4, 1, "d"))
         one, two = (f"p/{name}" for name in written.files)
+        data = place.storage.read(one)
+        place.storage.put(one, place.storage.read(two))
+        place.storage.put(two, data)
+        with pytest.raises(CorruptTable, match="of another file"):
+            plain(place)
+
+
+def test_base_files_of_one_name_that_were_exchanged_are_not_believed() -> None:
+    """Buckets have the same file ids in each partition, and what one compaction makes has one name in all of them."""
+    with Made({}, START_MS).place() as place:
+        table = _table(place)
+        table.write(row(1, 1, "a", "p"), row(1, 1, "b", "q"))
+        table.compact()
+        one, two = sorted(path for path in place.storage.walk("") if path.endswith(".parquet"))
+        assert one.rpartition("/")[2] == two.rpartition("/")[2]
         data = place.storage.read(one)
         place.storage.put(one, place.storage.read(two))
         place.storage.put(two, data)
