@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK ?= filesystem
+# Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
+TEST_LIMIT ?= 50m
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .PHONY: help test test-containers servers demo bench lint format venv java clean
@@ -42,7 +44,8 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: java servers lint
-	LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 $(BIN)/pytest -n 3 --dist loadfile $(TEST_ARGS)
+	LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
+		timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile $(TEST_ARGS)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
 # The lock providers once more, with their servers in containers: of the engine that answers, or of one of our own.

@@ -11,11 +11,13 @@ import signal
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from lakelatch.heartbeat.beat import Heartbeat
 
 FORBID_SKIPS = "LAKELATCH_FORBID_SKIPS"
+FUZZ_EXAMPLES = "LAKELATCH_FUZZ_EXAMPLES"
 
 # A test that cannot apply is no test that should have run. The whole reason has to stand here, as its suite gives it:
 # a pattern would let any test excuse itself.
@@ -111,6 +113,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # for the processes that tests start
     if sys.__stderr__ is not None:
         faulthandler.register(signal.SIGUSR1, file=os.dup(sys.__stderr__.fileno()), all_threads=True)
+    # Whoever changes one thing is not told of another by chance; who asks for more examples gets new ones each time.
+    hypothesis.settings.register_profile("the same each time", derandomize=FUZZ_EXAMPLES not in os.environ)
+    hypothesis.settings.load_profile("the same each time")
     if config.getoption("--forbid-skips"):
         config.pluginmanager.register(SkipWatch(), "lakelatch-skip-watch")
     if not hasattr(config, "workerinput"):
