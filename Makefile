@@ -10,6 +10,7 @@ STAMP := $(VENV)/.installed
 LOCK ?= filesystem
 # Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
 TEST_LIMIT ?= 50m
+SEEDS ?= 10000
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .PHONY: help test test-containers servers demo bench lint format venv java clean
@@ -44,8 +45,9 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: java servers lint
+	$(if $(TEST_ARGS),,$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS))
 	LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
-		timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile $(TEST_ARGS)
+		timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
 # The lock providers once more, with their servers in containers: of the engine that answers, or of one of our own.

@@ -303,12 +303,15 @@ class _Sessions:
         self._sessions: dict[Hashable, Session] = {}
 
     def find(self, identity: Hashable, make: Callable[[], Session]) -> Session:
-        with self._guard:
-            session = self._sessions.get(identity)
-            if session is None or not session.use():
-                session = self._sessions[identity] = make()
-                session.use()
-            return session
+        """The guard is never held while a session's own is waited for: one service must not keep another waiting."""
+        while True:
+            with self._guard:
+                session = self._sessions.get(identity)
+            if session is not None and session.use():
+                return session
+            with self._guard:
+                if self._sessions.get(identity) is session:  # none, or one that its last user has closed
+                    self._sessions[identity] = make()
 
     def close_all(self) -> None:
         with self._guard:

@@ -9,6 +9,7 @@ import faulthandler
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import hypothesis
@@ -97,6 +98,7 @@ class EarlyNews:
             reporter.write_line(text[-_LONGEST_NEWS:])
 
 
+_LONG = ("test_demo.py", "test_concurrency.py", "test_executors.py")
 _LONGEST_NEWS = 6000  # characters of one failure; the summary has the rest
 
 
@@ -107,6 +109,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get(FORBID_SKIPS, "0") not in ("", "0"),
         help=f"fail if a test was skipped that should have run (or set {FORBID_SKIPS}=1)",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, then those with many tests: at the end there should be something to do for every worker."""
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name not in _LONG, -sizes[item.path], item.path))
 
 
 def pytest_configure(config: pytest.Config) -> None:

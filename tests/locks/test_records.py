@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -294,3 +296,49 @@ class TestMemoryRecords(LockProviderConformance):
 
     def make_provider(self, table_uri: str) -> LockProvider:
         return MemoryLockProvider(LockScope(table_uri, {}))
+
+
+class SilentStore(MemoryRecordStore):
+    """One that does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(REAL_SYSTEM)
+        self.asked, self.answers = threading.Event(), threading.Event()
+
+    def send(self, name: str, value: Mapping[str, Any], expected: str | None) -> Put | None:
+        self.asked.set()
+        assert self.answers.wait(60)
+        return super().send(name, value, expected)
+
+
+SILENT = SilentStore()
+
+
+class SilentLockProvider(SessionLockProvider):
+    @property
+    def identity(self) -> Hashable:
+        return "silent"
+
+    def make_service(self) -> LockService:
+        return RecordService(SILENT, self.scope.system, 3.0)
+
+
+def test_a_service_that_does_not_answer_keeps_no_other_service_waiting() -> None:
+    """Whose session is being opened, while somebody else comes to use the same session."""
+    silent = [SilentLockProvider(LockScope("memory://table", {})) for _ in range(2)]
+    answering = MemoryLockProvider(LockScope("memory://table", {}))
+    with ThreadPoolExecutor(3) as threads:
+        opened = threads.submit(silent[0].acquire, "k1", 50.0)
+        assert SILENT.asked.wait(10)
+        joined = threads.submit(silent[1].acquire, "k2", 50.0)
+        REAL_SYSTEM.sleep(0.2)
+        other = threads.submit(answering.acquire, "k", 10.0)
+        try:
+            other.result(timeout=10).release()
+            assert not opened.done() and not joined.done()
+        finally:
+            SILENT.answers.set()
+        for lease in (opened.result(), joined.result()):
+            lease.release()
+    for provider in (*silent, answering):
+        provider.close()

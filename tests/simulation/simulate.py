@@ -11,11 +11,14 @@ import json
 import logging
 import multiprocessing
 import multiprocessing.pool
+import signal
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -27,6 +30,8 @@ from lakelatch import failpoints
 from lakelatch.locks import sessions
 from lakelatch.pipeline import file_ids
 from lakelatch.system import REAL_SYSTEM
+
+_HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
 
 
 @contextmanager
@@ -52,10 +57,30 @@ def simulate(seed: int, mistake: str = "", keep_lines: bool = False) -> Outcome:
         return run.outcome()
 
 
+class Hung(BaseException):
+    """A run that no longer moves: code that waits for a lock of the operating system's while another actor holds it."""
+
+
 def _simulate_some(arguments: tuple[int, int, str]) -> list[Outcome]:
     logging.disable()
+    signal.signal(signal.SIGALRM, _give_up)
     first, last, mistake = arguments
-    return [simulate(seed, mistake) for seed in range(first, last)]
+    return [_limited(seed, mistake) for seed in range(first, last)]
+
+
+def _limited(seed: int, mistake: str) -> Outcome:
+    """As `simulate`, but a run that hangs is told of instead of hanging whoever asked."""
+    signal.alarm(_HANGS_S)
+    try:
+        return simulate(seed, mistake)
+    except Hung as hung:
+        return Outcome(seed, (f"it hangs at {hung}",), "", 0.0, Counter())
+    finally:
+        signal.alarm(0)
+
+
+def _give_up(_: int, frame: FrameType | None) -> None:
+    raise Hung(" < ".join(f"{each.name}:{each.lineno}" for each in reversed(traceback.extract_stack(frame, 12))))
 
 
 def open_pool(processes: int = 0) -> multiprocessing.pool.Pool:
