@@ -10,10 +10,11 @@ import pytest
 
 from lakelatch.errors import CorruptTable
 from lakelatch.pipeline.log_blocks import encode_log_file, read_log_file
+from lakelatch.pipeline.parquet_files import read_parquet
 from lakelatch.pipeline.schemas import META_COLUMNS, arrow_to_avro
 from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal, seal
 
-TEXT = "lakelatch-crc32:deadbeef"
+TEXT = f"{SEAL_KEY}: lakelatch-crc32:deadbeef"
 NAME = ".f_1.log.1_0-0-0"
 SCHEMA = pa.schema([("v", pa.string())])
 
@@ -46,12 +47,16 @@ def test_a_log_file(block_format: str) -> None:
 def test_a_parquet_file() -> None:
     """Its footer has the least and the greatest value of each column."""
     plain, own = io.BytesIO(), io.BytesIO()
-    rows = pa.table({"v": [TEXT]})
-    pq.write_table(rows, plain, use_dictionary=False, compression="none")
+    table = pa.table({"v": [TEXT]})
+    pq.write_table(table, plain, use_dictionary=False, compression="none")
     assert plain.getvalue().count(TEXT.encode()) > 1
-    assert not check_seal(plain.getvalue(), "f.parquet")
-    pq.write_table(rows.replace_schema_metadata({SEAL_KEY: UNSEALED}), own, compression="none", use_dictionary=False)
+    rows, _ = read_parquet(plain.getvalue(), "f.parquet")
+    assert rows["v"].to_pylist() == [TEXT]
+    pq.write_table(table.replace_schema_metadata({SEAL_KEY: UNSEALED}), own, compression="none", use_dictionary=False)
     sealed = seal(own.getvalue(), "f.parquet")
     assert check_seal(sealed, "f.parquet")
-    with pytest.raises(CorruptTable):
-        check_seal(sealed.replace(b"deadbeef", b"deadbeer"), "f.parquet")
+    assert sealed.count(TEXT.encode()) == own.getvalue().count(TEXT.encode())
+    rows, _ = read_parquet(sealed, "f.parquet")
+    assert rows["v"].to_pylist() == [TEXT]
+    with pytest.raises(CorruptTable, match="not as it was written"):
+        read_parquet(sealed.replace(b"deadbeef", b"deadbeer"), "f.parquet")
