@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.option_values import flag, whole_number
 
 PREFIX = "hoodie.write.lock."
 PROVIDER = PREFIX + "provider"
@@ -94,17 +95,17 @@ class LockOptions:
         """
         found = cls(
             provider=_text(options, PROVIDER, DEFAULT_PROVIDER),
-            wait_time_ms=_whole_number(options, WAIT_TIME, 60_000, 0, 7 * _DAY_MS),
-            client_num_retries=_whole_number(options, CLIENT_RETRIES, 50, 0, 1_000_000),
-            client_wait_time_ms_between_retry=_whole_number(options, CLIENT_RETRY_WAIT, 5_000, 0, _DAY_MS),
-            num_retries=_whole_number(options, RETRIES, 15, 0, 1_000_000),
-            wait_time_ms_between_retry=_whole_number(options, RETRY_WAIT, 1_000, 0, _DAY_MS),
-            max_wait_time_ms_between_retry=_whole_number(options, RETRY_WAIT_MAX, 16_000, 0, _DAY_MS),
+            wait_time_ms=whole_number(options, WAIT_TIME, 60_000, 0, 7 * _DAY_MS),
+            client_num_retries=whole_number(options, CLIENT_RETRIES, 50, 0, 1_000_000),
+            client_wait_time_ms_between_retry=whole_number(options, CLIENT_RETRY_WAIT, 5_000, 0, _DAY_MS),
+            num_retries=whole_number(options, RETRIES, 15, 0, 1_000_000),
+            wait_time_ms_between_retry=whole_number(options, RETRY_WAIT, 1_000, 0, _DAY_MS),
+            max_wait_time_ms_between_retry=whole_number(options, RETRY_WAIT_MAX, 16_000, 0, _DAY_MS),
             filesystem_path=_text(options, FILESYSTEM_PATH, None) if FILESYSTEM_PATH in options else None,
-            filesystem_expire_minutes=_whole_number(options, FILESYSTEM_EXPIRE, 0, 0, 10_000_000),
+            filesystem_expire_minutes=whole_number(options, FILESYSTEM_EXPIRE, 0, 0, 10_000_000),
             in_process_lease_s=lease_s_of(options, IN_PROCESS_LEASE, _IN_PROCESS_LEAST_S),
             lease_s=lease_s_of(options, LEASE),
-            keeper=_flag(options, KEEPER),
+            keeper=flag(options, KEEPER),
         )
         if RETRY_WAIT_MAX in options and found.max_wait_time_ms_between_retry < found.wait_time_ms_between_retry:
             raise InvalidRequest(
@@ -120,23 +121,6 @@ def _text(options: Mapping[str, str], key: str, default: str | None) -> str:
     if text is None or not text.strip():
         raise InvalidRequest(f"{key}={text!r} is empty: give it a value, or remove it", option=key)
     return text.strip()
-
-
-def _whole_number(options: Mapping[str, str], key: str, default: int, least: int, most: int) -> int:
-    text = str(options.get(key, default)).strip()
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise InvalidRequest(f"{key}={text!r} is no whole number: use {least} to {most}", option=key)
-    value = int(text)
-    if not least <= value <= most:
-        raise InvalidRequest(f"{key}={value} is out of range: use {least} to {most}", option=key)
-    return value
-
-
-def _flag(options: Mapping[str, str], key: str) -> bool:
-    text = str(options.get(key, "false")).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidRequest(f"{key}={text!r}: use true or false", option=key)
-    return text == "true"
 
 
 def lease_s_of(options: Mapping[str, str], key: str, least_s: float = LEASE_LEAST_S) -> float | None:

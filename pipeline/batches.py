@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.option_values import whole_number
 from lakelatch.pipeline.options import BATCH_APPLICATION, BATCH_NUMBER
 from lakelatch.storage.seals import json_object
-from lakelatch.transactions.settings import whole_number
 
 CHECKPOINT_KEY = "_hudi_streaming_sink_checkpoint"  # in a commit's metadata; Hudi's streaming sink has the same
 _NUMBER_MAX = 2**63 - 1

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from lakelatch.option_values import flag, whole_number
 from lakelatch.pipeline import log_compaction
 from lakelatch.pipeline.committing import CommitResult
 from lakelatch.pipeline.compact_task import CompactTask, stat_of
 from lakelatch.pipeline.coordination import open_manager
-from lakelatch.pipeline.options import KEEP_DELETES, LOG_COMPACTION_ENABLE, MIN_DELTA_COMMITS, flag, normalise, one_of
+from lakelatch.pipeline.options import KEEP_DELETES, LOG_COMPACTION_ENABLE, MIN_DELTA_COMMITS, normalise
 from lakelatch.pipeline.plans import (
     COMPACTION,
     Runner,
@@ -35,7 +36,6 @@ from lakelatch.timeline.folder import TimelineFolder
 from lakelatch.timeline.instants import Timeline
 from lakelatch.timeline.metadata import CompactionPlan
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def waiting_plans(path: str) -> list[str]:
 def schedule(table: Table, manager: TransactionManager, values: Mapping[str, str]) -> str | None:
     """See `schedule_compaction`."""
     least_logs = whole_number(values, MIN_DELTA_COMMITS, 1, 1, 1_000_000)
-    keep = one_of(values, KEEP_DELETES, ("true", "false"), "true")  # all executors must do the same
+    keep = str(flag(values, KEEP_DELETES, True)).lower()  # all executors must do the same
 
     def build(folder: TimelineFolder) -> bytes | None:
         busy = busy_groups(table.storage, folder)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import ensure_beating
+from lakelatch.option_values import whole_number
 from lakelatch.pipeline.column_groups import fold_group_logs
 from lakelatch.pipeline.committing import CommitResult
 from lakelatch.pipeline.coordination import open_manager
@@ -51,7 +52,6 @@ from lakelatch.timeline.instants import Timeline
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

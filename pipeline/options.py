@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
+from lakelatch.option_values import flag, one_of, whole_number
 from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timegen.registry import KNOWN_TIME_KEYS
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, parse_column_groups
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ
-from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, MODE_OPTION, NON_BLOCKING, whole_number
+from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, MODE_OPTION, NON_BLOCKING
 
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
@@ -208,15 +209,6 @@ class ReadOptions:
         return cls(query_type, times.get(AS_OF), times.get(BEGIN_INSTANT), times.get(END_INSTANT), _columns(values))
 
 
-def one_of(values: Mapping[str, str], key: str, allowed: tuple[str, ...], default: str) -> str:
-    """The option's value in the spelling of `allowed`, which it must equal but for case."""
-    text = values.get(key, default)
-    for choice in allowed:
-        if text.lower() == choice.lower():
-            return choice
-    raise InvalidRequest(f"{key}={text!r} is not supported: use {' or '.join(allowed)}", option=key)
-
-
 def _ordering_field(values: Mapping[str, str]) -> str | None:
     found = {values[key].strip() for key in ORDERING_KEYS if values.get(key, "").strip()}
     if len(found) > 1 or any("," in field for field in found):
@@ -235,8 +227,3 @@ def _columns(values: Mapping[str, str]) -> tuple[str, ...] | None:
     if columns is not None and not columns:
         raise InvalidRequest(f"{COLUMNS} is empty: name columns, separated by commas")
     return columns
-
-
-def flag(values: Mapping[str, str], key: str) -> bool:
-    """Whether an option that is off by default is on."""
-    return one_of(values, key, ("true", "false"), "false") == "true"

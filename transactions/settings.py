@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
+from lakelatch.option_values import flag, one_of, whole_number
 from lakelatch.system import process_name
 from lakelatch.transactions.clock import DEFAULT_MAX_DRIFT_MS, MAX_DRIFT_OPTION
 from lakelatch.transactions.strategies import BUCKET_STRATEGY, SIMPLE_STRATEGY, STRATEGY_OPTION
@@ -83,12 +84,12 @@ class EarlySettings:
         """None if early detection is off, which is the default. It is checked all the same."""
         found = cls(
             strategy=options.get(EARLY_STRATEGY_OPTION, "").strip() or None,
-            check_commits=_flag(options, EARLY_COMMITS_OPTION),
+            check_commits=flag(options, EARLY_COMMITS_OPTION),
             delay_ms=whole_number(options, EARLY_DELAY_OPTION, 0, 0, _DAY_MS),
             period_ms=whole_number(options, EARLY_PERIOD_OPTION, _DEFAULT_PERIOD_MS, 10, _DAY_MS),
             marker_type=_marker_type(options),
         )
-        if not _flag(options, EARLY_OPTION):
+        if not flag(options, EARLY_OPTION):
             return None
         if mode != OPTIMISTIC:
             raise InvalidRequest(
@@ -169,7 +170,7 @@ class TransactionSettings:
                 tolerable_misses=whole_number(options, HEARTBEAT_MISSES_OPTION, 2, 1, 1000),
             ),
             writer=options.get(WRITER_NAME_OPTION) or process_name(),
-            heartbeat_type=_heartbeat_type(options),
+            heartbeat_type=one_of(options, HEARTBEAT_TYPE_OPTION, (STORAGE, LEASE), STORAGE),
             max_drift_ms=whole_number(options, MAX_DRIFT_OPTION, DEFAULT_MAX_DRIFT_MS, 1000, 10**14),
             conflict_strategy=options.get(STRATEGY_OPTION, "").strip()
             or (BUCKET_STRATEGY if bucketed else SIMPLE_STRATEGY),
@@ -179,39 +180,4 @@ class TransactionSettings:
 
 
 def _marker_type(options: Mapping[str, str]) -> str:
-    found = options.get(MARKER_TYPE_OPTION, DIRECT_MARKERS).strip().upper()
-    if found not in (DIRECT_MARKERS, SERVER_MARKERS):
-        raise InvalidRequest(
-            f"{MARKER_TYPE_OPTION}={found!r} is no type of markers: use {DIRECT_MARKERS} or {SERVER_MARKERS}",
-            option=MARKER_TYPE_OPTION,
-        )
-    return found
-
-
-def _flag(options: Mapping[str, str], key: str) -> bool:
-    text = str(options.get(key, "false")).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidRequest(f"{key}={text!r} is neither true nor false", option=key)
-    return text == "true"
-
-
-def _heartbeat_type(options: Mapping[str, str]) -> str:
-    found = options.get(HEARTBEAT_TYPE_OPTION, STORAGE).strip().lower()
-    if found not in (STORAGE, LEASE):
-        raise InvalidRequest(
-            f"{HEARTBEAT_TYPE_OPTION}={found!r} is no kind of heartbeat: use {STORAGE} or {LEASE}",
-            option=HEARTBEAT_TYPE_OPTION,
-        )
-    return found
-
-
-def whole_number(options: Mapping[str, str], key: str, default: int, least: int, most: int) -> int:
-    """An option's value as an integer within bounds; `InvalidRequest` names the option, the value and the bounds."""
-    text = str(options.get(key, default)).strip()
-    try:
-        value = int(text)
-    except ValueError:
-        raise InvalidRequest(f"{key}={text!r} is no whole number") from None
-    if not least <= value <= most:
-        raise InvalidRequest(f"{key}={value} is out of range: use {least} to {most}")
-    return value
+    return one_of(options, MARKER_TYPE_OPTION, (DIRECT_MARKERS, SERVER_MARKERS), DIRECT_MARKERS)

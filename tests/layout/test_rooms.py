@@ -17,7 +17,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "console": {"torture", "pipeline", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
     "testing": {"transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
 }
-FOR_ALL = {"errors", "system", "failpoints"}
+FOR_ALL = {"errors", "system", "failpoints", "option_values"}
 
 SPARK_ROOMS = {"pipeline", "console", "torture", "pyspark_lakelatch"}
 CLIENT_MODULES = {  # a service's client library, and the only modules that may import it

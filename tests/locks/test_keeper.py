@@ -393,7 +393,7 @@ def test_without_a_keeper_that_comes_up_the_process_renews_by_itself(
 
 
 def test_options_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=f"{KEEPER}='yes': use true or false"):
+    with pytest.raises(InvalidRequest, match=f"{KEEPER}='yes' is not supported: use true or false"):
         LockOptions.from_options({KEEPER: "yes"})
     options = {PROVIDER: "zookeeper", "hoodie.write.lock.zookeeper.url": "127.0.0.1:1", KEEPER: "true"}
     provider = open_lock_provider(LockScope(f"file://{tmp_path}", options))
