@@ -12,6 +12,7 @@ from lakelatch.locks.contract import TABLE_KEY, LockProvider, LockScope
 from lakelatch.locks.filesystem import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import LocalStorage
+from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import REGISTER, HybridTimeGenerator
 from lakelatch.timeline.commit_log import WrongLocks
 from lakelatch.timeline.events import LOCK_CHANGES_FOLDER
@@ -119,27 +120,31 @@ def test_nobody_is_let_in_beside_the_new_ones(table: Table, old: LockProvider, n
     """Old and new writers commit as fast as they can while the change happens: no old commit after the first new."""
     write(table.manager(), "a")
 
-    changed = Event()
+    at_work, changed = Event(), Event()
 
     def keep_writing(manager: TransactionManager, name: str) -> int:
+        """Until ten turns after the change."""
         done, left = 0, 10
-        for turn in range(10_000):
+        while left:
             left -= changed.is_set()
-            if left < 0:
-                break
             try:
-                write(manager, f"{name}-{turn}")
+                write(manager, f"{name}-{done}")
                 done += 1
             except WrongLocks:
-                continue
+                REAL_SYSTEM.sleep(0.001)
+            if done == 3:
+                at_work.set()
         return done
 
     with ThreadPoolExecutor(3) as pool:
         old_one = pool.submit(keep_writing, table.manager(NON_BLOCKING), "old")
         new_one = pool.submit(keep_writing, manager_with(table, new), "new")
-        pool.submit(change_locks, table.storage, table.provider(), new, "operator", 60).result()
-        changed.set()
-        assert old_one.result() >= 0 and new_one.result() >= 9
+        try:
+            assert at_work.wait(60)
+            change_locks(table.storage, table.provider(), new, "operator", 60)
+        finally:
+            changed.set()
+        assert old_one.result() >= 3 and new_one.result() >= 9
     domains = [event.lock_domain for event in table.events()]
     assert domains == sorted(domains, key=lambda domain: domain == new.domain)
     assert new.domain in domains
