@@ -165,7 +165,7 @@ def _is_pending(path: str, name: str) -> bool:
 
 
 def _wait_until_stopped(process: subprocess.Popen[str]) -> None:
-    for _ in range(600):
+    for _ in range(5000):  # starting Spark on a busy machine
         state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
         if state == "T":
             return
