@@ -37,7 +37,7 @@ MODE = "hoodie.write.concurrency.mode"
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
 TASKS = "hoodie.upsert.shuffle.parallelism"
 ROWS, BUCKETS = 400, 8
-PATIENCE_S = 120
+PATIENCE_S = 400
 
 
 class SmallJob:

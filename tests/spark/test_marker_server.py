@@ -31,7 +31,7 @@ EARLY = {
     "hoodie.write.concurrency.async.conflict.detector.period_ms": "50",
 }
 PORT = "hoodie.embed.timeline.server.port"
-PATIENCE_S = 120
+PATIENCE_S = 400
 
 
 @pytest.fixture

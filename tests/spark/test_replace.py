@@ -26,7 +26,7 @@ OPERATION = "hoodie.datasource.write.operation"
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
 NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
 COLUMNS = "id long, ts long, v string, part string"
-PATIENCE_S = 120
+PATIENCE_S = 400
 
 
 @pytest.fixture
