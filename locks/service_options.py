@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import DEFAULT_LEASE_S, PREFIX, LockOptions
+from lakelatch.option_values import flag
 
 _FROM_ENVIRONMENT, _FROM_FILE = "env:", "file:"
 _USER_INFORMATION = re.compile(r"(?<=://)[^/@]*@")
@@ -92,10 +93,7 @@ class ServiceOptions:
         return int(text)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        text = self.text(name, str(default)).lower()
-        if text not in ("true", "false"):
-            raise InvalidRequest(f"{self.key(name)}={text!r}: use true or false", option=self.key(name))
-        return text == "true"
+        return flag({self.key(name): self.text(name, str(default))}, self.key(name))
 
     def identity(self) -> tuple[object, ...]:
         """What makes two providers of this kind share their session."""

@@ -14,7 +14,6 @@ from lakelatch.option_values import flag, whole_number
 from lakelatch.pipeline import log_compaction
 from lakelatch.pipeline.committing import CommitResult
 from lakelatch.pipeline.compact_task import CompactTask, stat_of
-from lakelatch.pipeline.coordination import open_manager
 from lakelatch.pipeline.options import KEEP_DELETES, LOG_COMPACTION_ENABLE, MIN_DELTA_COMMITS, normalise
 from lakelatch.pipeline.plans import (
     COMPACTION,
@@ -26,9 +25,10 @@ from lakelatch.pipeline.plans import (
     operation_on,
     pending_plans,
     runner_of,
+    table_at_rest,
 )
 from lakelatch.pipeline.schemas import arrow_to_avro, with_meta_columns
-from lakelatch.pipeline.tables import Table, require_writable
+from lakelatch.pipeline.tables import Table
 from lakelatch.pipeline.views import LOG_COMPACTION, TableView
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
@@ -52,9 +52,7 @@ def compact(
     until its heartbeat has expired; `waiting_plans` names those.
     """
     values = normalise(options)
-    table = require_writable(open_storage(path))
-    with open_manager(table.storage, values, system) as manager:
-        manager.heal()
+    with table_at_rest(path, values, system) as (table, manager):
         run = runner_of(spark)
         results = [
             carry_out_or_leave(service, run, table, manager, instant)
@@ -77,9 +75,7 @@ def schedule_compaction(
 ) -> str | None:
     """Puts a compaction plan on the timeline, for `execute_compaction`; None if there is nothing to compact."""
     values = normalise(options)
-    table = require_writable(open_storage(path))
-    with open_manager(table.storage, values, system) as manager:
-        manager.heal()
+    with table_at_rest(path, values, system) as (table, manager):
         return schedule(table, manager, values)
 
 
@@ -92,9 +88,7 @@ def execute_compaction(
 ) -> CommitResult:
     """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it."""
     values = normalise(options)
-    table = require_writable(open_storage(path))
-    with open_manager(table.storage, values, system) as manager:
-        manager.heal()
+    with table_at_rest(path, values, system) as (table, manager):
         return execute(runner_of(spark), table, manager, instant)
 
 

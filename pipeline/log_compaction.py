@@ -23,7 +23,6 @@ from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.option_values import whole_number
 from lakelatch.pipeline.column_groups import fold_group_logs
 from lakelatch.pipeline.committing import CommitResult
-from lakelatch.pipeline.coordination import open_manager
 from lakelatch.pipeline.file_names import LogFile, check_own_file, folded_log, parse_data_file
 from lakelatch.pipeline.file_slices import FileSlice
 from lakelatch.pipeline.log_blocks import encode_log_file
@@ -38,14 +37,14 @@ from lakelatch.pipeline.plans import (
     operation_on,
     read_plan,
     runner_of,
+    table_at_rest,
 )
 from lakelatch.pipeline.schemas import with_meta_columns
-from lakelatch.pipeline.tables import Table, require_writable
+from lakelatch.pipeline.tables import Table
 from lakelatch.pipeline.views import LOG_COMPACTION, TableView
 from lakelatch.pipeline.write_task import FileReport
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.storage.seals import seal
-from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.folder import TimelineFolder
 from lakelatch.timeline.instants import Timeline
@@ -69,9 +68,7 @@ def schedule_log_compaction(
     Writers may be in flight: files that were requested on different sides of one stay apart.
     """
     values = normalise(options)
-    table = require_writable(open_storage(path))
-    with open_manager(table.storage, values, system) as manager:
-        manager.heal()
+    with table_at_rest(path, values, system) as (table, manager):
         return schedule(table, manager, values)
 
 
@@ -87,9 +84,7 @@ def execute_log_compaction(
     `lakelatch.compact` carries out the plans that wait as well. Errors: `InvalidRequest` for a Java writer's plan.
     """
     values = normalise(options)
-    table = require_writable(open_storage(path))
-    with open_manager(table.storage, values, system) as manager:
-        manager.heal()
+    with table_at_rest(path, values, system) as (table, manager):
         return execute(runner_of(spark), table, manager, instant)
 
 

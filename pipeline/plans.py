@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -14,12 +15,15 @@ from lakelatch.errors import CorruptTable, LakelatchError, TransactionEnded, fro
 from lakelatch.failpoints import failpoint
 from lakelatch.pipeline.barred import ensure_barred
 from lakelatch.pipeline.committing import CommitResult
+from lakelatch.pipeline.coordination import open_manager
 from lakelatch.pipeline.file_names import BaseFile, LogFile, parse_data_file
 from lakelatch.pipeline.file_slices import FileSlice
-from lakelatch.pipeline.tables import Table
+from lakelatch.pipeline.tables import Table, require_writable
 from lakelatch.pipeline.views import LOG_COMPACTION, TableView
 from lakelatch.pipeline.write_task import REPORT_SCHEMA, FileReport, reports_to_batch
 from lakelatch.storage.contract import Storage
+from lakelatch.storage.uris import open_storage
+from lakelatch.system import System
 from lakelatch.timeline.folder import TimelineFolder
 from lakelatch.timeline.instants import requested
 from lakelatch.timeline.metadata import (
@@ -196,3 +200,12 @@ def _rewrite(
             report = task.run(operations[index])
             if report is not None:
                 yield reports_to_batch([report])
+
+
+@contextmanager
+def table_at_rest(path: str, values: Mapping[str, str], system: System) -> Iterator[tuple[Table, TransactionManager]]:
+    """An existing table and its manager, after the dead were rolled back. `InvalidRequest` if it may only be read."""
+    table = require_writable(open_storage(path))
+    with open_manager(table.storage, values, system) as manager:
+        manager.heal()
+        yield table, manager
