@@ -9,16 +9,21 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK ?= filesystem
 # Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
-TEST_LIMIT ?= 50m
-SEEDS ?= 10000
+TEST_LIMIT ?= 40m
+SEEDS ?= 1000
+LONG_SEEDS ?= 10000
+# Most lock tests wait for leases to end, so there are more workers than cores; all tests of Spark are on one of them.
+PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
+	timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help test test-containers servers demo bench lint format venv java clean
+.PHONY: help test test-long test-containers servers demo bench lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
-	@echo "make test    everything that must hold: lint, types, tests (TEST_ARGS=tests/locks for some of them)"
+	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
+	@echo "make test-long   what takes longer: 10,000 seeds, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
 	@echo "make lint    ruff and mypy only"
@@ -46,14 +51,17 @@ format: $(STAMP)
 
 test: java servers lint
 	$(if $(TEST_ARGS),,$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS))
-	LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
-		timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
+	$(PYTEST) -m "not long" $(TEST_ARGS)
+
+test-long: java servers
+	$(BIN)/python tests/simulation/simulate.py --seeds 0:$(LONG_SEEDS)
+	$(PYTEST) -m long $(TEST_ARGS)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
 # The lock providers once more, with their servers in containers: of the engine that answers, or of one of our own.
 test-containers: java $(STAMP)
-	.ci/test-in-containers $(VENV) tests/testing/test_servers.py tests/locks/test_redis.py tests/locks/test_zookeeper.py \
-		tests/locks/test_etcd.py tests/locks/test_dynamodb.py tests/locks/test_storage_locks.py
+	.ci/test-in-containers $(VENV) tests/testing/test_servers.py tests/locks/redis/test_redis.py tests/locks/zookeeper/test_zookeeper.py \
+		tests/locks/etcd/test_etcd.py tests/locks/dynamodb/test_dynamodb.py tests/locks/object_store/test_object_store.py
 
 servers: $(STAMP)
 	@.ci/install-servers $(VENV)

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.harness import Result, time_ms
 
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
@@ -89,7 +89,7 @@ def _manager(folder: str) -> Iterator[TransactionManager]:
 
 
 def _commit(manager: TransactionManager) -> None:
-    manager.heal()
+    manager.recover()
     transaction = manager.begin()
     stat = WriteStat("", "00000000-0000-0000-0000-000000000000-0", "")
     transaction.commit(CommitMetadata((stat,), "UPSERT", {"schema": "{}"}))

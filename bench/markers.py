@@ -19,16 +19,15 @@ from bench.harness import Result, save, time_ms
 
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.transactions.early_detection import Detection
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.marker_checker import MarkerChecker
-from lakelatch.transactions.marker_client import MarkerClient, ServerAddress
-from lakelatch.transactions.marker_files import MARKERS_FOLDER, KeyIndex, marker_of
-from lakelatch.transactions.markers import Markers
+from lakelatch.transactions.markers.direct import Markers
+from lakelatch.transactions.markers.files import MARKERS_FOLDER, KeyIndex, marker_of
+from lakelatch.transactions.markers.server.checker import MarkerChecker
+from lakelatch.transactions.markers.server.client import MarkerClient, ServerAddress
 from lakelatch.transactions.settings import SERVER_MARKERS, EarlySettings, MarkerServerSettings, TransactionSettings
 
 _PARTITIONS = 100
@@ -90,7 +89,7 @@ class _Writers:
         early = manager.begin().early_detection()
         if early is None:
             raise AssertionError("early detection is on")
-        checker = MarkerChecker(Detection(early, manager.provider, REAL_SYSTEM), blooms=False)
+        checker = MarkerChecker(early.detection(manager.context.provider, REAL_SYSTEM))
         checker.add([self.group() for _ in range(own)])
         return checker
 

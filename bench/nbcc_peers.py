@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from lakelatch.locks.options import PROVIDER
-from lakelatch.pipeline.committing import aborting, commit_files, write_task
-from lakelatch.pipeline.coordination import open_manager
-from lakelatch.pipeline.options import WriteOptions
-from lakelatch.pipeline.reader import plan_read
-from lakelatch.pipeline.tables import open_for_write
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import open_for_write
+from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.read.reader import plan_read
+from lakelatch.spark.write.attempt import Lost, attempted, result_or_raise
+from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage.uris import open_storage
 from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING
 
@@ -71,21 +73,24 @@ class NbccWriter(TableWriter):
         self._asked = WriteOptions.parse(OPTIONS)
         self._stack = ExitStack()
         storage = open_storage(path)
-        self._manager = self._stack.enter_context(open_manager(storage, self._asked.raw))
+        self._manager = self._stack.enter_context(open_manager(storage, self._asked.manager))
         self._table = open_for_write(storage, self._asked, SCHEMA)
 
     def add(self, rows: pa.Table) -> None:
         self.update(rows)
 
     def update(self, rows: pa.Table) -> None:
-        table, asked, manager = self._table, self._asked, self._manager
-        manager.heal()
-        transaction = manager.begin(asked.action)
-        with aborting(transaction):
-            task = write_task(table, asked, transaction)
+        table, options, manager = self._table, self._asked, self._manager
+        manager.recover()
+        transaction = manager.begin(options.action)
+
+        def work() -> CommitResult | Lost:
+            task = write_task(table, options, transaction)
             tagged = [task.tag(batch) for batch in rows.to_batches()]
             reports = list(task.write(iter(tagged), "0-0-0"))
-            commit_files(transaction, table, asked, reports, manager.writer)
+            return commit_files(transaction, table, options, reports)
+
+        result_or_raise(attempted(transaction, work))
 
     def read(self) -> pa.Table:
         plan = plan_read(self.path, {"columns": ",".join(SCHEMA.names)})

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from bench.harness import Result
-from bench.locks_common import NotHere, main, percentile, print_table, short
-from bench.locks_turns import Worker, serve
+from bench.locks.common import NotHere, main, percentile, print_table, short
+from bench.locks.turns import Worker, serve
 from bench.nbcc_peers import SCHEMA, WRITERS, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, TableWriter
 
 from lakelatch.system import REAL_SYSTEM
@@ -129,7 +129,7 @@ def _one_round(name: str, shape: str, round_s: float) -> _Round:
             worker.send((start_ns, round_s))
         found: list[_Tries] = [worker.receive(round_s + _END_S) for worker in workers]
         _check(name, shape, first.read(), [one for tries in found for one in tries.tries])
-        return _judge(start_ns, found)
+        return _figures_of(start_ns, found)
 
 
 def _work(connection: Connection, name: str, path: str, shape: str, number: int) -> None:
@@ -203,7 +203,7 @@ def _check(name: str, shape: str, rows: pa.Table, tries: Sequence[_Try]) -> None
         raise AssertionError(f"{name}: {len(found)} rows of {sorted(set(found.values()))}, expected {sorted(allowed)}")
 
 
-def _judge(start_ns: int, found: Sequence[_Tries]) -> _Round:
+def _figures_of(start_ns: int, found: Sequence[_Tries]) -> _Round:
     tries = [one for process in found for one in process.tries]
     spent_ms = {one: (one.ended_ns - one.began_ns) / 1e6 for one in tries}
     committed = [one for one in tries if not one.error]

@@ -14,13 +14,13 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from bench.harness import Result
-from bench.locks_common import BACKENDS, REDIS_SYNCED, NotHere, Place, main, open_place, print_table, quartiles, short
-from bench.locks_floors import RegisterFloor
-from bench.locks_turns import Line, Worker, call_for, fastest, print_lines, serve, take_turns
+from bench.locks.common import BACKENDS, REDIS_SYNCED, NotHere, Place, main, open_place, print_table, quartiles, short
+from bench.locks.floors import RegisterFloor
+from bench.locks.turns import Line, Worker, call_for, fastest, print_lines, serve, take_turns
 
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.contract import TimeGenerator
-from lakelatch.timegen.registry import TYPE_OPTION, open_time_generator
+from lakelatch.timegen.open import TYPE_OPTION, open_time_generator
 from lakelatch.timegen.skew_adjusting import SKEW_OPTION
 
 _BACKENDS = (*BACKENDS, REDIS_SYNCED)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.harness import Result
-from bench.locks_common import main, print_table, short
+from bench.locks.common import main, print_table, short
 from bench.wasted_work_figure import Bar, draw
 
 import lakelatch
@@ -34,7 +34,7 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.transactions.marker_strategies import MARKER_STRATEGIES
+from lakelatch.transactions.early.strategies import MARKER_STRATEGIES
 from lakelatch.transactions.settings import (
     EARLY_OPTION,
     EARLY_STRATEGY_OPTION,

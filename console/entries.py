@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.instants import COMPLETED, WRITE_ACTIONS, Instant, Timeline
+from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan
+from lakelatch.timeline.timeline import COMPLETED, Instant, Timeline
 
 
 @dataclass(frozen=True)

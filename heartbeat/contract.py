@@ -1,4 +1,4 @@
-"""Proof that a writer is alive, and the judgement that it is not.
+"""Proof that a writer is alive, and the decision that it is not.
 
 A beat is a file that its writer replaces at a fixed interval (`.hoodie/.heartbeat/<instant>`, where Java Hudi looks
 for it as well). It is also the claim of its instant time: whoever creates it first owns that time.
@@ -6,9 +6,9 @@ for it as well). It is also the claim of its instant time: whoever creates it fi
 Instead of being replaced, the file may say that its writer holds a lease of the lock provider for as long as it lives
 (an ephemeral node, an etcd lease, a Redis session, a DynamoDB item): one claim, and then no more writes to the storage.
 
-Death is judged by the storage's own clock on both sides, or by the lock service, which knows its sessions; never by
-comparing two machines' clocks. A wrong judgement
-costs a live writer its transaction; it cannot cost data, because the rollback is an event of the commit log.
+Death is decided by the storage's own clock on both sides, or by the lock service, which knows its sessions; never by
+comparing two machines' clocks. A wrong decision costs a live writer its transaction; it cannot cost data, because the
+rollback is an event of the commit log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.storage.seals import open_sealed_json, sealed_json
+from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 
 STORAGE = "storage"  # beats are files that are replaced
 LEASE = "lease"  # beats are the renewals of a lease of the lock provider
@@ -26,6 +26,7 @@ TASK_BEATS_FOLDER = ".hoodie/.lakelatch/beats"
 
 
 def heartbeat_path(instant: str) -> str:
+    """The file that is claim and heartbeat of an instant."""
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
@@ -71,8 +72,8 @@ class HeartbeatSettings:
 class Beat:
     """What a beat says: whose it is, and the slot of the commit log after which its transaction must still read all.
 
-    The settings are the writer's own, so that an observer never judges it by another's; `proof` says where to look for
-    its life, `STORAGE` or `LEASE`.
+    The settings are the writer's own, so that an observer never measures it by another's; `proof` says where to
+    look for its life, `STORAGE` or `LEASE`.
     """
 
     writer: str
@@ -82,12 +83,12 @@ class Beat:
     proof: str = STORAGE
 
     def to_bytes(self, count: int) -> bytes:
-        return sealed_json({**asdict(self), "count": count})
+        return checksummed_json({**asdict(self), "count": count})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Beat | None:
         """None for what other writers leave (Java's beats are empty), and for a beat that was damaged."""
-        values = open_sealed_json(data)
+        values = open_checksummed_json(data)
         if values is None:
             return None
         try:

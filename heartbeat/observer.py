@@ -18,7 +18,7 @@ _NOW = ".hoodie/.lakelatch/now"
 
 
 class Observer:
-    """Judges heartbeats of one table by the storage's own clock, and those that are leases by the lock provider.
+    """Says which writers of a table are dead: by the storage's own clock, or by the lock provider if they hold leases.
 
     `defaults` are the settings assumed for writers that do not tell theirs (Java Hudi's). Without a provider, whoever
     says that it holds a lease counts as alive.
@@ -49,7 +49,7 @@ class Observer:
         """Those of the instants whose writer counts as dead: no heartbeat file, or one that is too old.
 
         Costs one small write to learn the storage's time, or a look at the lock service, and only if there is something
-        to judge.
+        to decide.
         """
         if not instants:
             return []

@@ -1,4 +1,4 @@
-"""What Lakelatch asks of a lock service: leases for liveness, tokens and registers for order.
+"""The contract of a lock provider: leases for liveness, tokens and registers for order.
 
 A lease keeps writers out of each other's way. It does **not** decide whether data survives: a holder that was paused
 longer than its lease wakes up believing that it still holds it, and no lock service can prevent that. What must not
@@ -7,7 +7,7 @@ happen twice is decided by a conditional put in the table's storage; the lease o
 Every provider promises:
 
 - A grant's **token** is greater than every earlier one of its key, across crashes of clients and restarts of servers.
-- `valid()` turns false *before* the service may grant the key to another; it is judged on the own monotonic clock and
+- `valid()` turns false *before* the service may grant the key to another; it looks at its own monotonic clock and
   needs no network. A lease that ends without release sets `lost`.
 - Releasing what one no longer holds changes nothing and says so.
 - A lease that was pickled, or that a forked child inherited, refuses to act.
@@ -23,6 +23,7 @@ from typing import Any
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.lease import Lease
+from lakelatch.locks.options import LockOptions
 from lakelatch.system import REAL_SYSTEM, System
 
 TABLE_KEY = "table"
@@ -35,20 +36,27 @@ def file_group_key(partition: str, file_id: str) -> str:
 
 @dataclass(frozen=True)
 class LockScope:
-    """What a provider is opened for: one table, its options as the user gave them, and the machine.
+    """The scope of a provider: one table, its options as the user gave them, and the machine.
 
     `table_uri` names the table (providers with a service of their own put it into their keys); `options` are the
-    write options with Hudi's keys (`hoodie.write.lock.*`), which may hold secrets and are never shown.
+    write options with Hudi's keys (`hoodie.write.lock.*`), which may hold secrets and are never shown. What all
+    providers have in common is parsed here, once; a provider reads its own keys (`BackendOptions`) and no others.
+
+    Errors: `InvalidRequest` for a value that cannot be.
     """
 
     table_uri: str
     options: Mapping[str, str] = field(repr=False)
     system: System = REAL_SYSTEM
+    lock_options: LockOptions = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lock_options", LockOptions.from_options(self.options))
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a key, for people: `since_ms` is wall-clock time, and `waiting` counts those that queue, if known."""
+    """The holder of a key, for people: `since_ms` is wall-clock time, `waiting` counts those that queue, if known."""
 
     key: str
     owner: str
@@ -106,7 +114,7 @@ class LockProvider(ABC):
 
     @abstractmethod
     def holders(self, prefix: str = "") -> list[Holder]:
-        """Who holds which keys that start with `prefix`, sorted by key. A picture, not a promise."""
+        """The holders of all keys that start with `prefix`, sorted by key: a picture, not a promise."""
 
     @abstractmethod
     def break_(self, key: str) -> bool:

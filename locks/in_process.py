@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
 from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register, check_count
 from lakelatch.locks.lease import Lease
-from lakelatch.locks.options import WAIT_TIME, LockOptions
+from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.renewal import renewals
 from lakelatch.system import System, process_name
 
-_MARGIN = 0.1  # of the lease time: so much earlier than the key is free to others does its holder give it up
+_MARGIN = 0.1  # of the lease time: the holder gives the key up so much earlier than it is free to others
 
 
 @dataclass
@@ -90,7 +90,7 @@ class InProcessLockProvider(LockProvider):
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)
-        self._lease_s = LockOptions.from_options(scope.options).in_process_lease_s
+        self._lease_s = scope.lock_options.in_process_lease_s
         self._closed = False
 
     def acquire(self, key: str, timeout_s: float) -> Lease:

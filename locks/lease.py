@@ -45,6 +45,7 @@ class Lease:
 
     @property
     def deadline_ns(self) -> int | None:
+        """When the lease ends unless it is renewed, on the own monotonic clock; None for never."""
         return self._deadline_ns if self._followed is None else self._followed()
 
     def extend(self, deadline_ns: int) -> None:

@@ -6,7 +6,7 @@ Six calls, with `put_if_absent` as their heart: it is the only thing that decide
 - **Durable.** When a put returns, the object and its name outlive a crash of the machine.
 - **Exactly one.** Of all `put_if_absent` of one path at most one ever creates it, whatever fails.
 - **Read your writes, for everybody.** After a put or delete returned, every later read and listing, anywhere, shows it.
-- **Unknown is said.** A put whose answer was lost raises `PutUnknown`; the caller settles it by reading. An
+- **Unknown is said.** A put whose answer was lost raises `PutUnknown`; the caller resolves it by reading. An
   implementation does not retry a conditional put by itself, because its own first try could answer 'exists'.
 
 Object stores keep all of this with conditional puts (`If-None-Match: *`), local file systems with `link`.

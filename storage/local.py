@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import FileStatus, Listing, NotFound, PutUnknown, Storage
+from lakelatch.storage.folders import make_folder, sync_folder
 from lakelatch.system import REAL_SYSTEM, System
 
 STAGING_FOLDER = ".hoodie/.lakelatch/staging"
@@ -88,7 +89,7 @@ class LocalStorage(Storage):
         target = self._local(path)
         try:
             os.unlink(target)
-            _sync_folder(os.path.dirname(target))
+            sync_folder(os.path.dirname(target))
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -100,7 +101,7 @@ class LocalStorage(Storage):
             super().delete_folder(folder)
 
     def sweep(self, older_than_s: float) -> int:
-        """Removes staged files that a crash left behind, judged by the file system's own clock; returns how many."""
+        """Removes staged files that a crash left behind, by the file system's own clock; returns how many."""
         if not self.names(STAGING_FOLDER):
             return 0
         now_ms = self._file_system_time_ms()
@@ -134,7 +135,7 @@ class LocalStorage(Storage):
         try:
             staged = self._stage(data)
             try:
-                _make_folder(os.path.dirname(target))
+                make_folder(os.path.dirname(target))
                 if replace:
                     os.replace(staged, target)
                 else:
@@ -145,7 +146,8 @@ class LocalStorage(Storage):
             finally:
                 with suppress(OSError):  # a leftover is swept later, and a replacement has moved it
                     os.unlink(staged)
-            _sync_folder(os.path.dirname(target))
+            with suppress(FileNotFoundError):  # removed meanwhile, and the removal is what counts
+                sync_folder(os.path.dirname(target))
         except OSError as error:
             if placed:  # visible now, and perhaps gone after a crash
                 raise PutUnknown(f"{path!r} was written and could not be synced: {error.strerror}") from error
@@ -159,7 +161,7 @@ class LocalStorage(Storage):
         try:
             handle = os.open(staged, flags, 0o644)
         except FileNotFoundError:
-            _make_folder(folder)
+            make_folder(folder)
             handle = os.open(staged, flags, 0o644)
         try:
             try:
@@ -175,33 +177,9 @@ class LocalStorage(Storage):
         return staged
 
 
-def _make_folder(folder: str) -> None:
-    """Creates a folder and syncs every parent that got a new entry."""
-    if os.path.isdir(folder):
-        return
-    parent = os.path.dirname(folder)
-    _make_folder(parent)
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        return
-    _sync_folder(parent)
-
-
 def _sync_data(handle: int) -> None:
     """Data and size, without the times that nobody reads."""
     getattr(os, "fdatasync", os.fsync)(handle)
-
-
-def _sync_folder(folder: str) -> None:
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # removed meanwhile, and the removal is what counts
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _unavailable(verb: str, path: str, error: OSError) -> Unavailable:

@@ -10,6 +10,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.memory import find_memory_storage
 
+_USER_INFORMATION = re.compile(r"(?<=://)[^/@]*@")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
 
 
@@ -36,6 +37,17 @@ def open_storage(path: str) -> Storage:
     raise InvalidRequest(
         f"the path {path!r} is on {scheme!r}, for which this version has no storage: use a local path or file:///..."
     )
+
+
+def scheme_of(uri: str) -> str:
+    """The scheme in lower case; "" for a plain path."""
+    scheme, found, _ = uri.partition(":")
+    return scheme.lower() if found and "/" not in scheme else ""
+
+
+def without_secrets(uri: str) -> str:
+    """A URI for messages: without the user and password that it may hold."""
+    return _USER_INFORMATION.sub("", uri).partition("?")[0]
 
 
 def _without_host(path: str, rest: str) -> str:

@@ -1,4 +1,4 @@
-"""For every test: no silent skips where they are forbidden, failures told at once, and a way to see where a run hangs.
+"""For every test: one Spark session, no silent skips where they are forbidden, failures told at once, times of files.
 
 `kill -USR1 <pid>` makes a running session print the stack of each of its threads.
 """
@@ -9,13 +9,20 @@ import faulthandler
 import os
 import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from lakelatch.heartbeat.beat import Heartbeat
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))  # for `live_table` and its like
 
 FORBID_SKIPS = "LAKELATCH_FORBID_SKIPS"
 FUZZ_EXAMPLES = "LAKELATCH_FUZZ_EXAMPLES"
@@ -27,6 +34,16 @@ RIGHTFUL_SKIPS = (
     "does not apply: this provider works within one process",
     "does not apply: this generator's lock provider works within one process",
 )
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of a run; under xdist they are on one worker, so that only one JVM runs."""
+    from spark_session import open_test_session
+
+    session = open_test_session()
+    yield session
+    session.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +115,26 @@ class EarlyNews:
             reporter.write_line(text[-_LONGEST_NEWS:])
 
 
-_LONG = ("test_demo.py", "test_concurrency.py", "test_executors.py")
+class FileTimes:
+    """Sums up how long the tests of each file took, set-up included, and prints the slowest files at the end."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        slowest = sorted(((taken, name) for name, taken in self.seconds.items()), reverse=True)[:_FILES_SHOWN]
+        if slowest:
+            whole = sum(self.seconds.values())
+            terminalreporter.section(f"slowest of {len(self.seconds)} files, of {whole:.0f} s that all tests took")
+            for seconds, name in slowest:
+                terminalreporter.line(f"{seconds:7.1f} s  {name}")
+
+
+_FILES_SHOWN = 10
+_FIRST = ("test_demo.py", "test_torture.py", "test_executors.py")  # files of a few long tests
 _LONGEST_NEWS = 6000  # characters of one failure; the summary has the rest
 
 
@@ -112,9 +148,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, then those with many tests: at the end there should be something to do for every worker."""
+    """For `--dist loadfile`: files of long tests first, then those with Spark, then those with many tests.
+
+    At the end there should be something to do for every worker.
+    """
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name not in _LONG, -sizes[item.path], item.path))
+    with_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(
+        key=lambda item: (
+            item.path.name not in _FIRST,
+            item.path not in with_spark,
+            -sizes[item.path],
+            item.path,
+        )
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -128,3 +175,4 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkipWatch(), "lakelatch-skip-watch")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(EarlyNews(config), "lakelatch-early-news")
+        config.pluginmanager.register(FileTimes(), "lakelatch-file-times")

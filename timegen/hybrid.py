@@ -20,5 +20,5 @@ class HybridTimeGenerator(TimeGenerator):
         check_count(count)
         at_least = max(self.system.realtime_ms(), above_ms + 1)
         first = self.provider.register(REGISTER).advance(at_least, count)
-        first = max(first, above_ms + 1)  # the table's floor holds also where the service lies
+        first = max(first, above_ms + 1)  # the table's floor holds even if the register went back
         return list(range(first, first + count))

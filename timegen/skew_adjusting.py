@@ -9,7 +9,6 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import TABLE_KEY, LockProvider, check_count
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.lease import Lease
-from lakelatch.locks.options import LockOptions
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 
@@ -65,8 +64,7 @@ class SkewAdjustingTimeGenerator(TimeGenerator):
         check_count(count)
         if held is not None:
             return self._take(held, count, above_ms)
-        timeout_s = LockOptions.from_options(self.provider.scope.options).timeout_s
-        with self.provider.acquire(TABLE_KEY, timeout_s) as lease:
+        with self.provider.acquire(TABLE_KEY, self.provider.scope.lock_options.timeout_s) as lease:
             return self._take(lease, count, above_ms)
 
     def _take(self, lease: Lease, count: int, above_ms: int) -> list[int]:

@@ -19,11 +19,14 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar, overload
 
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
+from lakelatch.retry import tries
+from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, PutUnknown, Storage
-from lakelatch.storage.seals import seal
+from lakelatch.storage.lost_answers import BACKOFF, TRIES_MAX, ensure_created
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.events import (
     COMPLETE,
@@ -33,15 +36,16 @@ from lakelatch.timeline.events import (
     slot_number,
     slot_path,
 )
-from lakelatch.timeline.instants import TIMELINE_FOLDER, completed, requested
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
 SLOTS_KEPT = 32
 _ATTEMPTS_MAX = 10_000
-_SETTLE_ATTEMPTS_MAX = 8
+_LISTINGS_MAX = 8
 _CACHED_EVENTS_MAX = 4096
 _log = logging.getLogger("lakelatch.timeline")
+T = TypeVar("T")
 
 
 class LogMoved(Unavailable):
@@ -72,6 +76,13 @@ class Tail:
         return self.event.lock_domain if self.event else ""
 
 
+@dataclass(frozen=True)
+class GivenUp(Generic[T]):
+    """No event is wanted at a place in the log, for a reason of the caller's own."""
+
+    why: T
+
+
 class CommitLog:
     """One table's log, as one process sees it. Threads may share it; it caches only what cannot change.
 
@@ -98,7 +109,7 @@ class CommitLog:
 
     def tail(self) -> Tail:
         """The last slot now. Its file may still be missing: `project` it before relying on a listing."""
-        for _ in range(_SETTLE_ATTEMPTS_MAX):
+        for _ in range(_LISTINGS_MAX):
             numbers = self._numbers()
             if not numbers:
                 return Tail(0, None)
@@ -136,19 +147,33 @@ class CommitLog:
                 option="hoodie.write.lock.provider",
             )
 
+    @overload
+    def append(
+        self, decide: Callable[[Tail], Event], take_time: Callable[[str], str], oldest_needed: Callable[[], int]
+    ) -> Event: ...
+
+    @overload
     def append(
         self,
-        decide: Callable[[Tail], Event],
+        decide: Callable[[Tail], Event | GivenUp[T]],
         take_time: Callable[[str], str],
         oldest_needed: Callable[[], int],
-    ) -> Event:
+    ) -> Event | GivenUp[T]: ...
+
+    def append(
+        self,
+        decide: Callable[[Tail], Event | GivenUp[T]],
+        take_time: Callable[[str], str],
+        oldest_needed: Callable[[], int],
+    ) -> Event | GivenUp[T]:
         """Adds one event, or finds that it has been added already, and completes its projection.
 
-        `decide` is called with each tail that the event might follow: it raises to give up, or returns the event, with
-        the same operation id each time. `take_time(above)` gives a fresh time greater than `above`, once for each slot
-        tried. `oldest_needed()` is the lowest slot number that somebody may still have to read.
+        `decide` is called with each tail that the event might follow: it returns the event, with the same operation id
+        each time, or `GivenUp`, which is then the result, with nothing added. `take_time(above)` gives a fresh time
+        greater than `above`, once for each slot tried. `oldest_needed()` is the lowest slot number that somebody may
+        still have to read.
 
-        Errors: what `decide` raises, with nothing added; `CommitUnknown` if a lost answer could not be settled, or if
+        Errors: what `decide` raises, with nothing added; `CommitUnknown` if a lost answer could not be resolved, or if
         the slot was created and what has to follow failed.
         """
         for _ in range(_ATTEMPTS_MAX):
@@ -158,6 +183,8 @@ class CommitLog:
                 draft = decide(tail)
             except LogMoved:
                 continue
+            if isinstance(draft, GivenUp):
+                return draft
             if draft.kind != LOCKS:
                 self.ensure_same_locks(tail)
             time = take_time(tail.time)
@@ -208,7 +235,7 @@ class CommitLog:
             file = requested(time, action).file_name
         if draft.kind != LOCKS:
             draft = replace(draft, lock_domain=tail.lock_domain or self._lock_domain)
-        content = seal(draft.content, f"{TIMELINE_FOLDER}/{file}")
+        content = add_checksum(draft.content, f"{TIMELINE_FOLDER}/{file}")
         event = replace(draft, content=content).placed(number, time, file, watermark)
         if len(content) > INLINE_LIMIT_BYTES:
             path = f"{CONTENT_FOLDER}/{event.operation_id}-{number}"
@@ -220,7 +247,7 @@ class CommitLog:
     def _create(self, event: Event) -> Event | None:
         """The event as stored if this operation holds the slot, None if another one does."""
         path, problem = slot_path(event.number), ""
-        for attempt in range(_SETTLE_ATTEMPTS_MAX):
+        for _ in tries(self._system, BACKOFF, TRIES_MAX):
             try:
                 if self._storage.put_if_absent(path, event.to_bytes()):
                     return event
@@ -239,7 +266,6 @@ class CommitLog:
                     return event
             except Unavailable as error:
                 problem = error.message
-            self._system.sleep(0.02 * 2**attempt * (0.5 + self._system.random()))
         raise CommitUnknown(
             f"the storage did not tell whether slot {event.number} was created for instant {event.instant} "
             f"({problem}). It is committed if and only if {event.path} appears on the timeline",
@@ -292,17 +318,12 @@ class CommitLog:
         return False
 
     def _show(self, event: Event) -> None:
-        """Creates the projected file if it is not there; a lost answer is settled by doing it again."""
-        for attempt in range(_SETTLE_ATTEMPTS_MAX):
-            try:
-                self._storage.put_if_absent(event.path, self.content(event))
-                failpoint("commit.after_projection")
-                return
-            except PutUnknown:
-                self._system.sleep(0.02 * 2**attempt)
-            except NotFound:  # its content is gone, so the slot was removed, so the file had been there
-                return
-        raise Unavailable(f"the storage did not confirm {event.path}: try again")
+        """Creates the projected file if it is not there."""
+        try:
+            ensure_created(self._storage, event.path, self.content(event), self._system)
+        except NotFound:  # its content is gone, so the slot was removed, so the file had been there
+            return
+        failpoint("commit.after_projection")
 
     def _remove_old(self, event: Event) -> None:
         """Removes slots below the watermark, lowest first, and then all content below it, whoever left it."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from lakelatch.errors import CorruptTable
-from lakelatch.storage.seals import open_sealed_json, sealed_json
-from lakelatch.timeline.instants import TIMELINE_FOLDER
+from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
 COMPLETE = "complete"  # an instant completed; its file is the completed one
 PLAN = "plan"  # a table service was scheduled; its file is the requested one
-ROLLBACK = "rollback"  # an instant was condemned; its file is the rollback's requested one
+ROLLBACK = "rollback"  # an instant was aborted; its file is the rollback's requested one
 LOCKS = "locks"  # the table's writers use other locks from here on; its file is one of our own
 
 LOCK_CHANGES_FOLDER = ".hoodie/.lakelatch/lock_changes"
@@ -25,7 +25,7 @@ class Event:
 
     `time` is the slot's own time (the completion time, or the requested time of a plan or rollback); it is greater than
     the predecessor's. `instant` is the requested time of the instant that the event is about, and `target` that of
-    the instant which a rollback condemns. `file` is the name of the projection in the timeline folder, `content` its
+    the instant which a rollback aborts. `file` is the name of the projection in the timeline folder, `content` its
     bytes, unless they lie at `content_path`, with `content_digest` as their SHA-256. `watermark`: slots below it may
     have been removed. `lock_domain` names the locks that the table's writers use after this event; each slot carries it
     on, "" as long as nobody has said.
@@ -56,14 +56,14 @@ class Event:
         values = dict(vars(self))
         values["file_groups"] = sorted(self.file_groups)
         values["content"] = base64.b64encode(self.content).decode("ascii")
-        return sealed_json({"format": _FORMAT, **values})
+        return checksummed_json({"format": _FORMAT, **values})
 
     @classmethod
     @lru_cache(maxsize=64)  # each commit reads the last slot several times
     def from_bytes(cls, data: bytes, number: int) -> Event:
         """Errors: `CorruptTable` for bytes that no writer of this format wrote as this slot."""
         try:
-            values = open_sealed_json(data)
+            values = open_checksummed_json(data)
             if values is None:
                 raise ValueError("its checksum is wrong, or missing")
             if values.pop("format") != _FORMAT or values["number"] != number:

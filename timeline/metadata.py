@@ -11,13 +11,20 @@ from typing import Any, TypeVar
 import fastavro
 
 from lakelatch.errors import CorruptTable
+from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal
-from lakelatch.timeline import avro_schemas
+from lakelatch.timeline.actions import CLUSTER, REPLACING_OPERATIONS
+from lakelatch.timeline.schemas import (
+    COMMIT_METADATA,
+    COMPACTION_PLAN,
+    REPLACE_COMMIT_METADATA,
+    ROLLBACK_METADATA,
+    ROLLBACK_PLAN,
+)
 
 SCHEMA_KEY = "schema"
 WRITER_KEY = "lakelatch.writer"
-_REPLACING = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION", "CLUSTER")
+_REPLACING = (*(operation.upper() for operation in REPLACING_OPERATIONS), CLUSTER)
 _MARKER_LENGTH = 16
 T = TypeVar("T")
 _headers: dict[str, bytes] = {}  # by schema: how its container files begin, up to the sync marker
@@ -148,9 +155,9 @@ class CommitMetadata:
             "operationType": self.operation_type,
         }
         if not self.replaced and self.operation_type not in _REPLACING:
-            return _encode(avro_schemas.COMMIT_METADATA, record)
+            return _encode(COMMIT_METADATA, record)
         record["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in self.replaced.items()}
-        return _encode(avro_schemas.REPLACE_COMMIT_METADATA, record)
+        return _encode(REPLACE_COMMIT_METADATA, record)
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> CommitMetadata:
@@ -159,7 +166,7 @@ class CommitMetadata:
 
     @classmethod
     def from_avro(cls, data: bytes, path: str = "") -> CommitMetadata:
-        """Errors: `CorruptTable` for bytes that are no commit's metadata, or, if sealed, not those of this file."""
+        """Errors: `CorruptTable` for bytes that are no commit's metadata, or that are another file's."""
         return _decode(data, path, "commit metadata", ("partitionToWriteStats", "operationType"), cls._of)
 
     @classmethod
@@ -212,7 +219,7 @@ class CompactionPlan:
         ]
         extra = dict(self.extra)
         record = {"operations": operations, "extraMetadata": extra, "version": 2, "preserveHoodieMetadata": True}
-        return _encode(avro_schemas.COMPACTION_PLAN, record)
+        return _encode(COMPACTION_PLAN, record)
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> CompactionPlan:
@@ -221,7 +228,7 @@ class CompactionPlan:
 
     @classmethod
     def from_avro(cls, data: bytes, path: str = "") -> CompactionPlan:
-        """Errors: `CorruptTable` for bytes that are no plan, or, if sealed, not those of this file."""
+        """Errors: `CorruptTable` for bytes that are no plan, or that are another file's."""
         return _decode(data, path, "a compaction plan", ("operations",), cls._of)
 
     @classmethod
@@ -258,7 +265,7 @@ class RollbackPlan:
         ]
         target = {"commitTime": self.instant, "action": self.action}
         record = {"instantToRollback": target, "RollbackRequests": requests, "version": 1}
-        return _encode(avro_schemas.ROLLBACK_PLAN, record)
+        return _encode(ROLLBACK_PLAN, record)
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> RollbackPlan:
@@ -267,7 +274,7 @@ class RollbackPlan:
 
     @classmethod
     def from_avro(cls, data: bytes, path: str = "") -> RollbackPlan:
-        """Errors: `CorruptTable` for bytes that are no plan, or, if sealed, not those of this file."""
+        """Errors: `CorruptTable` for bytes that are no plan, or that are another file's."""
         return _decode(data, path, "a rollback plan", ("instantToRollback",), cls._of)
 
     @classmethod
@@ -302,7 +309,7 @@ class RollbackMetadata:
             "version": 1,
             "instantsRollback": [{"commitTime": self.instant, "action": self.action}],
         }
-        return _encode(avro_schemas.ROLLBACK_METADATA, record)
+        return _encode(ROLLBACK_METADATA, record)
 
 
 def _by_partition(paths: tuple[str, ...]) -> dict[str, list[str]]:
@@ -319,7 +326,7 @@ def _encode(schema: Any, record: dict[str, Any]) -> bytes:
     header = _headers.get(schema["name"])
     if header is None:
         sink = io.BytesIO()
-        fastavro.writer(sink, schema, [], metadata={SEAL_KEY: UNSEALED}, sync_marker=bytes(_MARKER_LENGTH))
+        fastavro.writer(sink, schema, [], metadata={CHECKSUM_KEY: NO_CHECKSUM}, sync_marker=bytes(_MARKER_LENGTH))
         header = _headers[schema["name"]] = sink.getvalue()[:-_MARKER_LENGTH]
     return b"".join((header, marker, _encode_value("long", 1), _encode_value("long", len(body)), body, marker))
 
@@ -333,7 +340,7 @@ def _encode_value(schema: Any, value: Any) -> bytes:
 def _decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Callable[[Mapping[str, Any]], T]) -> T:
     """The one record of a container file; every way in which bytes can be wrong is one error."""
     if path:
-        check_seal(data, path)
+        verify_checksum(data, path)
     try:
         records = list(fastavro.reader(io.BytesIO(data)))
         if len(records) == 1 and isinstance(records[0], dict) and all(name in records[0] for name in needed):

@@ -27,7 +27,7 @@ _NUMBER_DIGITS_MOST = 9
 
 @dataclass(frozen=True)
 class TableConfig:
-    """What every reader and writer of a table must agree on. Settled when the table is made.
+    """What every reader and writer of a table must agree on. Fixed when the table is made.
 
     `bucket_count` and `hash_fields` are None on tables that another writer made: Hudi keeps them in no file.
     """

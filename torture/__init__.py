@@ -1,1 +1,1 @@
-"""`lakelatch torture`: real processes on real servers, a storm over them, and a judge."""
+"""`lakelatch torture`: real processes on real servers, a nemesis that injects faults, and a checker."""

@@ -1,4 +1,4 @@
-"""One round: a table of its own, clients on it, a storm over them, calm, and the judge."""
+"""One round: a table of its own, clients on it, faults, then none, and the checker."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
 from lakelatch.errors import LakelatchError
-from lakelatch.pipeline import compaction
-from lakelatch.pipeline.plans import COMPACTION, pending_plans, run_here
+from lakelatch.spark.services import compaction
+from lakelatch.spark.services.plans import pending_plans, run_here
 from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.torture.bank import open_bank
-from lakelatch.torture.clients import heartbeat_of, manager_at, open_locks
-from lakelatch.torture.faults import FAULTS, applies, memory_disk, remove_memory_disk
-from lakelatch.torture.half_broken import HALF_BROKEN
-from lakelatch.torture.history import read_history
-from lakelatch.torture.judge import judge
-from lakelatch.torture.services import LockService
+from lakelatch.timeline.actions import COMPACTION
+from lakelatch.torture.check.checker import check_round
+from lakelatch.torture.history.reading import read_history
+from lakelatch.torture.nemesis.faults import FAULTS, applies, memory_disk, remove_memory_disk
+from lakelatch.torture.nemesis.half_broken import HALF_BROKEN
+from lakelatch.torture.nemesis.nemesis import Nemesis
+from lakelatch.torture.services import LockServer
 from lakelatch.torture.settings import Place, TortureSettings
-from lakelatch.torture.storm import Storm
+from lakelatch.torture.traffic.bank import open_bank
+from lakelatch.torture.traffic.clients import heartbeat_of, manager_at, open_locks
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING
 
@@ -39,16 +40,16 @@ _CLOSINGS_MAX = 20
 def run_round(
     settings: TortureSettings,
     place: Place,
-    locks: LockService,
+    locks: LockServer,
     coverage: Counter[str],
-    storm_s: float,
+    faults_s: float,
     on_memory_disk: bool,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
     """Its verdict, which also stands in the round's folder."""
     place.history.mkdir(parents=True)
     mounted = on_memory_disk and memory_disk(place.table, _DISK_MIB)
-    storm = Storm(settings, place, locks, Random(place.seed), coverage, on_memory_disk=mounted)
+    nemesis = Nemesis(settings, place, locks, Random(place.seed), coverage, on_memory_disk=mounted)
     facts: dict[str, Any] = {
         "provider": place.provider,
         "seed": place.seed,
@@ -58,51 +59,51 @@ def run_round(
     }
     try:
         open_bank(LocalStorage(str(place.table)), NON_BLOCKING)
-        facts["began_ns"] = storm.recorder.note("storm")
-        storm.start_all()
-        _rage(storm, storm_s, progress)
-        facts["storm_ended_ns"] = REAL_SYSTEM.monotonic_ns()
-        storm.calm()
-        facts["healed_ns"] = storm.recorder.note("calm")
-        _rest(storm, _LEASES_OF_CALM * place.lease_s, facts["healed_ns"], progress)
-        storm.finish("transfer", "append", "compact", "snapshot", "spark")
+        facts["began_ns"] = nemesis.recorder.note("begin")
+        nemesis.start_all()
+        _rage(nemesis, faults_s, progress)
+        facts["faults_ended_ns"] = REAL_SYSTEM.monotonic_ns()
+        nemesis.calm()
+        facts["healed_ns"] = nemesis.recorder.note("calm")
+        _rest(nemesis, _LEASES_OF_CALM * place.lease_s, facts["healed_ns"], progress)
+        nemesis.finish("transfer", "append", "compact", "snapshot", "spark")
         progress("closing")
-        storm.problems += _close(place, locks)
-        storm.finish()
+        nemesis.problems += _close(place, locks)
+        nemesis.finish()
         facts["ended_ns"] = REAL_SYSTEM.monotonic_ns()
-        facts["problems"] = storm.problems
+        facts["problems"] = nemesis.problems
         (place.folder / "round.json").write_text(json.dumps(facts, indent=1))
-        progress("judging")
-        return judge(place.folder).to_json()
+        progress("checking")
+        return check_round(place.folder).to_json()
     finally:
-        storm.close()
+        nemesis.close()
         locks.forget_ways()
         if mounted:
             _take_down(place)
 
 
-def _rage(storm: Storm, storm_s: float, progress: Callable[[str], None]) -> None:
+def _rage(nemesis: Nemesis, faults_s: float, progress: Callable[[str], None]) -> None:
     """Faults at random times, of those kinds that were least often seen."""
-    end_ns = REAL_SYSTEM.monotonic_ns() + int(storm_s * 1e9)
+    end_ns = REAL_SYSTEM.monotonic_ns() + int(faults_s * 1e9)
     next_ns = REAL_SYSTEM.monotonic_ns()
-    faults = {kind: begin for kind, begin in {**FAULTS, **HALF_BROKEN}.items() if applies(kind, storm)}
+    faults = {kind: begin for kind, begin in {**FAULTS, **HALF_BROKEN}.items() if applies(kind, nemesis)}
     while (now_ns := REAL_SYSTEM.monotonic_ns()) < end_ns:
-        storm.tick()
+        nemesis.tick()
         if now_ns >= next_ns:
-            next_ns = now_ns - int(math.log(1 - storm.draw.random()) * storm.settings.pace_s * 1e9)
-            weights = [1 / (1 + storm.coverage[kind]) for kind in faults]
-            faults[storm.draw.choices(list(faults), weights)[0]](storm)
-        progress(f"{(end_ns - now_ns) / 1e9:.0f} s of storm left, {len(storm.faults)} faults in force")
+            next_ns = now_ns - int(math.log(1 - nemesis.draw.random()) * nemesis.settings.pace_s * 1e9)
+            weights = [1 / (1 + nemesis.coverage[kind]) for kind in faults]
+            faults[nemesis.draw.choices(list(faults), weights)[0]](nemesis)
+        progress(f"{(end_ns - now_ns) / 1e9:.0f} s of faults left, {len(nemesis.faults)} faults in force")
         REAL_SYSTEM.sleep(_TICK_S)
 
 
-def _rest(storm: Storm, least_s: float, healed_ns: int, progress: Callable[[str], None]) -> None:
-    """Until somebody has committed what was asked for after all had healed."""
+def _rest(nemesis: Nemesis, least_s: float, healed_ns: int, progress: Callable[[str], None]) -> None:
+    """Until somebody has committed what was asked for after all faults had ended."""
     while True:
         rested_s = (REAL_SYSTEM.monotonic_ns() - healed_ns) / 1e9
-        if rested_s > _RECOVERY_MAX_S or (rested_s > least_s and _has_recovered(storm.place, healed_ns)):
+        if rested_s > _RECOVERY_MAX_S or (rested_s > least_s and _has_recovered(nemesis.place, healed_ns)):
             return
-        storm.tick()
+        nemesis.tick()
         progress("calm")
         REAL_SYSTEM.sleep(_TICK_S if rested_s < least_s else _LOOK_S)
 
@@ -114,7 +115,7 @@ def _has_recovered(place: Place, healed_ns: int) -> bool:
     )
 
 
-def _close(place: Place, locks: LockService) -> list[str]:
+def _close(place: Place, locks: LockServer) -> list[str]:
     """Cleans up after the dead and carries out what is planned, until nothing is left to do."""
     heartbeat = heartbeat_of(place.lease_s)
     REAL_SYSTEM.sleep(place.late_s + heartbeat.expiry_ms * 2 / 1000)
@@ -137,13 +138,13 @@ def _close(place: Place, locks: LockService) -> list[str]:
 
 def _nothing_left(manager: TransactionManager) -> bool:
     """Does what is left to do; whether that was nothing."""
-    healed = manager.heal()
+    recovered = manager.recover()
     table, _ = open_bank(manager.storage, NON_BLOCKING)
     manager.folder.refresh(0)
     plans = pending_plans(manager.folder, COMPACTION)
     for plan in plans:
         compaction.execute(run_here, table, manager, plan)
-    return not healed and not plans
+    return not recovered and not plans
 
 
 def _take_down(place: Place) -> None:

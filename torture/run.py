@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.torture.faults import remove_memory_disk
+from lakelatch.torture.nemesis.faults import remove_memory_disk
 from lakelatch.torture.rounds import run_round
-from lakelatch.torture.services import LockService
+from lakelatch.torture.services import LockServer
 from lakelatch.torture.settings import Place, TortureSettings
 
 _SETTINGS = "run.json"
@@ -32,7 +32,7 @@ def begin_run(folder: Path, settings: TortureSettings) -> None:
 
 
 def settings_of(folder: Path) -> TortureSettings:
-    """What a run was asked to do. Errors: `InvalidRequest` where there is none."""
+    """The options of a run. Errors: `InvalidRequest` where there is none."""
     try:
         return TortureSettings.of_json(json.loads((folder / _SETTINGS).read_text()))
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -45,9 +45,10 @@ def verdicts_of(folder: Path) -> dict[Path, dict[str, Any]]:
     return {path.parent: json.loads(path.read_text()) for path in found}
 
 
-def storm_s_of(round_folder: Path) -> float:
+def faults_s_of(round_folder: Path) -> float:
+    """For how long faults were injected in a round."""
     facts = json.loads((round_folder / "round.json").read_text())
-    return float((facts["storm_ended_ns"] - facts["began_ns"]) / 1e9)
+    return float((facts["faults_ended_ns"] - facts["began_ns"]) / 1e9)
 
 
 def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Progress) -> list[str]:
@@ -60,7 +61,7 @@ def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Prog
     for provider in settings.providers:
         if _minutes_done(folder, provider) >= settings.minutes:
             continue
-        locks = LockService(provider, folder / "servers" / provider, settings.lease_s)
+        locks = LockServer(provider, folder / "servers" / provider, settings.lease_s)
         try:
             while (missing := settings.minutes - _minutes_done(folder, provider)) * 60 >= _ROUND_MIN_S:
                 verdict = _round(folder, settings, provider, locks, min(settings.round_s, missing * 60), progress)
@@ -73,7 +74,7 @@ def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Prog
 
 
 def _round(
-    folder: Path, settings: TortureSettings, provider: str, locks: LockService, storm_s: float, progress: Progress
+    folder: Path, settings: TortureSettings, provider: str, locks: LockServer, faults_s: float, progress: Progress
 ) -> tuple[str, str]:
     """The round's name, and a line on it."""
     verdicts = verdicts_of(folder)
@@ -91,7 +92,7 @@ def _round(
         place,
         locks,
         coverage,
-        storm_s,
+        faults_s,
         on_memory_disk=number % 2 == 1,
         progress=lambda text: progress(place.folder.name, text),
     )
@@ -113,7 +114,7 @@ def summary_of(verdict: Mapping[str, Any]) -> str:
 
 def _minutes_done(folder: Path, provider: str) -> float:
     done = [place for place in verdicts_of(folder) if place.name.endswith(f"-{provider}")]
-    return sum(storm_s_of(place) for place in done) / 60
+    return sum(faults_s_of(place) for place in done) / 60
 
 
 def _forget_cut_off(folder: Path) -> None:

@@ -12,11 +12,11 @@ from lakelatch.locks.options import PROVIDER
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT, SERVER_OF, lock_options
-from lakelatch.torture.clients import open_locks
 from lakelatch.torture.settings import LYING, Place
+from lakelatch.torture.traffic.clients import open_locks
 
 
-class LockService:
+class LockServer:
     """A server, if the provider needs one, that is started once for all rounds of its provider."""
 
     def __init__(self, provider: str, folder: Path, lease_s: float) -> None:
@@ -60,6 +60,7 @@ class LockService:
             way.turn_to(server.host, server.port)
 
     def heal_ways(self) -> None:
+        """No way to the server is cut any more."""
         for way in self.ways.values():
             way.heal()
 
@@ -71,6 +72,7 @@ class LockService:
         self.heal_ways()
 
     def forget_ways(self) -> None:
+        """Closes all ways; the next round's clients get new ones."""
         for way in self.ways.values():
             way.close()
         self.ways.clear()

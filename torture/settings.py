@@ -1,4 +1,4 @@
-"""What a torture run is asked to do; checked once."""
+"""The options of a torture run; checked once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEASE_MIN_S, _LEASE_MAX_S = 1.0, 60.0
 
 @dataclass(frozen=True)
 class TortureSettings:
-    """One run: `minutes` of storm on each provider, in rounds of `round_s`, each on a table of its own.
+    """One run: `minutes` of faults on each provider, in rounds of `round_s`, each on a table of its own.
 
     `pace_s` is the mean time between two faults. Clients are processes; Spark writers need about a GiB each.
     """

@@ -1,1 +1,1 @@
-"""transactions."""
+"""Transactions: begin, mark, commit, abort; conflicts, markers, rollback."""

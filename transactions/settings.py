@@ -9,8 +9,8 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.option_values import flag, one_of, whole_number
 from lakelatch.system import process_name
-from lakelatch.transactions.clock import DEFAULT_MAX_DRIFT_MS, MAX_DRIFT_OPTION
-from lakelatch.transactions.strategies import BUCKET_STRATEGY, SIMPLE_STRATEGY, STRATEGY_OPTION
+from lakelatch.transactions.conflicts.strategies import BUCKET_STRATEGY, SIMPLE_STRATEGY, STRATEGY_OPTION
+from lakelatch.transactions.instant_clock import DEFAULT_MAX_DRIFT_MS, MAX_DRIFT_OPTION
 
 OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
@@ -149,7 +149,7 @@ class TransactionSettings:
     marker_server: MarkerServerSettings | None = None
 
     @classmethod
-    def from_options(cls, options: Mapping[str, str], lock_timeout_s: float) -> TransactionSettings:
+    def from_options(cls, options: Mapping[str, str], lock_timeout_s: float = 60.0) -> TransactionSettings:
         mode = options.get(MODE_OPTION, OPTIMISTIC).upper()
         if mode not in (OPTIMISTIC, NON_BLOCKING, SINGLE_WRITER):
             raise InvalidRequest(

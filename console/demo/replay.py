@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from lakelatch.console.demo.flights import sorted_by_key
 from lakelatch.errors import InvalidRequest
-from lakelatch.pipeline.reader import plan_read
-from lakelatch.timeline.instants import COMPLETED, Instant, parse_file_name
+from lakelatch.spark.read.reader import plan_read
 from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
 
 _TIMELINE = ".hoodie/timeline"
 

@@ -180,7 +180,7 @@ class TransactionEnded(LakelatchError):
 
 
 class CommitUnknown(LakelatchError):
-    """The commit may or may not have happened, and it could not be settled by reading. Look before doing it again.
+    """The commit may or may not have happened, and reading could not resolve it. Look before doing it again.
 
     `instant` is the requested time: the commit happened if and only if a completed file of it is on the timeline.
     """

@@ -1,14 +1,15 @@
 """Named points between the steps of the protocol at which a test can stop, kill or fail the process.
 
 They cost a dictionary look-up when off. `LAKELATCH_FAILPOINTS=commit.after_slot=kill,mark.after=raise` turns some on
-for a process and its children; `active` does it for a block. `raise@3` acts at the third visit only.
+for a process and its children; `active` does it for a block. `raise@3` acts at the third visit only. `calling` has a
+test's own function called at points, for a block.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from lakelatch.errors import InvariantBroken, Unavailable
@@ -21,6 +22,7 @@ NAMES = (
     "begin.after_requested",
     "begin.after_inflight",
     "batch.after_register",
+    "write.before_rows",
     "mark.after",
     "data.after",
     "close.after",
@@ -32,9 +34,9 @@ NAMES = (
     "lock.after_release",
     "compact.after_base_file",
     "compact.before_commit",
-    "move.after_reopen",
-    "move.after_file",
-    "salvage.after_file",
+    "relocate.after_reopen",
+    "relocate.after_file",
+    "rebase.after_file",
     "rollback.after_slot",
     "rollback.after_plan",
     "rollback.after_files",
@@ -43,6 +45,7 @@ NAMES = (
     "log.after_removal",
 )
 ENVIRONMENT_VARIABLE = "LAKELATCH_FAILPOINTS"
+_CALL = "call"  # which no text can ask for
 
 
 class FailpointHit(Unavailable):
@@ -65,6 +68,7 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
 _active: dict[str, tuple[str, int]] = _parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 _visits: dict[str, int] = {}
 _tell: Callable[[str, str], None] | None = None
+_functions: dict[str, Callable[[str], object]] = {}
 
 
 def failpoint(name: str) -> None:
@@ -75,6 +79,9 @@ def failpoint(name: str) -> None:
 
 def _act(name: str) -> None:
     action, wanted = _active[name]
+    if action == _CALL:
+        _functions[name](name)
+        return
     _visits[name] = _visits.get(name, 0) + 1
     if wanted and _visits[name] != wanted:
         return
@@ -106,3 +113,23 @@ def active(text: str) -> Iterator[None]:
     finally:
         _active.clear()
         _active.update(before)
+
+
+@contextmanager
+def calling(function: Callable[[str], object], names: Iterable[str]) -> Iterator[None]:
+    """Has `function(name)` called whenever this process comes to one of these points, for a block.
+
+    What it raises goes on from there. Errors: `InvariantBroken` for a name that is none.
+    """
+    before, functions = dict(_active), dict(_functions)
+    for name in names:
+        if name not in NAMES:
+            raise InvariantBroken(f"no failpoint of this name: {name!r}")
+        _active[name], _functions[name] = (_CALL, 0), function
+    try:
+        yield
+    finally:
+        _active.clear()
+        _active.update(before)
+        _functions.clear()
+        _functions.update(functions)

@@ -1,5 +1,5 @@
 """PySpark finds the data source `lakelatch` by this module's name, with no registration."""
 
-from lakelatch.pipeline.data_source import DefaultSource
+from lakelatch.spark.data_source import DefaultSource
 
 __all__ = ["DefaultSource"]

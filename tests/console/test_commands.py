@@ -9,11 +9,12 @@ import pytest
 
 from lakelatch.console.main import main
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.transactions.append import table_lock
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import TransactionSettings
 
@@ -75,7 +76,7 @@ def test_locks_shows_holders_and_writers(
     manager: TransactionManager, table: LocalStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transaction = manager.begin()
-    with manager.lock() as lease:
+    with table_lock(manager.context) as lease:
         assert main(["locks", table.root, "--json"]) == 0
         shown = json.loads(capsys.readouterr().out)
     assert [(held["key"], held["token"]) for held in shown["locks"]] == [("table", lease.token)]

@@ -10,15 +10,15 @@ import pytest
 from lakelatch.console.main import main
 from lakelatch.errors import WriteConflict
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.losses import Work
+from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.settings import EarlySettings, TransactionSettings
-from lakelatch.transactions.task_files import TaskFiles
 from lakelatch.transactions.transaction import Transaction
 
 GROUPS = [f"{number:08d}-0000-0000-0000-000000000000-0" for number in range(3)]
@@ -54,9 +54,8 @@ def lose_at_the_commit(table: LocalStorage) -> tuple[Transaction, Transaction]:
     loser, winner = begin(table, "[red]nightly"), begin(table, "hourly")
     mine, theirs = stats(loser), stats(winner)
     winner.commit(CommitMetadata(theirs, "UPSERT"))
-    loser.work = Work(12_345, 678, 90_000)
     with pytest.raises(WriteConflict):
-        loser.commit(CommitMetadata(mine, "UPSERT"))
+        loser.commit(CommitMetadata(mine, "UPSERT"), work=Work(12_345, 678, 90_000))
     return loser, winner
 
 

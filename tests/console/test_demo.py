@@ -18,7 +18,7 @@ from lakelatch.console.demo.run import DemoReport
 
 @pytest.mark.spark
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("mode", ["nbcc", "occ"])
+@pytest.mark.parametrize("mode", ["nbcc", pytest.param("occ", marks=pytest.mark.long)])
 def test_every_row_is_where_it_must_be(mode: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lakelatch.console.main", "demo", "--json", "--mode", mode]
     command += ["--rows", "12000", "--commits", "3", "--folder", str(tmp_path)]

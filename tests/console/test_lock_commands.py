@@ -9,7 +9,7 @@ import pytest
 
 from lakelatch.console.main import main
 from lakelatch.locks.contract import TABLE_KEY, LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
-from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.folder import TimelineFolder
-from lakelatch.timeline.instants import Timeline
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.timeline import Timeline, TimelineFolder
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
@@ -124,7 +123,7 @@ def crowd(root: str, seed: int, count: int) -> None:
 
 
 def _write_on_what_is_there(manager: TransactionManager, groups: list[str], optimistic: bool) -> None:
-    manager.heal()
+    manager.recover()
     transaction = manager.begin()
     stats = []
     for group in groups:

@@ -12,9 +12,11 @@ import threading
 from pathlib import Path
 
 from fault_writer import PATIENT, open_manager
-from judge import Judge
+from soundness import find_problems_of
 
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.torture.check.files import Folder
+from lakelatch.torture.check.table_files import TableFiles
 
 SCRIPT = Path(__file__).parent / "fault_writer.py"
 PROCESSES, TRANSACTIONS, KILLED = 8, 15, 3
@@ -75,7 +77,7 @@ def test_a_crowd_without_a_working_lock_loses_nothing(tmp_path: Path) -> None:
         codes = [process.wait(timeout=600) for process in processes]
         REAL_SYSTEM.sleep((PATIENT.expiry_ms + 200) / 1000)
         for _ in range(2):
-            open_manager(str(table), heartbeat=PATIENT).heal()
+            open_manager(str(table), heartbeat=PATIENT).recover()
         REAL_SYSTEM.sleep(0.1)
     errors = [(tmp_path / f"{seed}.err").read_text() for seed in range(PROCESSES)]
     codes = [process.returncode for process in processes]
@@ -83,12 +85,9 @@ def test_a_crowd_without_a_working_lock_loses_nothing(tmp_path: Path) -> None:
 
     stories = [(tmp_path / f"{seed}.out").read_text() for seed in range(PROCESSES)]
     told = [json.loads(line) for story in stories for line in story.splitlines() if line.endswith("}")]
-    judge = Judge(table)
-    judge.judge_told(told)
-    judge.judge_bases()
-    assert judge.judge() == []
+    assert find_problems_of(table, told, stated=True) == []
     committed = [line for line in told if line["outcome"] == "committed"]
     assert len(committed) >= TRANSACTIONS * (PROCESSES - KILLED)
     assert [line for line in told if line["outcome"] == "refused"], "nobody ever met anybody: this tested nothing"
     assert tail.out_of_order == []
-    assert set(judge.completion.values()) <= set(tail.seen)
+    assert {commit.completion for commit in TableFiles(Folder(table)).commits} <= set(tail.seen)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 from fault_writer import QUICK, open_manager, write
-from judge import Judge
+from soundness import find_problems_of
 
 from lakelatch.failpoints import ENVIRONMENT_VARIABLE, NAMES
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.torture.check.files import Folder
+from lakelatch.torture.check.table_files import TableFiles
 
 SCRIPT = Path(__file__).parent / "fault_writer.py"
 REACHED_ONLY_WITH_SPARK = {
@@ -24,9 +26,10 @@ REACHED_ONLY_WITH_SPARK = {
     "compact.after_base_file",
     "compact.before_commit",
     "batch.after_register",
-    "move.after_reopen",
-    "move.after_file",
-    "salvage.after_file",
+    "write.before_rows",
+    "relocate.after_reopen",
+    "relocate.after_file",
+    "rebase.after_file",
 }
 POINTS = [name for name in NAMES if name not in REACHED_ONLY_WITH_SPARK]
 
@@ -49,37 +52,34 @@ def wait_until_dead() -> None:
     REAL_SYSTEM.sleep((QUICK.expiry_ms + 100) / 1000)
 
 
-def recover(root: Path, story: Story, twice: bool = True) -> Judge:
-    """Heals and writes, twice; the table must be sound each time."""
+def recover(root: Path, story: Story, twice: bool = True) -> None:
+    """Recovers and writes, twice; the table must be sound each time."""
     for _ in range(2 if twice else 1):
         wait_until_dead()
         manager = open_manager(str(root))
-        manager.heal()
+        manager.recover()
         write(manager)
-        open_manager(str(root)).heal()
-        judge = Judge(root)
-        judge.judge_told(story)
-        assert judge.judge() == []
-    return judge
+        open_manager(str(root)).recover()
+        assert find_problems_of(root, story) == []
 
 
 def test_every_failpoint_is_somewhere_in_the_code() -> None:
-    rooms = ("transactions", "timeline", "heartbeat", "locks", "storage", "pipeline")
+    packages = ("transactions", "timeline", "heartbeat", "locks", "storage", "format", "spark")
     root = Path(__file__).parents[2]
-    code = "".join(path.read_text() for room in rooms for path in (root / room).rglob("*.py"))
+    code = "".join(path.read_text() for package in packages for path in (root / package).rglob("*.py"))
     assert [name for name in NAMES if f'failpoint("{name}")' not in code] == []
     assert set(NAMES) >= REACHED_ONLY_WITH_SPARK
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_that_is_killed_leaves_a_table_that_heals(point: str, tmp_path: Path) -> None:
+def test_a_writer_that_is_killed_leaves_a_table_that_recovers(point: str, tmp_path: Path) -> None:
     code, story = end(start(tmp_path, f"{point}=kill@1"))
     assert code == -signal.SIGKILL, f"{point} was never reached"
     recover(tmp_path, story)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_step_that_fails_leaves_a_table_that_heals(point: str, tmp_path: Path) -> None:
+def test_a_step_that_fails_leaves_a_table_that_recovers(point: str, tmp_path: Path) -> None:
     code, story = end(start(tmp_path, f"{point}=raise@1"))
     assert code == 0 and len(story) >= 5
     recover(tmp_path, story, twice=False)
@@ -92,8 +92,8 @@ def test_a_writer_that_was_stopped_until_others_gave_it_up_does_no_harm(point: s
     assert os.WIFSTOPPED(status), f"{point} was never reached"
     wait_until_dead()
     manager = open_manager(str(tmp_path))
-    manager._provider.break_(TABLE_KEY)  # a stopped holder keeps its lock
-    manager.heal()
+    manager.context.provider.break_(TABLE_KEY)  # a stopped holder keeps its lock
+    manager.recover()
     write(manager)
     os.kill(process.pid, signal.SIGCONT)
     code, story = end(process)
@@ -111,12 +111,12 @@ def test_a_zombie_before_its_slot_is_refused_and_nothing_of_it_is_seen(tmp_path:
     (zombie,) = os.listdir(tmp_path / ".hoodie/.heartbeat")
     wait_until_dead()
     manager = open_manager(str(tmp_path))
-    manager._provider.break_(TABLE_KEY)
-    assert manager.heal() == [zombie]
+    manager.context.provider.break_(TABLE_KEY)
+    assert manager.recover() == [zombie]
     write(manager)
     os.kill(process.pid, signal.SIGCONT)
     _, story = end(process)
     assert story[0] == {"instant": zombie, "outcome": "refused", "completion": ""}
-    judge = recover(tmp_path, story)
-    assert zombie not in judge.completion
+    recover(tmp_path, story)
+    assert zombie not in TableFiles(Folder(tmp_path)).by_instant
     assert not [path for path in tmp_path.glob(f"*{zombie}*") if path.stat().st_size]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,19 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakelatch.pipeline.bucket_index import bucket_file_id
-from lakelatch.pipeline.file_names import BaseFile, LogFile
-from lakelatch.pipeline.file_slices import FileSlice, file_slices
-from lakelatch.pipeline.log_blocks import Deletes, encode_log_file
-from lakelatch.pipeline.merge import merge_slice
-from lakelatch.pipeline.record_keys import record_keys
-from lakelatch.pipeline.schemas import META_COLUMNS, arrow_to_avro, avro_to_arrow, with_meta_columns
+from lakelatch.format.avro import META_COLUMNS, arrow_to_avro, avro_to_arrow, with_meta_columns
+from lakelatch.format.bucket_index import bucket_file_id
+from lakelatch.format.file_slices import FileSlice, file_slices
+from lakelatch.format.log.blocks import Deletes, encode_log_file
+from lakelatch.format.merge.slice import merge_slice
+from lakelatch.format.names import BaseFile, LogFile
+from lakelatch.format.record_keys import record_keys
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timeline.instants import Timeline, completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, PROPERTIES_PATH, TableConfig, load_table_config
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `live_table`
+from lakelatch.timeline.timeline import Timeline, completed, inflight, requested
 
 DATA = Path(__file__).parents[1] / "data"
 SAMPLES = sorted(path.stem for path in DATA.glob("*.zip"))
@@ -92,9 +89,7 @@ class ReadTable:
                 latest = group[0]
             schema = with_meta_columns(self.schema)
             names = schema.names if meta else self.schema.names
-            config = self.config
-            merged = merge_slice(self.storage, latest, schema, config.merge_mode, config.ordering_field, names)
-            found += merged.to_pylist()
+            found += merge_slice(self.storage, latest, schema, self.config, {}, names).rows.to_pylist()
         return sort_rows(found)
 
     def _partitions(self) -> list[str]:
@@ -186,7 +181,7 @@ class MadeTable:
         """A compaction of exactly these logs."""
         found = FileSlice("", self.file_id, time(0), base, tuple(log.name for log in logs))
         schema = with_meta_columns(self.schema)
-        rows = merge_slice(self.storage, found, schema, self.config.merge_mode, self.config.ordering_field)
+        rows = merge_slice(self.storage, found, schema, self.config, {}).rows
         name = BaseFile(self.file_id, "0-0-0", time(instant)).name
         sink = io.BytesIO()
         pq.write_table(rows, sink, compression="zstd", store_schema=False)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.pipeline.bucket_index import (
+from lakelatch.format.bucket_index import (
     bucket_file_id,
     bucket_ids,
     bucket_ids_of_texts,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.pipeline.file_names import BaseFile, LogFile, check_own_file, parse_data_file
-from lakelatch.pipeline.file_slices import FileSlice, file_slices
+from lakelatch.format.file_slices import FileSlice, file_slices
+from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file
 
 
 def time(number: int) -> str:
@@ -146,7 +146,7 @@ Files = list[tuple[bool, int, int]]  # base or log, requested, completion
 
 
 def oracle(files: Files, as_of: int) -> set[tuple[int | None, tuple[int, ...]]]:
-    """Slices as (instant of the base file, instants of the logs): each log asked for its barrier, one by one."""
+    """Slices as (instant of the base file, instants of the logs): the barrier of each log is looked up, one by one."""
     seen = [(is_base, start, end) for is_base, start, end in files if end <= as_of]
     slices: dict[int | None, list[int]] = {start: [] for is_base, start, _ in seen if is_base}
     for is_base, start, end in sorted(seen):

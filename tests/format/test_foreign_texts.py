@@ -1,4 +1,4 @@
-"""Rows of others that hold the text by which our seals are found: they are rows, and nothing else."""
+"""Rows of others that hold the text by which our checksums are found: they are rows, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelatch.errors import CorruptTable
-from lakelatch.pipeline.log_blocks import encode_log_file, read_log_file
-from lakelatch.pipeline.parquet_files import read_parquet
-from lakelatch.pipeline.schemas import META_COLUMNS, arrow_to_avro
-from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal, seal
+from lakelatch.format.avro import META_COLUMNS, arrow_to_avro
+from lakelatch.format.log.blocks import encode_log_file, read_log_file
+from lakelatch.format.parquet import read_parquet
+from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, add_checksum, verify_checksum
 
-TEXT = f"{SEAL_KEY}: lakelatch-crc32:deadbeef"
+TEXT = f"{CHECKSUM_KEY}: lakelatch-crc32:deadbeef"
 NAME = ".f_1.log.1_0-0-0"
 SCHEMA = pa.schema([("v", pa.string())])
 
@@ -26,8 +26,8 @@ def log_of(block_format: str) -> bytes:
 
 
 def foreign(data: bytes) -> bytes:
-    """The same file as somebody writes it who knows no seals."""
-    mark = UNSEALED.encode()
+    """The same file as somebody writes it who knows no checksums."""
+    mark = NO_CHECKSUM.encode()
     assert data.count(mark) == 1
     return data.replace(mark, b"x" * len(mark))
 
@@ -37,11 +37,11 @@ def test_a_log_file(block_format: str) -> None:
     data = log_of(block_format)
     (entries,) = read_log_file(foreign(data), NAME)
     assert entries.records is not None and entries.records["v"].to_pylist() == [TEXT]
-    sealed = seal(data, NAME)
-    (entries,) = read_log_file(sealed, NAME)
+    checksummed = add_checksum(data, NAME)
+    (entries,) = read_log_file(checksummed, NAME)
     assert entries.records is not None and entries.records["v"].to_pylist() == [TEXT]
     with pytest.raises(CorruptTable, match="not as it was written"):
-        read_log_file(sealed[:-40] + bytes([sealed[-40] ^ 1]) + sealed[-39:], NAME)
+        read_log_file(checksummed[:-40] + bytes([checksummed[-40] ^ 1]) + checksummed[-39:], NAME)
 
 
 def test_a_parquet_file() -> None:
@@ -52,11 +52,13 @@ def test_a_parquet_file() -> None:
     assert plain.getvalue().count(TEXT.encode()) > 1
     rows, _ = read_parquet(plain.getvalue(), "f.parquet")
     assert rows["v"].to_pylist() == [TEXT]
-    pq.write_table(table.replace_schema_metadata({SEAL_KEY: UNSEALED}), own, compression="none", use_dictionary=False)
-    sealed = seal(own.getvalue(), "f.parquet")
-    assert check_seal(sealed, "f.parquet")
-    assert sealed.count(TEXT.encode()) == own.getvalue().count(TEXT.encode())
-    rows, _ = read_parquet(sealed, "f.parquet")
+    pq.write_table(
+        table.replace_schema_metadata({CHECKSUM_KEY: NO_CHECKSUM}), own, compression="none", use_dictionary=False
+    )
+    checksummed = add_checksum(own.getvalue(), "f.parquet")
+    assert verify_checksum(checksummed, "f.parquet")
+    assert checksummed.count(TEXT.encode()) == own.getvalue().count(TEXT.encode())
+    rows, _ = read_parquet(checksummed, "f.parquet")
     assert rows["v"].to_pylist() == [TEXT]
     with pytest.raises(CorruptTable, match="not as it was written"):
-        read_parquet(sealed.replace(b"deadbeef", b"deadbeer"), "f.parquet")
+        read_parquet(checksummed.replace(b"deadbeef", b"deadbeer"), "f.parquet")

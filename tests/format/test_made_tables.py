@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakelatch.pipeline.file_names import LogFile
+from lakelatch.format.names import LogFile
 
 MakeTable = Callable[..., Any]
 SCHEMA = [("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64())]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.pipeline.record_keys import partition_paths, record_keys
+from lakelatch.format.record_keys import partition_paths, record_keys
 
 MOMENT = dt.datetime(2024, 1, 2, tzinfo=dt.timezone.utc)
 

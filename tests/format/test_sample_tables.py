@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakelatch.pipeline.log_blocks import read_log_file
+from lakelatch.format.log.blocks import read_log_file
 
 COUNTS = {
     "cow_v8_nonpartitioned": 4,

@@ -20,5 +20,5 @@ def made() -> Made:
 
 @pytest.fixture(scope="session")
 def grouped() -> Made:
-    """A table with column groups, with kept deletes of them, folded logs, and a plan that waits."""
+    """A table with column groups, with kept deletes of them, compacted logs, and a plan that waits."""
     return make_grouped()

@@ -9,18 +9,17 @@ from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, Writin
 
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active
-from lakelatch.pipeline import file_ids
+from lakelatch.format import file_groups as file_ids
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage import memory as memory_module
-from lakelatch.storage.seals import unseal
+from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline import commit_log
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.transactions.bloom import bloom_key, write_bloom
-from lakelatch.transactions.conflicts import Conflict, OtherWrite
-from lakelatch.transactions.doom import condemn, note_work
-from lakelatch.transactions.losses import Work, record_loss, write_conflict
-from lakelatch.transactions.marker_files import marker_of
+from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
+from lakelatch.transactions.conflicts.report import Work, record_loss, write_conflict
+from lakelatch.transactions.early.notes import mark_aborted, note_work
+from lakelatch.transactions.markers.files import marker_of
 
 START_MS = 1_790_000_000_000
 _numbers = count()
@@ -114,9 +113,11 @@ def make_grouped() -> Made:
         return Made(_files(place.storage), place.system.realtime_ms())
 
 
-def unsealed(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def unchecksummed(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The same files as another writer leaves them: without our checksums, but for what only we have."""
-    found = {path: data if path.startswith(".hoodie/.lakelatch/") else unseal(data) for path, data in files.items()}
+    found = {
+        path: data if path.startswith(".hoodie/.lakelatch/") else strip_checksum(data) for path, data in files.items()
+    }
     lines = found[PROPERTIES_PATH].splitlines(keepends=True)
     found[PROPERTIES_PATH] = b"".join(line for line in lines if not line.startswith(b"lakelatch.table.checksum"))
     return found
@@ -134,13 +135,13 @@ def _lose(table: MemoryTable) -> None:
 
 
 def _leave_behind(table: MemoryTable) -> None:
-    """A write whose process died, with markers of its own, a rival in its notes, and all that its tasks have said."""
+    """A write whose process died, with its markers, another write in its notes, and all that its tasks have said."""
     writing = table.begin().put(row(12, 1, "dead"))
     instant = writing.transaction.instant
-    rival = OtherWrite("20260101000000001", "deltacommit", "", frozenset({("p", "a")}), "other", inflight=True)
-    condemn(table.storage, instant, Conflict(rival, frozenset({("p", "a")})))
+    groups = frozenset({("p", "a")})
+    winner = OtherWrite("20260101000000001", "deltacommit", "", groups, "other", inflight=True)
+    mark_aborted(table.storage, instant, Conflict(winner, groups))
     note_work(table.storage, instant, "0-0-0", Work(1, 2, 3))
-    write_bloom(table.storage, instant, "0-0-0", [bloom_key("p", "a")])
     table.storage.put(f".hoodie/.lakelatch/beats/{instant}/0-0-0", b"")
     _stop(writing)
 

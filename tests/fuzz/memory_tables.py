@@ -10,18 +10,23 @@ import pyarrow as pa
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
-from lakelatch.pipeline import compaction, log_compaction
-from lakelatch.pipeline.batch_register import BatchRegister, written_once
-from lakelatch.pipeline.committing import CommitResult, aborting, commit_files, write_task
-from lakelatch.pipeline.moving import move_here
-from lakelatch.pipeline.options import BATCH_APPLICATION, BATCH_NUMBER, DELETE_PARTITION, WriteOptions
-from lakelatch.pipeline.plans import run_here
-from lakelatch.pipeline.replacing import matching
-from lakelatch.pipeline.tables import Table, open_for_write, open_table
-from lakelatch.pipeline.write_task import FileReport
+from lakelatch.spark.open_table import open_for_write, open_table
+from lakelatch.spark.options import CompactionOptions, WriteOptions
+from lakelatch.spark.services import compaction, log_compaction
+from lakelatch.spark.services.plans import run_here
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.attempt import attempted, result_or_raise
+from lakelatch.spark.write.cancellation import abort_after
+from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.replace import matching
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.streaming.batch import Batch
+from lakelatch.spark.write.streaming.register import BatchRegister, written_once
+from lakelatch.spark.write.task import FileReport
 from lakelatch.storage import Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.actions import DELETE_PARTITION
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
@@ -37,8 +42,7 @@ WIDE = pa.schema(
     ]
 )
 GROUPED = {"lakelatch.table.column.groups": "dt: d, e; at: a", "hoodie.bucket.index.num.buckets": 1}
-BATCH = {BATCH_APPLICATION: "feed", BATCH_NUMBER: "7"}
-_FOLDS = {"hoodie.log.compaction.blocks.threshold": "2"}
+BATCH = Batch("feed", 7)
 _LOCK_TIMEOUT_S = 20.0
 
 
@@ -56,24 +60,26 @@ class Writing:
     table: Table
     manager: TransactionManager
     transaction: Transaction
-    asked: WriteOptions
+    options: WriteOptions
     reports: list[FileReport] = field(default_factory=list)
 
     def put(self, *rows: dict[str, Any]) -> Writing:
         """Writes rows, all with the columns of the first one."""
         table = self.table
         schema = pa.schema([one for one in table.schema if one.name in rows[0]])
-        task = write_task(table, self.asked, self.transaction)
+        task = write_task(table, self.options, self.transaction)
         for batch in pa.Table.from_pylist(list(rows), schema=schema).to_batches():
             self.reports += task.write(iter([task.tag(batch)]), "0-0-0")
         return self
 
     def commit(self, partitions: Sequence[str] = ()) -> CommitResult:
-        choose = matching(partitions) if self.asked.operation == DELETE_PARTITION else None
-        with aborting(self.transaction):
-            return commit_files(
-                self.transaction, self.table, self.asked, self.reports, self.manager.writer, move_here, choose
+        choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
+        return result_or_raise(
+            attempted(
+                self.transaction,
+                lambda: commit_files(self.transaction, self.table, self.options, self.reports, choose=choose),
             )
+        )
 
 
 class MemoryTable:
@@ -93,11 +99,15 @@ class MemoryTable:
     def manager(self) -> TransactionManager:
         return manager_of(self.storage, self.system)
 
-    def begin(self, operation: str = "upsert", block_format: str = "parquet") -> Writing:
+    def begin(
+        self, operation: str = "upsert", block_format: str = "parquet", settings: TransactionSettings | None = None
+    ) -> Writing:
         more = {"hoodie.datasource.write.operation": operation, "hoodie.logfile.data.block.format": block_format}
-        asked = WriteOptions.parse({**self.options, **more})
+        options = WriteOptions.parse({**self.options, **more})
         manager = self.manager()
-        return Writing(self.opened, manager, manager.begin(asked.action), asked)
+        if settings is not None:
+            manager.context = replace(manager.context, settings=settings)
+        return Writing(self.opened, manager, manager.begin(options.action), options)
 
     def write(self, *rows: dict[str, Any], operation: str = "upsert", block_format: str = "parquet") -> CommitResult:
         return self.begin(operation, block_format).put(*rows).commit()
@@ -109,16 +119,18 @@ class MemoryTable:
         def work(register: BatchRegister | None) -> CommitResult:
             assert register is not None
             writing = self.begin()
-            writing.asked = replace(writing.asked, raw={**writing.asked.raw, **BATCH})
-            with aborting(writing.transaction):
+            writing.options = replace(writing.options, batch=BATCH)
+            try:
                 register.register(writing.transaction)
                 writing.put(*rows)
+            except BaseException as error:
+                raise abort_after(writing.transaction, error) from error
             return writing.commit()
 
         return written_once(self.manager(), BATCH, work)
 
     def plan(self) -> str | None:
-        return compaction.schedule(open_table(self.storage), self.manager(), {})
+        return compaction.schedule(open_table(self.storage), self.manager(), CompactionOptions())
 
     def compact(self) -> CommitResult:
         plan = self.plan()
@@ -126,7 +138,7 @@ class MemoryTable:
         return compaction.execute(run_here, open_table(self.storage), self.manager(), plan)
 
     def plan_fold(self) -> str | None:
-        return log_compaction.schedule(open_table(self.storage), self.manager(), _FOLDS)
+        return log_compaction.schedule(open_table(self.storage), self.manager(), CompactionOptions(least_logs_of_run=2))
 
     def fold(self) -> CommitResult:
         plan = self.plan_fold()

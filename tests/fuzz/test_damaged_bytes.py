@@ -1,4 +1,4 @@
-"""What has no seal, as another writer made it: whatever its bytes are, reading ends in a value or in one error."""
+"""What has no checksum, as another writer made it: whatever its bytes are, reading ends in a value or in one error."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 from damages import DAMAGES, NUMBER, Damage, one_of, tried
-from fuzzed_table import Made, unsealed
+from fuzzed_table import Made, unchecksummed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError
-from lakelatch.pipeline.log_blocks import read_log_file
-from lakelatch.pipeline.parquet_files import read_parquet
+from lakelatch.format.log.blocks import read_log_file
+from lakelatch.format.parquet import read_parquet
 from lakelatch.storage import MemoryStorage
-from lakelatch.storage.seals import SEAL_KEY, UNSEALED, check_seal, json_object, open_sealed_json
+from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, json_object, open_checksummed_json, verify_checksum
 from lakelatch.timeline.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, RollbackPlan
 from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
 
-_SEAL = len(SEAL_KEY) + len(UNSEALED) + 24  # the bytes around a seal, in which damage makes the file an unsealed one
+_CHECKSUM = len(CHECKSUM_KEY) + len(NO_CHECKSUM) + 24  # around a checksum: damage there leaves a file without one
 
 
 def _config(data: bytes, path: str) -> object:
@@ -31,7 +31,7 @@ def _config(data: bytes, path: str) -> object:
 
 READERS: dict[str, tuple[Callable[[bytes, str], object], str]] = {
     "log file": (read_log_file, ".log.1_"),
-    "log file, corrupt blocks skipped": (lambda data, path: read_log_file(data, path, skip_corrupt=True), ".log.1_"),
+    "log file, some columns": (lambda data, path: read_log_file(data, path, ["_hoodie_record_key", "ts"]), ".log.1_"),
     "base file": (read_parquet, ".parquet"),
     "commit": (CommitMetadata.from_avro, ".commit"),
     "replace commit": (CommitMetadata.from_avro, ".replacecommit"),
@@ -44,10 +44,10 @@ READERS: dict[str, tuple[Callable[[bytes, str], object], str]] = {
 @pytest.mark.parametrize("kind", READERS)
 @given(file=NUMBER, damage=DAMAGES)
 @tried(60)
-def test_bytes_without_a_seal(made: Made, kind: str, file: int, damage: Damage) -> None:
+def test_bytes_without_a_checksum(made: Made, kind: str, file: int, damage: Damage) -> None:
     reader, mark = READERS[kind]
     path = one_of([path for path in made.files if mark in path and made.files[path]], file)
-    damaged = damage.apply(unsealed(made.files)[path], made.files)
+    damaged = damage.apply(unchecksummed(made.files)[path], made.files)
     try:
         reader(damaged, path)
     except (CorruptTable, InvalidRequest) as error:
@@ -58,24 +58,24 @@ def _slot(data: bytes, path: str) -> Event:
     return Event.from_bytes(data, int(path.rpartition("/")[2].partition(".")[0]))
 
 
-SEALED: dict[str, tuple[Callable[[bytes, str], object], str]] = {
+CHECKSUMMED: dict[str, tuple[Callable[[bytes, str], object], str]] = {
     "slot": (_slot, "/log/00000000000000000012.json"),
-    "commit": (check_seal, ".replacecommit"),
-    "plan": (check_seal, ".compaction.requested"),
-    "log file": (check_seal, "_2147483646-0-0"),
-    "base file": (check_seal, ".parquet"),
+    "commit": (verify_checksum, ".replacecommit"),
+    "plan": (verify_checksum, ".compaction.requested"),
+    "log file": (verify_checksum, "_2147483646-0-0"),
+    "base file": (verify_checksum, ".parquet"),
 }
 
 
-@pytest.mark.parametrize("kind", SEALED)
-def test_every_flipped_byte_and_every_cut_of_a_sealed_file_is_seen(made: Made, kind: str) -> None:
-    reader, mark = SEALED[kind]
+@pytest.mark.parametrize("kind", CHECKSUMMED)
+def test_every_flipped_byte_and_every_cut_of_a_file_with_a_checksum_is_seen(made: Made, kind: str) -> None:
+    reader, mark = CHECKSUMMED[kind]
     path = next(path for path in sorted(made.files) if path.endswith(mark))
     data = made.files[path]
     reader(data, path)
     assert _believed(reader, path, (data[:size] for size in range(len(data)) if size > data.find(b"crc32:") + 14)) == 0
     flipped = (data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :] for at in range(len(data)))
-    assert _believed(reader, path, flipped) <= (0 if kind == "slot" else _SEAL)
+    assert _believed(reader, path, flipped) <= (0 if kind == "slot" else _CHECKSUM)
 
 
 def _believed(reader: Callable[[bytes, str], object], path: str, damaged: Any) -> int:
@@ -90,16 +90,16 @@ def _believed(reader: Callable[[bytes, str], object], path: str, damaged: Any) -
 
 
 @pytest.mark.parametrize("kind", ["commit", "plan", "log file", "base file"])
-def test_a_sealed_file_is_no_other_file(made: Made, kind: str) -> None:
-    path = next(path for path in sorted(made.files) if path.endswith(SEALED[kind][1]))
+def test_a_file_with_a_checksum_is_no_other_file(made: Made, kind: str) -> None:
+    path = next(path for path in sorted(made.files) if path.endswith(CHECKSUMMED[kind][1]))
     with pytest.raises(CorruptTable, match=r"other\.name is not as it was written"):
-        check_seal(made.files[path], "p/other.name")
+        verify_checksum(made.files[path], "p/other.name")
 
 
 @given(st.binary() | st.text().map(str.encode))
 @tried(100)
-def test_no_bytes_are_sealed_by_chance(data: bytes) -> None:
-    assert open_sealed_json(data) is None
+def test_no_bytes_have_a_checksum_by_chance(data: bytes) -> None:
+    assert open_checksummed_json(data) is None
     assert json_object(data) is None or json_object(data) == {}
 
 

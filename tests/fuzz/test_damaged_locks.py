@@ -11,8 +11,8 @@ from hypothesis import given
 
 from lakelatch.errors import CorruptTable, LakelatchError, LockTimeout
 from lakelatch.locks.contract import TABLE_KEY, LockProvider, LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
-from lakelatch.locks.object_storage import HudiStorageLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.locks.object_store.provider import HudiStorageLockProvider
 from lakelatch.storage import LocalStorage
 
 KINDS: dict[str, tuple[type[LockProvider], Mapping[str, str]]] = {

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from damages import DAMAGES, NUMBER, Damage, one_of, tried
-from fuzzed_table import Made, Place, unsealed
+from fuzzed_table import Made, Place, unchecksummed
 from hypothesis import given, note
-from uses import GROUPED_USES, USES, Use, heal
+from uses import GROUPED_USES, USES, Use, recover
 
 from lakelatch.errors import LakelatchError
 from lakelatch.storage import NotFound
-from lakelatch.testing.faulty_storage import FaultyStorage
+from lakelatch.testing.faults.storage import FaultyStorage
 
 _CALLS_MOST = 20_000
 
@@ -26,13 +26,13 @@ class Endless(BaseException):
 
 
 class Known:
-    """A use of the whole table: what it reads, its answer, and the rows that are there when all is settled."""
+    """A use of the whole table: what it reads, its answer, and the rows that are there when all is resolved."""
 
-    def __init__(self, use: Use, paths: tuple[str, ...], answer: Any, settled: Any) -> None:
+    def __init__(self, use: Use, paths: tuple[str, ...], answer: Any, resolved: Any) -> None:
         self.use = use
         self.paths = paths
         self.answer = answer
-        self.settled = settled
+        self.resolved = resolved
 
     def __repr__(self) -> str:
         return "known"
@@ -62,8 +62,8 @@ def _known(made: Made, use: Use) -> Known:
 
         patch.setattr(place.storage, "read", noted)
         answer = use(place, _watched(place))
-        settled = heal(place, place.storage)
-    return Known(use, tuple(sorted(read.intersection(made.files))), answer, settled)
+        resolved = recover(place, place.storage)
+    return Known(use, tuple(sorted(read.intersection(made.files))), answer, resolved)
 
 
 @pytest.fixture(scope="session")
@@ -76,11 +76,11 @@ def known_grouped(grouped: Made) -> dict[str, Known]:
     return {name: _known(grouped, use) for name, use in GROUPED_USES.items()}
 
 
-def _judge(made: Made, known: dict[str, Known], use: int, file: int, damage: Damage) -> None:
+def check(made: Made, known: dict[str, Known], use: int, file: int, damage: Damage) -> None:
     name = one_of(known, use)
     path = one_of(known[name].paths, file)
     data = damage.apply(made.files[path], made.files)
-    whole, before = known[name], known["heal"].settled if "heal" in known else known["read"].settled
+    whole, before = known[name], known["recover"].resolved if "recover" in known else known["read"].resolved
     note(f"{name}: {damage.kind} of {path}, {len(made.files[path])} to {len(data)} bytes")
     with made.place() as place:
         modified_ms = place.storage.stat(path).modified_ms
@@ -90,12 +90,12 @@ def _judge(made: Made, known: dict[str, Known], use: int, file: int, damage: Dam
         except LakelatchError as error:
             _check_named(error, path)
             _restore(place, path, data, (made.files[path], modified_ms))
-            settled = heal(place, place.storage)
-            assert settled in (before, whole.settled), f"{name} failed with {error} and left other rows"
+            resolved = recover(place, place.storage)
+            assert resolved in (before, whole.resolved), f"{name} failed with {error} and left other rows"
             return
         assert answer == whole.answer
         _restore(place, path, data, (made.files[path], modified_ms))
-        assert heal(place, place.storage) == whole.settled
+        assert recover(place, place.storage) == whole.resolved
 
 
 def _check_named(error: LakelatchError, path: str) -> None:
@@ -110,7 +110,7 @@ def _restore(place: Place, path: str, damaged: bytes, was: tuple[bytes, int]) ->
 @given(use=NUMBER, file=NUMBER, damage=DAMAGES)
 @tried(300)
 def test_a_damaged_file(made: Made, known: dict[str, Known], use: int, file: int, damage: Damage) -> None:
-    _judge(made, known, use, file, damage)
+    check(made, known, use, file, damage)
 
 
 @given(use=NUMBER, file=NUMBER, damage=DAMAGES)
@@ -118,7 +118,7 @@ def test_a_damaged_file(made: Made, known: dict[str, Known], use: int, file: int
 def test_a_damaged_file_of_a_table_with_column_groups(
     grouped: Made, known_grouped: dict[str, Known], use: int, file: int, damage: Damage
 ) -> None:
-    _judge(grouped, known_grouped, use, file, damage)
+    check(grouped, known_grouped, use, file, damage)
 
 
 @given(use=NUMBER, file=NUMBER, damage=DAMAGES)
@@ -127,8 +127,8 @@ def test_a_damaged_file_of_another_writer(
     made: Made, known: dict[str, Known], use: int, file: int, damage: Damage
 ) -> None:
     """Nothing tells whether a value is the one that was written. But no error is another one than ours."""
-    name = one_of(("read", "read_since", "read_bases", "heal", "compact", "look"), use)
-    files = unsealed(made.files)
+    name = one_of(("read", "read_since", "read_bases", "recover", "compact", "look"), use)
+    files = unchecksummed(made.files)
     ours = (".hoodie/.heartbeat/", ".hoodie/.lakelatch/")
     path = one_of([path for path in known[name].paths if not path.startswith(ours)], file)
     note(f"{name}: {damage.kind} of {path}, {len(files[path])} bytes")

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from fuzzed_table import START_MS, Made, Place, row, unsealed
+from fuzzed_table import START_MS, Made, Place, row, unchecksummed
 from memory_tables import PARTITIONED, PLAIN, MemoryTable, manager_of
 from uses import plain
 
 from lakelatch.errors import CorruptTable
+from lakelatch.format.avro import with_meta_columns
+from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.object_storage import HudiStorageLockProvider
-from lakelatch.pipeline.log_blocks import encode_log_file
-from lakelatch.pipeline.reader import plan_read
-from lakelatch.pipeline.schemas import with_meta_columns
-from lakelatch.storage.seals import open_sealed_json, sealed_json
-from lakelatch.timeline.instants import Timeline
+from lakelatch.locks.object_store.provider import HudiStorageLockProvider
+from lakelatch.spark.read.reader import plan_read
+from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.transactions.marker_files import MARKERS_FOLDER
+from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.markers.files import MARKERS_FOLDER
 from lakelatch.transactions.settings import MarkerServerSettings
 
 FIRST_LOG = "p/.00000000-0000-0000-0000-000000000000-0_20260921151320000.log.1_0-0-0"
@@ -36,7 +36,7 @@ def _path(made: Made, *marks: str) -> str:
 def test_an_emptied_log_file_is_not_read_as_no_rows(made: Made) -> None:
     last = _path(made, "q/", "20260921151320035.log.1")
     with made.place() as place:
-        manager_of(place.storage, place.system).heal()  # shows the commit that names it
+        manager_of(place.storage, place.system).recover()  # shows the commit that names it
         place.storage.put(last, b"")
         with pytest.raises(CorruptTable, match="says that it is not"):
             plain(place)
@@ -83,15 +83,15 @@ def test_settings_that_would_change_rows_are_refused(made: Made, name: str, valu
                 call()
 
 
-def test_a_damaged_slot_condemns_nobody(made: Made) -> None:
+def test_a_damaged_slot_aborts_nobody(made: Made) -> None:
     """Its bytes are JSON of the right form, and say that another instant was rolled back."""
     path = ".hoodie/.lakelatch/log/00000000000000000016.json"
     with made.place() as place:
-        values = open_sealed_json(made.files[path])
+        values = open_checksummed_json(made.files[path])
         assert values is not None and values["target"]
         place.storage.put(path, made.files[path].replace(values["target"].encode(), made.live.encode()))
         with pytest.raises(CorruptTable, match="slot 16 of the commit log is damaged"):
-            place_log = manager_of(place.storage, place.system).log
+            place_log = manager_of(place.storage, place.system).context.log
             place_log.events_after(0, place_log.tail())
 
 
@@ -102,17 +102,17 @@ def test_content_beside_the_log_is_not_shown_if_it_is_damaged(made: Made) -> Non
             place.storage.put(path, data)
             before = Timeline.load(place.storage)
             with pytest.raises(CorruptTable, match="slot 21 of the commit log says"):
-                manager_of(place.storage, place.system).heal()
+                manager_of(place.storage, place.system).recover()
             assert Timeline.load(place.storage) == before
 
 
 def test_a_damaged_entry_of_the_batch_register_ends_no_other_write(made: Made) -> None:
     path = _path(made, "/batches/")
     with made.place() as place:
-        values = open_sealed_json(made.files[path])
+        values = open_checksummed_json(made.files[path])
         assert values is not None
         damaged = made.files[path].replace(values["instant"].encode(), made.live.encode())
-        for data in (damaged, sealed_json({**values, "application": "another"})):
+        for data in (damaged, checksummed_json({**values, "application": "another"})):
             place.storage.put(path, data)
             with pytest.raises(CorruptTable, match="which instant has tried the batch"):
                 _table(place).write_batch(row(40, 1, "batch"))
@@ -125,7 +125,7 @@ def test_a_rollback_removes_no_file_of_another_instant(made: Made) -> None:
     with made.place() as place:
         place.storage.put(path, made.files[path] + f"{FIRST_LOG}.marker.CREATE\n".encode())
         place.system.advance(3600)  # the writer is dead now
-        assert made.live in manager_of(place.storage, place.system).heal()
+        assert made.live in manager_of(place.storage, place.system).recover()
         assert place.storage.read(FIRST_LOG) == made.files[FIRST_LOG]
 
 
@@ -133,11 +133,10 @@ def test_a_rollback_removes_no_file_of_another_instant(made: Made) -> None:
 def test_a_commit_whose_markers_are_damaged_is_rolled_back(made: Made, more: bytes) -> None:
     with made.place() as place:
         manager = manager_of(place.storage, place.system)
-        manager.heal()
+        manager.recover()
         before = plain(place)
-        manager.settings = replace(manager.settings, marker_server=MarkerServerSettings())
-        writing = _table(place).begin()
-        writing.manager.settings = manager.settings
+        settings = replace(manager.settings, marker_server=MarkerServerSettings())
+        writing = _table(place).begin(settings=settings)
         writing.put(row(30, 1, "lost"))
         place.storage.put(f"{MARKERS_FOLDER}/{writing.transaction.instant}/MARKERS0", more)
         with pytest.raises(CorruptTable, match="MARKERS0 is no list of markers"):
@@ -148,7 +147,7 @@ def test_a_commit_whose_markers_are_damaged_is_rolled_back(made: Made, more: byt
 
 def test_rows_of_another_writer_without_a_key_are_corrupt(made: Made) -> None:
     rows = pa.Table.from_pylist([{"id": 1, "ts": 1, "v": "x"}], schema=with_meta_columns(PLAIN))
-    with Made(unsealed(made.files), made.now_ms).place() as place:
+    with Made(unchecksummed(made.files), made.now_ms).place() as place:
         place.storage.put(FIRST_LOG, encode_log_file("20260921151320000", _table(place).opened.avro_schema, rows, None))
         options = {"as.of.instant": "20260921151320001"}
         with pytest.raises(CorruptTable, match="rows without a record key"):

@@ -9,22 +9,22 @@ from fuzzed_table import Place, row
 from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manager_of
 
 from lakelatch.console.entries import timeline_entries
-from lakelatch.pipeline import compaction, log_compaction
-from lakelatch.pipeline.compaction import waiting_plans
-from lakelatch.pipeline.plans import COMPACTION, carry_out, pending_plans, run_here
-from lakelatch.pipeline.reader import plan_read
-from lakelatch.pipeline.tables import open_table
-from lakelatch.pipeline.views import LOG_COMPACTION
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.options import CompactionOptions
+from lakelatch.spark.read.reader import plan_read
+from lakelatch.spark.services import compaction, log_compaction
+from lakelatch.spark.services.compaction import waiting_plans
+from lakelatch.spark.services.plans import carry_out, pending_plans, run_here
 from lakelatch.storage import Storage
+from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.folder import TimelineFolder
 from lakelatch.timeline.table_config import load_table_config
-from lakelatch.transactions.bloom import BloomReader, bloom_key, hashes_of
-from lakelatch.transactions.doom import doom_of, noted_work
-from lakelatch.transactions.losses import recent_losses
-from lakelatch.transactions.marker_files import KeyIndex
-from lakelatch.transactions.markers import marked_instants
-from lakelatch.transactions.rivals import Rivals
+from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.transactions.conflicts.report import recent_losses
+from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
+from lakelatch.transactions.early.notes import aborted_by, noted_work
+from lakelatch.transactions.markers.direct import marked_instants
+from lakelatch.transactions.markers.files import KeyIndex
 
 Use = Callable[[Place, Storage], Any]
 INCREMENTAL = {
@@ -72,14 +72,14 @@ def log(place: Place, storage: Storage) -> Any:
     return events, [found.content(event) for event in events]
 
 
-def heal(place: Place, storage: Storage) -> Any:
-    manager_of(storage, place.system).heal()
+def recover(place: Place, storage: Storage) -> Any:
+    manager_of(storage, place.system).recover()
     return plain(place)
 
 
 def write(place: Place, storage: Storage) -> Any:
     table = _table(place, storage)
-    table.manager().heal()
+    table.manager().recover()
     table.write(row(1, 9, "written"), row(20, 9, "written"))
     return plain(place)
 
@@ -92,11 +92,11 @@ def overwrite(place: Place, storage: Storage) -> Any:
 def compact(place: Place, storage: Storage) -> Any:
     """Carries out the plans that wait, and one that it makes."""
     table, manager = open_table(storage), manager_of(storage, place.system)
-    manager.heal()
+    manager.recover()
     for service in (log_compaction.SERVICE, compaction.SERVICE):
         for instant in pending_plans(_listed(storage), service.action):
             carry_out(service, run_here, table, manager, instant)
-    planned = compaction.schedule(table, manager, {})
+    planned = compaction.schedule(table, manager, CompactionOptions())
     if planned is not None:
         compaction.execute(run_here, table, manager, planned)
     return plain(place)
@@ -120,16 +120,16 @@ def look(place: Place, storage: Storage) -> Any:
 
 
 def look_early(place: Place, storage: Storage) -> Any:
-    """What a task looks at that searches for conflicts. Damage may hide a rival: the commit finds it all the same."""
+    """What a task reads that looks for conflicts. Damage may hide another write: the commit finds it all the same."""
     manager = manager_of(storage, place.system)
     groups = [("p", "00000000-0000-0000-0000-000000000000-0"), ("q", "00000001-0000-0000-0000-000000000000-0")]
-    found = Rivals(storage, "20990101000000000", manager.strategy.group_part, manager.observer).on(groups)
-    index, blooms = KeyIndex(storage), BloomReader(storage)
+    context = manager.context
+    found = ConcurrentWriters(storage, "20990101000000000", context.strategy.group_part, context.observer).on(groups)
+    index = KeyIndex(storage)
     for instant in sorted(marked_instants(storage)):
-        doom_of(storage, instant)
+        aborted_by(storage, instant)
         noted_work(storage, instant)
         index.refresh([instant])
-        blooms.may_mark(instant, hashes_of([bloom_key("p", "a")]))
     return len(found) >= 0
 
 
@@ -154,7 +154,7 @@ USES: dict[str, Use] = {
     "read_bases": read_bases,
     "settings": settings,
     "log": log,
-    "heal": heal,
+    "recover": recover,
     "write": write,
     "overwrite": overwrite,
     "compact": compact,

@@ -12,7 +12,7 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettin
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.storage import LocalStorage, MemoryStorage
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.testing.faulty_storage import UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 
 INSTANT = "20261121120000123"
 SETTINGS = HeartbeatSettings(interval_ms=1000, tolerable_misses=2)
@@ -62,7 +62,7 @@ def test_a_beat_renews_the_files_time_and_keeps_what_it_says(storage: MemoryStor
     assert Observer(storage).beat_of(INSTANT) == Beat("me", "op-me", 5, SETTINGS)
 
 
-def test_death_is_judged_by_the_storages_clock_and_the_writers_settings(
+def test_death_is_told_by_the_storages_clock_and_the_writers_settings(
     storage: MemoryStorage, system: ManualSystem
 ) -> None:
     mine = heartbeat(storage)
@@ -84,7 +84,7 @@ def test_no_file_is_dead_and_judging_nothing_writes_nothing(storage: MemoryStora
 
 
 @pytest.mark.parametrize("content", [b"", b"not json", b"[1]", b"null", b'{"writer": "x"}', b"\xff"])
-def test_foreign_beats_are_judged_by_the_default_settings(
+def test_foreign_beats_expire_by_the_default_settings(
     storage: MemoryStorage, system: ManualSystem, content: bytes
 ) -> None:
     storage.put(heartbeat_path(INSTANT), content)

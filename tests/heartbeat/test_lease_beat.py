@@ -15,7 +15,7 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.testing.faulty_storage import LOST_AFTER, Fault, FaultyStorage
+from lakelatch.testing.faults.storage import LOST_AFTER, Fault, FaultyStorage
 from lakelatch.transactions.settings import HEARTBEAT_TYPE_OPTION, TransactionSettings
 
 INSTANT = "20261121120000123"

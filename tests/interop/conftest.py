@@ -1,11 +1,9 @@
-"""A Spark session, and the same table through hudi-rs and through lakelatch."""
+"""The same table through hudi-rs and through lakelatch."""
 
 from __future__ import annotations
 
-import os
-import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +16,6 @@ import lakelatch
 
 DATA = Path(__file__).parent.parent / "data"
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """With the settings of the Spark tests, so that one process has one session."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
-    settings = {
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 def _plain(table: pa.Table) -> Rows:

@@ -11,10 +11,9 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.errors import Unavailable
-from lakelatch.failpoints import active
-from lakelatch.pipeline import writer
-from lakelatch.pipeline.file_names import parse_data_file
-from lakelatch.pipeline.write_task import WriteTask
+from lakelatch.failpoints import active, calling
+from lakelatch.format.names import parse_data_file
+from lakelatch.spark.write.task import WriteTask
 
 pytestmark = pytest.mark.spark
 Read = Callable[..., list[dict[str, Any]]]
@@ -195,23 +194,21 @@ def test_incremental_windows(make_scenario: Callable[[dict[str, str]], Scenario]
 
 
 def test_commits_that_complete_in_reversed_order(
-    make_scenario: Callable[[dict[str, str]], Scenario], monkeypatch: pytest.MonkeyPatch
+    make_scenario: Callable[[dict[str, str]], Scenario],
 ) -> None:
     table = make_scenario({**LAYOUTS["event-time"], **NON_BLOCKING})
     table.write(table.values(range(4), 1, "a"))
-    original = writer._run
     depth: list[int] = []
 
-    def nested(*given: Any) -> Any:
+    def nested(_: str) -> None:
         """Each write lets a younger one begin and complete before its own rows become files."""
         if len(depth) < 3:
             depth.append(len(depth))
             table.write(table.values(range(len(depth), 4), 10 - len(depth), f"w{len(depth)}-"))
             table.agree(4)
-        return original(*given)
 
-    monkeypatch.setattr(writer, "_run", nested)
-    outer = table.write(table.values(range(4), 5, "outer"))
+    with calling(nested, ["write.before_rows"]):
+        outer = table.write(table.values(range(4), 5, "outer"))
     assert len(depth) == 3 and outer.completion == max(table.completions)
     rows = table.agree(4)
     assert [row["v"] for row in rows] == ["outer0", "w1-1", "w1-2", "w1-3"]
@@ -224,15 +221,15 @@ def test_files_of_failed_attempts_are_never_read(
 ) -> None:
     """Before the commit another attempt has written the same rows and a third has only announced a file.
 
-    The first attempt's file is removed; the name of the other's is barred with an empty file, under a committed
-    instant, and neither reader minds it.
+    Tombstones, which are empty files, take the place of both attempts' files under a committed instant, and neither
+    reader minds them.
     """
     table = make_scenario(LAYOUTS["event-time"])
     table.write(table.values(range(4), 1, "a"))
     original = WriteTask.write
 
     def attempts(self: WriteTask, batches: Any, token: str) -> Any:
-        from lakelatch.transactions.markers import Markers
+        from lakelatch.transactions.markers.direct import Markers
 
         rows = list(batches)
         ghosts = list(original(self, iter(rows), "7-7-7"))
@@ -242,8 +239,8 @@ def test_files_of_failed_attempts_are_never_read(
     monkeypatch.setattr(WriteTask, "write", attempts)
     table.write(table.values(range(4), 2, "b"))
     sizes = table.files()
-    assert not [name for name in sizes if "7-7-7" in name]
-    assert [size for name, size in sizes.items() if "8-8-8" in name] == [0]
+    for attempt in ("7-7-7", "8-8-8"):
+        assert {size for name, size in sizes.items() if attempt in name} == {0}
     assert {row["v"] for row in table.agree(4)} == {"b0", "b1", "b2", "b3"}
     monkeypatch.undo()
     assert lakelatch.compact(table.spark, table.path, EVERY_LOG)

@@ -29,8 +29,8 @@ class Source:
         return ast.parse(self.text, self.name)
 
     @property
-    def room(self) -> str:
-        """The root folder, or the name of a module that every room may use, as in `lakelatch.errors`."""
+    def package(self) -> str:
+        """The root folder, or the name of a module that every package may use, as in `lakelatch.errors`."""
         parts = Path(self.name).with_suffix("").parts
         return ".".join(parts[1:]) if parts[0] == "src" else parts[0]
 
@@ -51,14 +51,16 @@ class SourceTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.rooms = sorted(path.parent.name for path in root.glob("*/__init__.py"))
-        self.package = root / "src" / "lakelatch"
+        self.packages = sorted(path.parent.name for path in root.glob("*/__init__.py"))
+        self.links = root / "src" / "lakelatch"
 
     @cached_property
     def shipped(self) -> list[Source]:
         """What the wheel holds, by its real path."""
-        beside = [*self.package.glob("*.py"), *self.root.glob("src/pyspark_lakelatch/**/*.py")]
-        return self._sources([*beside, *(path for room in self.rooms for path in (self.root / room).rglob("*.py"))])
+        beside = [*self.links.glob("*.py"), *self.root.glob("src/pyspark_lakelatch/**/*.py")]
+        return self._sources(
+            [*beside, *(path for package in self.packages for path in (self.root / package).rglob("*.py"))]
+        )
 
     @cached_property
     def tests(self) -> list[Source]:
@@ -70,7 +72,7 @@ class SourceTree:
 
     @cached_property
     def documents(self) -> list[Path]:
-        folders = [*self.rooms, "docs", "tests", "bench", "src"]
+        folders = [*self.packages, "docs", "tests", "bench", "src"]
         below = [path for folder in folders for path in (self.root / folder).rglob("*.md")]
         return sorted([*self.root.glob("*.md"), *below])
 

@@ -1,52 +1,47 @@
-"""That the lock provider which CONTRIBUTING.md shows is complete: it passes the suite that it is told to pass."""
+"""That the lock provider which CONTRIBUTING.md shows is complete: it is the one that `tests/plugins` builds and uses.
+
+There it passes the suite that the page tells it to pass, in a process and across processes.
+"""
 
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
-import types
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.testing.lock_provider_conformance import LockProviderConformance
+from lakelatch.locks.contract import TABLE_KEY
+from lakelatch.testing.conformance.lock_provider import LockProviderConformance
 
-TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-BLOCKS = [textwrap.dedent(block) for block in re.findall(r"^ +```python\n(.*?)^ +```$", TEXT, re.MULTILINE | re.DOTALL)]
-MODULE = "my_package.dictionary"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def shown() -> Iterator[Any]:
-    """The module that the page shows, importable under the name that the page gives it."""
-    module = types.ModuleType(MODULE)
-    package = types.ModuleType("my_package")
-    sys.modules.update({"my_package": package, MODULE: module})
-    exec(compile(BLOCKS[0], "CONTRIBUTING.md", "exec"), module.__dict__)
-    yield module
-    del sys.modules["my_package"], sys.modules[MODULE]
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "tests" / "plugins" / "sqlite_locks"
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+BLOCKS = re.findall(r"^ +```(\w+)\n(.*?)^ +```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-class TestShownProvider(LockProviderConformance):
-    across_processes = False
-
-    def make_provider(self, table_uri: str) -> LockProvider:
-        provider: LockProvider = sys.modules[MODULE].DictionaryLockProvider(LockScope(table_uri, {}))
-        return provider
+def shown(language: str) -> list[str]:
+    return [textwrap.dedent(block) for found, block in BLOCKS if found == language]
 
 
-def test_the_shown_test_file_defines_the_shown_test(shown: Any) -> None:
+def test_the_shown_provider_is_the_one_that_is_built_and_installed_in_the_tests() -> None:
+    assert shown("python")[0] == (PLUGIN / "latch_on_sqlite" / "__init__.py").read_text()
+
+
+def test_the_shown_entry_point_is_the_one_of_that_package() -> None:
+    (entry_point,) = shown("toml")
+    assert entry_point in (PLUGIN / "pyproject.toml").read_text()
+
+
+def test_the_shown_test_file_defines_the_shown_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(PLUGIN))
     namespace: dict[str, Any] = {"__name__": "shown_test"}
-    exec(compile(BLOCKS[1], "CONTRIBUTING.md", "exec"), namespace)
-    suite = namespace["TestDictionary"]
-    assert issubclass(suite, LockProviderConformance) and not suite.across_processes
-    assert isinstance(suite().make_provider("memory://shown"), shown.DictionaryLockProvider)
-
-
-def test_the_shown_entry_point_names_the_shown_class(shown: Any) -> None:
-    assert f'dictionary = "{MODULE}:{shown.DictionaryLockProvider.__name__}"' in TEXT
-    assert '[project.entry-points."lakelatch.lock_providers"]' in TEXT
+    exec(compile(shown("python")[1], "CONTRIBUTING.md", "exec"), namespace)
+    suite = namespace["TestSqlite"]
+    assert issubclass(suite, LockProviderConformance) and suite.across_processes
+    shown_test = suite()
+    vars(suite)["_use_database"].__wrapped__(shown_test, tmp_path)
+    with closing(shown_test.make_provider("memory://shown")) as provider:
+        assert type(provider).__name__ == "SqliteLockProvider" and provider.acquire(TABLE_KEY, 0).release()

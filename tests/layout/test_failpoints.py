@@ -11,7 +11,7 @@ import pytest
 
 from lakelatch import failpoints
 from lakelatch.errors import InvariantBroken
-from lakelatch.failpoints import ENVIRONMENT_VARIABLE, NAMES, FailpointHit, active, failpoint
+from lakelatch.failpoints import ENVIRONMENT_VARIABLE, NAMES, FailpointHit, active, calling, failpoint
 
 PASS_TWICE = """
 from lakelatch.failpoints import failpoint
@@ -62,6 +62,22 @@ def test_a_visit_is_counted() -> None:
         failpoint("mark.after")
     with active("mark.after=raise@1"), pytest.raises(FailpointHit):  # counted anew
         failpoint("mark.after")
+
+
+def test_a_function_is_called_within_its_block_only() -> None:
+    called: list[str] = []
+    with calling(called.append, ["mark.after", "close.after"]), active("data.after=raise"):
+        failpoint("mark.after")
+        failpoint("close.after")
+        with pytest.raises(FailpointHit):
+            failpoint("data.after")
+        with calling(lambda name: called.append("inner"), ["mark.after"]):
+            failpoint("mark.after")
+        failpoint("mark.after")
+    failpoint("mark.after")
+    assert called == ["mark.after", "close.after", "inner", "mark.after"] and not failpoints._active
+    with pytest.raises(InvariantBroken, match="no failpoint"), calling(called.append, ["no.such"]):
+        pass
 
 
 @pytest.mark.parametrize(

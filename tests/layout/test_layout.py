@@ -1,10 +1,12 @@
-"""That the rooms at the root, the links, the tables of pyproject.toml and a built wheel say the same."""
+"""That the packages at the root, the links, the tables of pyproject.toml and a built wheel say the same."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-NO_ROOMS = {"tests", "bench", "docs"}
+NO_PACKAGES = {"tests", "bench", "docs"}
+MODULES_MAX = 15
+SCREEN_LINES = 55
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +42,18 @@ def wheel_names(source_tree: Any, tmp_path_factory: pytest.TempPathFactory) -> s
         return set(archive.namelist())
 
 
-def test_each_room_has_one_link_and_each_link_a_room(source_tree: Any) -> None:
-    links = {path.name: path for path in source_tree.package.iterdir() if path.is_symlink()}
-    assert sorted(links) == source_tree.rooms
+def test_each_package_has_one_link_and_each_link_a_package(source_tree: Any) -> None:
+    links = {path.name: path for path in source_tree.links.iterdir() if path.is_symlink()}
+    assert sorted(links) == source_tree.packages
     for name, link in links.items():
         assert not link.readlink().is_absolute() and link.resolve() == source_tree.root / name
 
 
 def test_no_folder_at_the_root_hides_the_package(source_tree: Any) -> None:
-    assert not (source_tree.root / "lakelatch").exists() and len(source_tree.rooms) >= 9
+    assert not (source_tree.root / "lakelatch").exists() and len(source_tree.packages) >= 9
 
 
-def test_every_table_of_pyproject_names_every_room(source_tree: Any, project: dict[str, Any]) -> None:
+def test_every_table_of_pyproject_names_every_package(source_tree: Any, project: dict[str, Any]) -> None:
     hatch = project["tool"]["hatch"]["build"]
     banned = project["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
     tables = {
@@ -59,17 +63,17 @@ def test_every_table_of_pyproject_names_every_room(source_tree: Any, project: di
         "banned-api": [name for name in banned if "lakelatch" in banned[name]["msg"].split()[1]],
     }
     for table, names in tables.items():
-        found = {name for name in names if "/" not in name and "." not in name} - NO_ROOMS - {"LICENSE", "Makefile"}
+        found = {name for name in names if "/" not in name and "." not in name} - NO_PACKAGES - {"LICENSE", "Makefile"}
         if table == "banned-api":
             found &= {name for name in names if banned[name]["msg"] == f"import lakelatch.{name}"}
-        assert sorted(found) == source_tree.rooms, table
-    for room in source_tree.rooms:
-        assert hatch["targets"]["wheel"]["sources"][room] == f"lakelatch/{room}"
+        assert sorted(found) == source_tree.packages, table
+    for package in source_tree.packages:
+        assert hatch["targets"]["wheel"]["sources"][package] == f"lakelatch/{package}"
 
 
-def test_every_module_beside_the_rooms_is_built(source_tree: Any, project: dict[str, Any]) -> None:
+def test_every_module_beside_the_packages_is_built(source_tree: Any, project: dict[str, Any]) -> None:
     hatch = project["tool"]["hatch"]["build"]
-    modules = {f"src/lakelatch/{path.name}" for path in source_tree.package.iterdir() if path.is_file()}
+    modules = {f"src/lakelatch/{path.name}" for path in source_tree.links.iterdir() if path.is_file()}
     for table in (hatch, hatch["targets"]["sdist"]):
         assert modules <= set(table["only-include"])
 
@@ -91,3 +95,30 @@ def test_a_wheel_holds_every_module_once(source_tree: Any, wheel_names: set[str]
         expected.add(source.name.removeprefix("src/") if source.name.startswith("src/") else f"lakelatch/{source.name}")
     assert {name for name in wheel_names if name.endswith(".py")} == expected
     assert "lakelatch/py.typed" in wheel_names and "lakelatch/errors.py" in wheel_names
+
+
+def test_no_folder_is_a_flat_list_of_modules(source_tree: Any) -> None:
+    folders = Counter(Path(source.name).parent for source in source_tree.everything)
+    assert not {str(folder): count for folder, count in folders.items() if count > MODULES_MAX}
+
+
+def test_the_map_names_every_package_and_sub_package(source_tree: Any) -> None:
+    page = (source_tree.root / "AGENTS.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \| .+ \|.*\|$", page.partition("## Glossary")[0], re.MULTILINE)
+    named = [folder.rstrip("/") for row in rows for folder in re.findall(r"`([a-z_/]+/)`", row)]
+    folders = {str(Path(source.name).parent) for source in source_tree.shipped if not source.name.startswith("src/")}
+    assert sorted(named) == sorted(folders | {"timeline/schemas"})
+
+
+def test_map_and_glossary_fit_on_a_screen_each(source_tree: Any) -> None:
+    page = (source_tree.root / "AGENTS.md").read_text()
+    for heading in ("## Packages", "## Glossary"):
+        section = page.partition(heading)[2].partition("\n## ")[0]
+        assert 10 < len(section.splitlines()) <= SCREEN_LINES, heading
+
+
+def test_a_wheel_holds_the_files_that_modules_read(source_tree: Any, wheel_names: set[str]) -> None:
+    read = {path for package in source_tree.packages for path in (source_tree.root / package).rglob("*.*")}
+    expected = {f"lakelatch/{path.relative_to(source_tree.root)}" for path in read if path.suffix in (".lua", ".avsc")}
+    assert {name for name in wheel_names if name.endswith((".lua", ".avsc"))} == expected
+    assert "lakelatch/locks/redis/scripts/take.lua" in expected

@@ -93,7 +93,7 @@ def test_every_design_note_is_in_the_index(source_tree: Any) -> None:
 
 def test_every_test_can_fail(source_tree: Any) -> None:
     idle, seen = [], 0
-    for source in [*source_tree.tests, *(one for one in source_tree.shipped if one.room == "testing")]:
+    for source in [*source_tree.tests, *(one for one in source_tree.shipped if one.package == "testing")]:
         helpers = {function.name for function in functions(source.tree) if fails(function, set())}
         for function in functions(source.tree):
             if function.name.startswith("test_"):
@@ -104,7 +104,7 @@ def test_every_test_can_fail(source_tree: Any) -> None:
 
 
 def fails(function: Function, helpers: set[str]) -> bool:
-    """Whether this can fail a test: by an assert, `pytest.raises`, or a helper that judges or says so by its name."""
+    """Whether this can fail a test: by an assert, `pytest.raises`, or a helper that checks or says so by its name."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.Raise) and "AssertionError" in ast.unparse(node)):
             return True

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from lock_clients import KEY, Client, Crowd
+from lock_history import HELD, LOST, RELEASED
 
 from lakelatch.locks.contract import Holder, LockScope
-from lakelatch.locks.registry import open_lock_provider
+from lakelatch.locks.open import open_lock_provider
+from lakelatch.locks.options import LEASE
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.testing.lock_clients import KEY, Client, Crowd
-from lakelatch.testing.lock_history import HELD, LOST, RELEASED
 from lakelatch.testing.servers import Server, TcpProxy
 from lakelatch.testing.servers.contract import wait_until
 from lakelatch.testing.servers.reach import SERVER_OF, lock_options
@@ -50,14 +51,17 @@ class Scene:
         self.server.start()
 
     def must_be_well(self) -> None:
-        """Everybody goes on, the judge has nothing to say, and nobody holds anything in the end."""
+        """Everybody goes on, the checker has nothing to say, and nobody holds anything in the end."""
         self.crowd.wait_for_grants()
         self.crowd.finish()
         assert self.crowd.problems() == []
         assert self.holders() == []
 
 
-@pytest.fixture(params=sorted(SERVER_OF))
+ON_EVERY_SERVICE = pytest.mark.parametrize("scene", sorted(SERVER_OF), indirect=True)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=() if name == "redis" else pytest.mark.long) for name in SERVER_OF])
 def scene(request: pytest.FixtureRequest, tmp_path: Path, proxy_to: Callable[[Server], TcpProxy]) -> Iterator[Scene]:
     server: Server = request.getfixturevalue(f"{SERVER_OF[request.param]}_server")
     proxy = proxy_to(server)
@@ -83,6 +87,7 @@ def sleep_leases(count: float) -> None:
     REAL_SYSTEM.sleep(LEASE_S * count)
 
 
+@ON_EVERY_SERVICE
 def test_clients_are_killed_while_they_hold_and_while_they_wait(scene: Scene) -> None:
     holding = scene.crowd.add(hold_s=60)
     scene.crowd.wait_for_grants(1)
@@ -119,6 +124,7 @@ def test_a_holder_whose_renewal_cannot_run_knows_at_first_look(scene: Scene) -> 
     scene.must_be_well()
 
 
+@ON_EVERY_SERVICE
 def test_the_server_restarts_and_tokens_go_on(scene: Scene) -> None:
     for _ in range(3):
         scene.crowd.add()
@@ -173,7 +179,7 @@ def test_connections_are_reset_and_answers_are_lost(scene: Scene) -> None:
 
 
 def test_two_clients_have_different_lease_times(scene: Scene) -> None:
-    patient = scene.crowd.add(hold_s=60, lakelatch__lock__lease_s=str(3 * LEASE_S))
+    patient = scene.crowd.add(hold_s=60, options={LEASE: str(3 * LEASE_S)})
     scene.crowd.wait_for_grants(1)
     quick = scene.crowd.add()
     patient.pause()

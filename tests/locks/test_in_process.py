@@ -3,7 +3,7 @@ from __future__ import annotations
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.options import IN_PROCESS_LEASE
-from lakelatch.testing.lock_provider_conformance import LockProviderConformance
+from lakelatch.testing.conformance.lock_provider import LockProviderConformance
 
 
 class TestInProcess(LockProviderConformance):

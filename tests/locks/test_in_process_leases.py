@@ -14,8 +14,8 @@ from lakelatch.locks.options import IN_PROCESS_LEASE
 from lakelatch.locks.renewal import renewals
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.testing.in_processes import in_fork
-from lakelatch.testing.lock_provider_conformance import SOON_S, assert_raises, until, waiting_for
+from lakelatch.testing.conformance.in_processes import in_fork
+from lakelatch.testing.conformance.lock_provider import SOON_S, assert_raises, until, waiting_for
 
 
 def open_provider(name: Path, lease_s: float, system: System = REAL_SYSTEM) -> InProcessLockProvider:

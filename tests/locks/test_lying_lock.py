@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.testing.clock import START_MS, ManualSystem
-from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.lying_lock import LyingLockProvider
 
 
 def test_it_grants_everybody_everything() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks import options as keys
-from lakelatch.locks.options import KNOWN_LOCK_KEYS, LockOptions, is_provider_key
+from lakelatch.locks.options import KNOWN_LOCK_KEYS, WITHOUT_EFFECT, LockOptions, is_provider_key
+
+OPTIONS_PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 
 
 def test_defaults_are_hudi_s_but_for_the_provider() -> None:
@@ -17,12 +20,19 @@ def test_defaults_are_hudi_s_but_for_the_provider() -> None:
     assert LockOptions().timeout_s == 60.0
 
 
-def test_every_known_key_is_read() -> None:
-    values = {**dict.fromkeys(KNOWN_LOCK_KEYS, "7"), keys.KEEPER: "true"}
+def test_every_known_key_with_an_effect_is_read() -> None:
+    values = dict.fromkeys(KNOWN_LOCK_KEYS, "7")
     found = dataclasses.asdict(LockOptions.from_options({**values, "hoodie.write.lock.zookeeper.url": "host"}))
     default = dataclasses.asdict(LockOptions())
-    assert len(found) == len(KNOWN_LOCK_KEYS)
+    assert len(found) == len(KNOWN_LOCK_KEYS - set(WITHOUT_EFFECT))
     assert [name for name, value in found.items() if value == default[name]] == []
+
+
+@pytest.mark.parametrize("key", sorted(WITHOUT_EFFECT))
+def test_an_option_without_effect_is_accepted_and_documented_as_such(key: str) -> None:
+    assert LockOptions.from_options({key: "7"}) == LockOptions()
+    (line,) = (line for line in OPTIONS_PAGE.read_text().splitlines() if f"`{key}`" in line)
+    assert "no effect" in line
 
 
 @pytest.mark.parametrize(
@@ -49,12 +59,6 @@ def test_a_bad_value_is_refused_by_name(key: str, value: str) -> None:
     assert key in str(caught.value) and value.strip() in str(caught.value)
 
 
-def test_the_longest_wait_between_tries_is_not_below_the_first() -> None:
-    with pytest.raises(InvalidRequest, match=keys.RETRY_WAIT_MAX):
-        LockOptions.from_options({keys.RETRY_WAIT: "500", keys.RETRY_WAIT_MAX: "400"})
-    assert LockOptions.from_options({keys.RETRY_WAIT: "20000"}).wait_time_ms_between_retry == 20_000
-
-
 @pytest.mark.parametrize(
     "key, belongs",
     [
@@ -68,5 +72,5 @@ def test_the_longest_wait_between_tries_is_not_below_the_first() -> None:
         ("hoodie.write.concurrency.mode", False),
     ],
 )
-def test_a_provider_s_own_keys_are_told_from_slips_of_the_pen(key: str, belongs: bool) -> None:
+def test_a_provider_s_own_keys_are_told_from_misspelt_ones(key: str, belongs: bool) -> None:
     assert is_provider_key(key) is belongs

@@ -59,7 +59,7 @@ class ArchiveModel:
         self.rules = rules
 
     def first(self) -> State:
-        return State(("settle",) * len(self.rules.zombies), (Archiver(),) * self.rules.archivers)
+        return State(("resolve",) * len(self.rules.zombies), (Archiver(),) * self.rules.archivers)
 
     def steps(self, state: State) -> Iterator[Step]:
         if state.shown < state.tail:
@@ -84,7 +84,7 @@ class ArchiveModel:
         instant = self.rules.zombies[who]
         if instant > state.tail or step == "over":
             return
-        if step == "settle":
+        if step == "resolve":
             there = instant in state.active or (self.rules.asks_history and instant in state.history)
             if instant < state.watermark and not there:
                 yield f"z{who} says that {instant} did not happen", _zombie(state, who, "over")._replace(denied=True)

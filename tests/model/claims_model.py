@@ -2,7 +2,7 @@
 
 The log is one step here, because `commit_log_model` shows that an append comes after exactly what it was checked
 against. Each driver has a file that it commits, an attempt that it gave up and that goes on all the same, and a beat
-that is under way. Healers take anybody for dead at any time, and several may carry out one rollback.
+that is under way. Recoverers take anybody for dead at any time, and several may carry out one rollback.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 GOOD, GIVEN_UP = "kept", "given up"
 AT_WORK = ("write", "close", "list", "sweep", "check", "append")
-OVER = ("committed", "gave up", "healed")
-CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "healed")
+OVER = ("committed", "gave up", "recovered")
+CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "recovered")
 FORGET = ("unbeat", "unopen", "unmark")
 
 
@@ -25,20 +25,20 @@ class ClaimRules:
     drivers: int = 1
     attempts: int = 1  # so many of the drivers have an attempt that was given up
     beats: int = 1  # so many have a beat that is under way
-    healers: int = 1
+    recoverers: int = 1
     repeated_times: int = 0  # so often a time is handed out that somebody was given before
     failed_begins: int = 0  # so often the storage fails at a beginning: the instant was opened, or will be, later
     repeated_data: int = 0  # so often the request that makes a data file arrives once more
-    recovers: bool = False  # try in every state whether a healer, left alone, clears all away, and at once
+    recovers: bool = False  # try in every state whether a recoverer, left alone, clears all away, and at once
     fresh_tail: bool = True  # the tail is read again after the claim
     opens_once: bool = True  # an error ends the beginning; the opening is not asked for again
     checks_open: bool = True  # a task asks whether the instant is open; else only whether it beats
     announces_first: bool = True
     closes_first: bool = True  # before the list
     bars: bool = True  # a file that is not there yet
-    bars_what_it_removes: bool = True
+    leaves_tombstones: bool = True
     rollback_in_log: bool = True
-    forgets_only_ended: bool = True  # what nobody has ended in the log is condemned there before its traces go
+    forgets_only_ended: bool = True  # what nobody has ended in the log is aborted there before its traces go
 
 
 class File(NamedTuple):
@@ -48,7 +48,7 @@ class File(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A driver or a healer; a healer's `time` is its victim."""
+    """A driver or a recoverer; a recoverer's `time` is its victim."""
 
     step: str
     time: int = 0
@@ -60,14 +60,14 @@ class State(NamedTuple):
     drivers: tuple[Part, ...]
     attempts: tuple[str, ...]
     beats: tuple[str, ...]
-    healers: tuple[Part, ...]
+    recoverers: tuple[Part, ...]
     clock: int = 0
     claims: frozenset[tuple[int, int]] = frozenset()  # (time, driver)
     open: frozenset[int] = frozenset()
     pending: frozenset[int] = frozenset()
     markers: frozenset[File] = frozenset()
     files: frozenset[File] = frozenset()
-    barred: frozenset[File] = frozenset()
+    tombstones: frozenset[File] = frozenset()
     log: tuple[tuple[str, int, int, int], ...] = ()  # (event, instant, driver, time)
     air: frozenset[int | File] = frozenset()  # openings and data files that may still arrive
     faults: tuple[int, int, int] = (0, 0, 0)  # repeated times, failed begins, repeated data
@@ -88,7 +88,7 @@ class ClaimModel:
             (Part("begin"),) * rules.drivers,
             ("announce" if rules.announces_first else "check",) * rules.attempts,
             ("look",) * rules.beats,
-            (Part("look"),) * rules.healers,
+            (Part("look"),) * rules.recoverers,
         )
 
     def steps(self, state: State) -> Iterator[Step]:
@@ -100,9 +100,9 @@ class ClaimModel:
             yield from self._attempt(state, who, step)
         for who, step in enumerate(state.beats):
             yield from self._beat(state, who, step)
-        for who, mine in enumerate(state.healers):
-            if mine.step != "healed" and not (who and state.healers[who - 1].step == "look"):
-                for done, after in self._heal(state, who, mine):
+        for who, mine in enumerate(state.recoverers):
+            if mine.step != "recovered" and not (who and state.recoverers[who - 1].step == "look"):
+                for done, after in self._recover(state, who, mine):
                     yield f"h{who} {done}", after
         for late in state.air:
             rest = state._replace(air=state.air - {late})
@@ -119,11 +119,14 @@ class ClaimModel:
             return
         file = File(mine.time, who, GOOD)
         if mine.step == "write":
-            made = self._let_in(state, mine.time) and file not in state.barred
+            made = self._let_in(state, mine.time) and file not in state.tombstones
             if made:
                 state = state._replace(markers=state.markers | {file}, files=state.files | {file})
             closing = ("close", "list") if self.rules.closes_first else ("list", "close")
-            yield "makes its file" if made else "is barred", _drives(state, who, closing[0] if made else "gave up")
+            yield (
+                "makes its file" if made else "is refused by a tombstone",
+                _drives(state, who, closing[0] if made else "gave up"),
+            )
         elif mine.step == "close":
             then = "list" if self.rules.closes_first else "sweep"
             yield "closes", _drives(state._replace(open=state.open - {mine.time}), who, then)
@@ -223,27 +226,27 @@ class ClaimModel:
         elif step == "put":
             yield f"the beat of w{who} arrives", _beats(_claim(_unclaim(state, time), time, who), who, "over")
 
-    # -- a healer ---------------------------------------------------------------------------------------------------
+    # -- a recoverer ---------------------------------------------------------------------------------------------------
 
-    def _heal(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+    def _recover(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         ended = {instant: event for event, instant, _, _ in state.log}
         if mine.step == "look":
             for time in sorted(_known(state)):
-                yield f"takes {time} for dead", _heals(state, who, self._duty(state, time, ended), time=time)
-        elif mine.step == "condemn":
+                yield f"takes {time} for dead", _recovers(state, who, self._duty(state, time, ended), time=time)
+        elif mine.step == "mark_aborted":
             if mine.time in ended:
-                yield "finds that it has ended", _heals(state, who, "healed", time=0)
+                yield "finds that it has ended", _recovers(state, who, "recovered", time=0)
             else:
-                yield f"condemns {mine.time}", _heals(_append(state, "rollback", mine.time, -1), who, "unbeat")
+                yield f"aborts {mine.time}", _recovers(_append(state, "rollback", mine.time, -1), who, "unbeat")
         elif mine.step == "list":
-            yield "lists the markers", _heals(state, who, "sweep", listed=_of(state.markers, mine.time))
+            yield "lists the markers", _recovers(state, who, "sweep", listed=_of(state.markers, mine.time))
         elif mine.step == "sweep":
-            yield "sweeps", _heals(self._sweep(state, mine.listed), who, "unpend", listed=frozenset())
+            yield "sweeps", _recovers(self._sweep(state, mine.listed), who, "unpend", listed=frozenset())
         elif mine.step == "forget":
-            yield "forgets its claim", _heals(_unclaim(state, mine.time), who, "unopen")
+            yield "forgets its claim", _recovers(_unclaim(state, mine.time), who, "unopen")
         else:
             then = _next(mine.step, CARRY_OUT)
-            yield mine.step, _heals(_clear(state, mine), who, then, time=0 if then == "healed" else mine.time)
+            yield mine.step, _recovers(_clear(state, mine), who, then, time=0 if then == "recovered" else mine.time)
 
     def _duty(self, state: State, time: int, ended: dict[int, str]) -> str:
         if not self.rules.rollback_in_log:
@@ -251,13 +254,13 @@ class ClaimModel:
         done = ended.get(time) in ("commit", "finish") or not self.rules.forgets_only_ended
         if done and time not in state.pending:
             return "forget"
-        return "unbeat" if time in ended else "condemn"
+        return "unbeat" if time in ended else "mark_aborted"
 
     def _sweep(self, state: State, files: frozenset[File]) -> State:
         there, missing = state.files & files, files - state.files
-        barred = there if self.rules.bars_what_it_removes else frozenset()
-        barred |= missing if self.rules.bars else frozenset()
-        return state._replace(files=state.files - there, barred=state.barred | barred)
+        tombstones = there if self.rules.leaves_tombstones else frozenset()
+        tombstones |= missing if self.rules.bars else frozenset()
+        return state._replace(files=state.files - there, tombstones=state.tombstones | tombstones)
 
     # -- promises ---------------------------------------------------------------------------------------------------
 
@@ -285,15 +288,15 @@ class ClaimModel:
         return None if self._left_alone(once) == once else "a second recovery does more"
 
     def _left_alone(self, state: State) -> State:
-        """A new healer that nobody disturbs."""
-        before, state = state.healers, state._replace(healers=(Part("look"),))
+        """A new recoverer that nobody disturbs."""
+        before, state = state.recoverers, state._replace(recoverers=(Part("look"),))
         while True:
-            step = next(self._heal(state, 0, state.healers[0]), None)
+            step = next(self._recover(state, 0, state.recoverers[0]), None)
             if step is None:
-                return state._replace(healers=before)
+                return state._replace(recoverers=before)
             state = step[1]
-            if state.healers[0].step == "healed":
-                state = state._replace(healers=(Part("look"),))
+            if state.recoverers[0].step == "recovered":
+                state = state._replace(recoverers=(Part("look"),))
 
 
 def _clear(state: State, mine: Part) -> State:
@@ -317,7 +320,7 @@ def _append(state: State, event: str, instant: int, driver: int) -> State:
 
 
 def _create(state: State, file: File) -> State:
-    return state if file in state.barred else state._replace(files=state.files | {file})
+    return state if file in state.tombstones else state._replace(files=state.files | {file})
 
 
 def _known(state: State) -> set[int]:
@@ -355,9 +358,9 @@ def _drives(state: State, who: int, step: str, **values: object) -> State:
     return state._replace(drivers=(*state.drivers[:who], changed, *state.drivers[who + 1 :]))
 
 
-def _heals(state: State, who: int, step: str, **values: object) -> State:
-    changed = state.healers[who]._replace(step=step, **values)  # type: ignore[arg-type]
-    return state._replace(healers=(*state.healers[:who], changed, *state.healers[who + 1 :]))
+def _recovers(state: State, who: int, step: str, **values: object) -> State:
+    changed = state.recoverers[who]._replace(step=step, **values)  # type: ignore[arg-type]
+    return state._replace(recoverers=(*state.recoverers[:who], changed, *state.recoverers[who + 1 :]))
 
 
 def _attempts(state: State, who: int, step: str) -> State:

@@ -36,7 +36,7 @@ class Rules:
     knows_what_it_missed: bool = True  # who began below the watermark ends
     rolls_forward: bool = True  # the last slot's file is there before the next slot
     time: str = "fresh"  # "kept" across a lost race; "early": taken before the lock
-    settles: str = "reads"  # after a lost answer; "loss": takes it for one; "blind": so, and does not know itself
+    resolves: str = "reads"  # after a lost answer; "loss": takes it for one; "blind": so, and does not know itself
     plan_in_log: bool = True
     cancel_in_log: bool = True
     executor_shows_last: bool = True  # the tail's file is there before an executor looks for a cancelled plan
@@ -90,7 +90,18 @@ class LogModel:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._promises = Promises(rules.roles)
-        names = ["begin", "acquire", "look", "show_last", "list", "take_time", "create", "wonder", "settle", "show_own"]
+        names = [
+            "begin",
+            "acquire",
+            "look",
+            "show_last",
+            "list",
+            "take_time",
+            "create",
+            "wonder",
+            "resolve",
+            "show_own",
+        ]
         self._steps = {name: getattr(self, f"_{name}") for name in names}
 
     def first(self) -> State:
@@ -185,7 +196,7 @@ class LogModel:
     def _conflicts(self, since: list[Slot], state: State, who: int, mine: Part) -> bool:
         kind = self._kind(who, mine)
         if kind == "commit":
-            itself = self.rules.settles != "blind"
+            itself = self.rules.resolves != "blind"
             return any(self._same_group(slot, who) and (itself or slot.who != who) for slot in since)
         if kind == "complete":
             return any(slot.kind == "cancel" for slot in since)
@@ -235,24 +246,24 @@ class LogModel:
             yield f"finds slot {number} taken", _set(state, who, step="wonder")
         if created is None:
             return
-        yield f"creates slot {number}", _set(created, who, step="settle")
+        yield f"creates slot {number}", _set(created, who, step="resolve")
         if late:
             again = created._replace(air=(*state.air, slot), late_puts=state.late_puts + 1)
-            yield f"creates slot {number}, and the request is repeated", _set(again, who, step="settle")
+            yield f"creates slot {number}, and the request is repeated", _set(again, who, step="resolve")
 
     def _wonder(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         number, kind = mine.seen + 1, self._kind(who, mine)
         there = next((slot for slot in state.slots if slot.number == number), None)
-        if self.rules.settles != "reads" and (there is None or there.who == who):
+        if self.rules.resolves != "reads" and (there is None or there.who == who):
             yield "takes it for a loss", _set(state, who, step="look")
         elif (there and there.who == who and there.kind == kind) or (who, kind, mine.time) in state.files:
-            yield "finds its slot or its file", _set(state, who, step="settle")
+            yield "finds its slot or its file", _set(state, who, step="resolve")
         elif there:
             yield from self._lose(f"finds another in slot {number}", state, who, mine)
         else:
             yield "finds nothing and asks again", _set(state, who, step="create")
 
-    def _settle(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+    def _resolve(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         number = mine.seen + 1
         below = self.rules.looks_at_watermark and state.slots[-1].watermark > number
         shown = self.rules.own_file_decides and (who, self._kind(who, mine), mine.time) in state.files

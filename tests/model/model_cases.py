@@ -44,9 +44,9 @@ SMALL = [
     Case("log: plan, completion, cancel", LogModel(Rules(SERVICES, slots_kept=0, late_puts=2))),
     Case("log: the same and a writer", LogModel(Rules(("a", *SERVICES), slots_kept=0, races_most=1, late_puts=0))),
     Case("log: Hudi's names, a perfect lock", LogModel(Rules(("a", "a", "b"), numbered=False, leases_end=0))),
-    Case("claims: two healers", ClaimModel(ClaimRules(healers=2, failed_begins=1))),
+    Case("claims: two recoverers", ClaimModel(ClaimRules(recoverers=2, failed_begins=1))),
     Case("claims: repeated requests", ClaimModel(ClaimRules(failed_begins=1, repeated_data=1))),
-    Case("claims: recovery from each state", ClaimModel(ClaimRules(healers=2, recovers=True))),
+    Case("claims: recovery from each state", ClaimModel(ClaimRules(recoverers=2, recovers=True))),
     Case("claims: a time given twice", ClaimModel(ClaimRules(drivers=2, beats=0, repeated_times=1))),
     Case("claims: and beginnings fail", ClaimModel(ClaimRules(2, 1, 0, 0, repeated_times=1, failed_begins=1))),
     Case("plans", PlanModel(PlanRules(writers=1, cancellers=1))),
@@ -106,8 +106,8 @@ LOG_MISTAKES = [
     ),
     _log("time before the tail is read", "times do not increase", "w0 keeps time 1", Rules(("a", "b"), time="early")),
     _log("time kept across a lost put", "times do not increase", "w0 keeps time 1", Rules(time="kept")),
-    _log("lost answer taken for a loss", DENIED, "w0 takes it for a loss", Rules(settles="loss")),
-    _log("blind retry", "in the log twice", "w0 takes it for a loss", Rules(("a", "b"), settles="blind")),
+    _log("lost answer taken for a loss", DENIED, "w0 takes it for a loss", Rules(resolves="loss")),
+    _log("blind retry", "in the log twice", "w0 takes it for a loss", Rules(("a", "b"), resolves="blind")),
     _log(
         "watermark ignored",
         "log knows nothing of it",
@@ -172,7 +172,7 @@ CLAIM_MISTAKES = [
         "no bar for what was removed",
         ATTEMPT_READ,
         "the request for the given up file of w0 is repeated",
-        ClaimRules(repeated_data=1, bars_what_it_removes=False),
+        ClaimRules(repeated_data=1, leaves_tombstones=False),
     ),
     _claims(
         "check before announcing",
@@ -222,7 +222,7 @@ PLAN_MISTAKES = [
         "no bar for what was removed",
         "a plan that was cancelled left a file",
         "the request for file 0 is repeated",
-        PlanRules(1, cancellers=1, bars_what_it_removes=False),
+        PlanRules(1, cancellers=1, leaves_tombstones=False),
     ),
 ]
 

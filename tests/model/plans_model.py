@@ -4,7 +4,7 @@ The log is one step here, as in `claims_model`. That a plan takes in exactly wha
 `commit_log_model`; here it is about the plan's end, and about the file that its executors make.
 
 A cancellation is an event of the log that names the plan. What follows can be done again by anybody, as after a
-rollback: the claim goes, the names that the plan fixes are barred, its timeline files go, and an event says so.
+rollback: the claim goes, the names that the plan fixes get tombstones, its timeline files go, and an event says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PlanRules:
     checks_completion: bool = True  # a canceller looks whether it comes too late
     names_from_plan: bool = True  # else each executor names its file
     bars: bool = True
-    bars_what_it_removes: bool = True
+    leaves_tombstones: bool = True
 
 
 class Part(NamedTuple):
@@ -50,7 +50,7 @@ class State(NamedTuple):
     claim: int = -1
     pending: bool = False
     files: frozenset[int] = frozenset()  # the plan's base file; its number is 0, or the executor's
-    barred: frozenset[int] = frozenset()
+    tombstones: frozenset[int] = frozenset()
     air: frozenset[int] = frozenset()
     repeated: int = 0
     told: bool = False  # a cancellation was acknowledged
@@ -147,9 +147,9 @@ class PlanModel:
             return state._replace(pending=False)
         if step == "finish":
             return state if ("finish", -1) in state.log else _append(state, "finish", -1)
-        barred = state.files if self.rules.bars_what_it_removes else frozenset()
-        barred |= frozenset({0}) - state.files if self.rules.bars else frozenset()
-        return state._replace(files=frozenset(), barred=state.barred | barred)
+        tombstones = state.files if self.rules.leaves_tombstones else frozenset()
+        tombstones |= frozenset({0}) - state.files if self.rules.bars else frozenset()
+        return state._replace(files=frozenset(), tombstones=state.tombstones | tombstones)
 
     # -- promises ---------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ def _append(state: State, event: str, by: int) -> State:
 
 
 def _make(state: State, file: int) -> State:
-    return state if file in state.barred else state._replace(files=state.files | {file})
+    return state if file in state.tombstones else state._replace(files=state.files | {file})
 
 
 def _executes(state: State, who: int, step: str, **values: int) -> State:

@@ -16,8 +16,9 @@ import pytest
 from lakelatch.console.main import main as console
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.locks.registry import find_component, open_lock_provider
-from lakelatch.testing.lock_provider_conformance import LockProviderConformance
+from lakelatch.locks.open import open_lock_provider
+from lakelatch.plugins import find_component
+from lakelatch.testing.conformance.lock_provider import LockProviderConformance
 
 HERE = Path(__file__).parent
 OPTIONS = {"hoodie.write.lock.provider": "sqlite", "lakelatch.lock.lease_s": "3"}
@@ -46,7 +47,7 @@ def in_this_process(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return installed
 
 
-def test_without_the_package_nobody_knows_the_name() -> None:
+def test_the_name_is_unknown_without_the_package() -> None:
     find_component.cache_clear()
     with pytest.raises(InvalidRequest, match="no known lock provider"):
         open_lock_provider(LockScope("file:///nowhere", OPTIONS))

@@ -8,23 +8,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from seams import URI, Place, SimulatedLocks, SimulatedScope, SimulatedStorage
+from seams import URI, Place, SimulatedLocks, SimulatedScope
 from world import Process, SimulatedSystem
 
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.pipeline.losing import abort_after
+from lakelatch.spark.write.cancellation import abort_after
 from lakelatch.storage.contract import NotFound
-from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.folder import TimelineFolder
-from lakelatch.timeline.instants import Timeline
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.torture.history.reading import Line
+from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
-from lakelatch.transactions.task_files import TaskFiles
-from lakelatch.transactions.transaction import Settle, Transaction
+from lakelatch.transactions.transaction import Transaction
 
 ACCOUNTS = ("a", "b", "c")  # written by optimistic transfers, whose sum stays
 JOURNALS = ("x", "y")  # appended to without conflicts
@@ -45,25 +46,27 @@ class Setting:
 
 
 @dataclass
-class History:
-    """What callers were told, and what readers saw; the judge gets nothing else but the storage."""
+class Told:
+    """What callers were told, and what readers saw; the checker gets nothing else but the storage."""
 
-    told: list[dict[str, Any]] = field(default_factory=list)
-    seen: dict[str, list[str]] = field(default_factory=dict)  # completed files in the order in which a reader met them
-    lost: list[dict[str, Any]] = field(default_factory=list)  # what the losers of conflicts were told
-    batches: list[tuple[int, str]] = field(default_factory=list)  # number, and the instant that was told for it
+    lines: list[Line] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
+
+    def note(self, event: str, process: str, **details: Any) -> None:
+        """Adds a line to the history of the run; there is no clock that all of its processes share."""
+        own = {"at_ns": len(self.lines), "event": event, "process": process, "client": process}
+        self.lines.append({**details, **own})
 
 
 class Actor:
     """One process at work. A process that was killed is begun anew under another name."""
 
-    def __init__(self, place: Place, setting: Setting, history: History, name: str) -> None:
+    def __init__(self, place: Place, setting: Setting, history: Told, name: str) -> None:
         self.place, self.setting, self.history = place, setting, history
         self.process = Process(place.world, name)
         self.system = SimulatedSystem(self.process)
-        self.storage = SimulatedStorage(place, self.process)
+        self.storage = place.storage(self.process)
         self.random = self.process.random
         self.work = ""
         self._managers: dict[str, TransactionManager] = {}
@@ -123,7 +126,7 @@ class Actor:
                 self.place.world.note(f"{self.name}: {type(error).__name__}")
                 if isinstance(error, WriteConflict):
                     self.place.count("lost early" if error.details["early"] else "lost at its commit")
-                    self.history.lost.append(error.details)
+                    self.history.note("conflict", self.name, **error.details)
                 self.system.sleep(0.05 + self.random.random() * 0.4)
             else:
                 return
@@ -134,7 +137,7 @@ class Actor:
     def transfer(self) -> None:
         """Reads two accounts, and writes both: wrong as soon as anybody else's transfer comes in between."""
         manager = self.manager(OPTIMISTIC)
-        manager.heal()
+        manager.recover()
         transaction = manager.begin()
         with aborted_on_error(transaction):
             one, other = self.random.sample(ACCOUNTS, 2)
@@ -152,7 +155,7 @@ class Actor:
 
     def append(self) -> None:
         manager = self.manager(NON_BLOCKING)
-        manager.heal()
+        manager.recover()
         transaction = manager.begin()
         with aborted_on_error(transaction):
             groups = self.random.sample(JOURNALS, self.random.choice((1, 2)))
@@ -163,7 +166,7 @@ class Actor:
     def compact(self) -> None:
         """Schedules a compaction that names what it includes, and carries it out; or takes over somebody's plan."""
         manager = self.manager(NON_BLOCKING)
-        manager.heal()
+        manager.recover()
 
         def build(folder: TimelineFolder) -> bytes | None:
             done = [found for found in folder.completed_since(frozenset()) if found.action == "deltacommit"]
@@ -185,7 +188,7 @@ class Actor:
         except CommitUnknown:
             raise
         except LakelatchError:
-            manager.let_go(transaction)
+            transaction.release()
             raise
 
     def add_file(self, transaction: Transaction, group: str, content: dict[str, Any], partition: str = "") -> WriteStat:
@@ -226,9 +229,9 @@ class Actor:
         newest = next(filter(None, contents), b'{"balance": 0}')  # empty ones bar names of given up attempts
         return sorted(set(done.values())), int(json.loads(newest)["balance"])
 
-    def commit(self, transaction: Transaction, metadata: CommitMetadata, settle: Settle | None = None) -> None:
+    def commit(self, transaction: Transaction, metadata: CommitMetadata, resolve: Resolve | None = None) -> None:
         try:
-            transaction.commit(metadata, settle)
+            transaction.commit(metadata, resolve)
         except (WriteConflict, TransactionEnded):
             self._tell(transaction, "refused")
             raise
@@ -239,9 +242,8 @@ class Actor:
 
     def _tell(self, transaction: Transaction, outcome: str) -> None:
         completion = transaction.committed.completion if transaction.committed else ""
-        self.history.told.append(
-            {"instant": transaction.instant, "outcome": outcome, "completion": completion, "work": self.work}
-        )
+        told = {"instant": transaction.instant, "outcome": outcome, "completion": completion}
+        self.history.note("return", self.name, work=self.work, role="write", **told)
         self.place.count(outcome)
         self.place.world.note(f"{self.name} was told {outcome} {transaction.instant} {completion}")
 
@@ -252,7 +254,8 @@ class Actor:
 
         `how_far` is 0 while there is much to see, 1 while there is little, and 2 when nobody writes any more.
         """
-        seen = self.history.seen.setdefault(self.name, [])
+        seen: list[str] = []
+        self.history.note("seen", self.name, files=seen)  # which grows
         last = False
         while True:
             stage = how_far()

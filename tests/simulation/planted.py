@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
-from lakelatch.pipeline.batch_register import BatchRegister
-from lakelatch.pipeline.replacing import Replacement
+from lakelatch.spark.write.replace import Replacement
+from lakelatch.spark.write.streaming.register import BatchRegister
 from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.transactions.clock import InstantClock
-from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.marker_strategies import SimpleDirectStrategy
-from lakelatch.transactions.markers import Markers
-from lakelatch.transactions.recovery import Recovery
+from lakelatch.transactions import commit
+from lakelatch.transactions.early.strategies import SimpleDirectStrategy
+from lakelatch.transactions.instant_clock import InstantClock
+from lakelatch.transactions.markers.direct import Markers
+from lakelatch.transactions.rollback import Recovery
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A method of the product, and pieces of its source with what stands there instead.
+    """A method or a function of the product, and pieces of its source with what stands there instead.
 
     `seeds` is within how many, from 0 on, it has to be found.
     """
 
-    owner: type
+    owner: type | ModuleType
     method: str
     changes: tuple[tuple[str, str], ...]
     seeds: int
@@ -79,16 +81,16 @@ PLANTED: dict[str, Mistake] = {
         CommitLog,
         "_finish",
         (("raise CommitUnknown(", "raise Unavailable("),),
-        seeds=400,
+        seeds=1000,
     ),
     "conflicts are looked for once": Mistake(
-        TransactionManager,
-        "_append_commit",
+        commit,
+        "append_commit",
         (
-            ("def decide(tail: Tail) -> Event:", "first = []\n\n    def decide(tail: Tail) -> Event:"),
+            ("def decide(tail: Tail)", "first = []\n\n    def decide(tail: Tail)"),
             (
-                "others = others_since(self, state, tail)",
-                "first[:] = first or [others_since(self, state, tail)]\n        others = first[0]",
+                "others = others_since(context, state, tail)",
+                "first[:] = first or [others_since(context, state, tail)]\n        others = first[0]",
             ),
         ),
         seeds=300,
@@ -101,8 +103,8 @@ PLANTED: dict[str, Mistake] = {
     ),
     "a rollback does not look at the log": Mistake(
         Recovery,
-        "_refuse_unless_condemnable",
-        (("if victim not in pending:", "if False:"),),
+        "_why_not_abortable",
+        (("if victim not in pending and self._has_ended(victim, tail):", "if False:"),),
         seeds=50,
     ),
     "the list comes before the closing": Mistake(
@@ -114,16 +116,27 @@ PLANTED: dict[str, Mistake] = {
         ),
         seeds=600,
     ),
-    "names are not barred": Mistake(
+    "names get no tombstones": Mistake(
         Markers,
         "close_and_sweep",
         (
             (
-                'if not self.storage.put_if_absent(path, b"") and self.storage.stat(path).size_bytes > 0:',
-                "if self.storage.exists(path):",
+                'self.storage.put(path, b"")',
+                'if self.storage.exists(path):\n            self.storage.put(path, b"")',
             ),
         ),
         seeds=200,
+    ),
+    "a swept name is free again": Mistake(
+        Markers,
+        "close_and_sweep",
+        (
+            (
+                'self.storage.put(path, b"")',
+                'if not self.storage.put_if_absent(path, b""):\n            self.storage.delete(path)',
+            ),
+        ),
+        seeds=50,
     ),
     "tasks trust the heartbeat alone": Mistake(
         Markers,
@@ -135,59 +148,70 @@ PLANTED: dict[str, Mistake] = {
         LeaseHeartbeat,
         "claim",
         (("with stopped_on_error(self):", "if True:"),),
-        seeds=400,
+        seeds=1000,
     ),
-    "a healer forgets what is being rolled back": Mistake(
+    "a recovery forgets what is being rolled back": Mistake(
         Recovery,
-        "heal",
+        "recover",
         (
             (
-                "self._ended(dead.difference(instant.requested for instant in pending))",
-                "dead.difference(instant.requested for instant in pending)",
+                "self._not_pending(dead.difference(instant.requested for instant in pending))",
+                "sorted(dead.difference(instant.requested for instant in pending))",
             ),
         ),
-        seeds=200,
+        seeds=400,
+    ),
+    "a recovery forgets what nobody has ended": Mistake(
+        Recovery,
+        "_has_ended",
+        (("if beat is None or", "if True or"),),
+        seeds=1000,
     ),
     "a replace commit conflicts with what it writes only": Mistake(
-        TransactionManager,
-        "_append_commit",
-        (("settled.file_groups() | settled.replaced_file_groups()", "settled.file_groups()"),),
+        commit,
+        "append_commit",
+        (
+            (
+                "resolved.metadata.file_groups() | resolved.metadata.replaced_file_groups()",
+                "resolved.metadata.file_groups()",
+            ),
+        ),
         seeds=100,
     ),
     "what is replaced is chosen before the commit": Mistake(
         Replacement,
-        "settle",
+        "resolve",
         (("live |= write.file_groups", "live |= set()"),),
         seeds=100,
     ),
     "what others have replaced is replaced again": Mistake(
         Replacement,
-        "settle",
+        "resolve",
         (("live -= other.replaced_file_groups()", "live -= set()"),),
         seeds=400,
     ),
     "of two that meet both give way": Mistake(
         SimpleDirectStrategy,
         "look",
-        (("if not rival.inflight or order_of(rival.instant) < order_of(detection.instant):", "if True:"),),
+        (("if not other.inflight or order_of(other.instant) < order_of(detection.instant):", "if True:"),),
         seeds=50,
     ),
     "the later one ends the earlier one": Mistake(
         SimpleDirectStrategy,
         "look",
-        (("order_of(rival.instant) < order_of(detection.instant)", "rival.instant > detection.instant"),),
+        (("order_of(other.instant) < order_of(detection.instant)", "other.instant > detection.instant"),),
         seeds=50,
     ),
     "earlier tries of a batch are not looked at": Mistake(
         BatchRegister,
-        "settle",
-        (("if one.name not in self._settled and not self._settle(one):", "if False:"),),
+        "resolve",
+        (("if one.name not in self._resolved and not self._resolve(one):", "if False:"),),
         seeds=100,
     ),
     "earlier tries of a batch may still commit": Mistake(
         BatchRegister,
-        "_settle",
-        (("condemned = Recovery(self._manager).roll_back(requested, action)", "condemned = False"),),
+        "_resolve",
+        (("aborted = Recovery(self._manager.context).roll_back(requested, action)", "aborted = False"),),
         seeds=100,
     ),
     "batches that have passed are not looked for": Mistake(
@@ -219,8 +243,19 @@ def planted(name: str) -> Iterator[None]:
     )  # which only a class body may leave out
     values: dict[str, Any] = {}
     exec(source, inspect.getmodule(mistake.owner).__dict__, values)
-    setattr(mistake.owner, mistake.method, values[mistake.method])
+    places = _places(mistake.owner, mistake.method, real)
+    for place in places:
+        setattr(place, mistake.method, values[mistake.method])
     try:
         yield
     finally:
-        setattr(mistake.owner, mistake.method, real)
+        for place in places:
+            setattr(place, mistake.method, real)
+
+
+def _places(owner: type | ModuleType, name: str, real: Any) -> list[Any]:
+    """Where a method or function is looked up: in its class, or in each module that has imported it."""
+    if isinstance(owner, type):
+        return [owner]
+    loaded = [module for dotted, module in sys.modules.items() if dotted.startswith("lakelatch.")]
+    return [module for module in loaded if getattr(module, name, None) is real]

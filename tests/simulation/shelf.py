@@ -1,6 +1,6 @@
 """Writers of one partition that is overwritten again and again: puts into it, and replace commits over it.
 
-What a replace commit takes away is settled by the product, at its place in the log. Only what there was before is found
+What a replace commit takes away is chosen by the product, at its place in the log. Only what there was before is found
 here, since simulated files are no slices.
 """
 
@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from actors import Actor, aborted_on_error, instant_of
 
-from lakelatch.pipeline.file_ids import replace_commits
-from lakelatch.pipeline.options import INSERT_OVERWRITE
-from lakelatch.pipeline.replacing import Replacement, none_else
-from lakelatch.pipeline.tables import Table
+from lakelatch.format.file_groups import replace_commits
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.replace import Replacement, none_else
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.instants import Timeline
+from lakelatch.timeline.actions import INSERT_OVERWRITE
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 SHELF = "shelf"
@@ -57,7 +57,7 @@ def put(actor: Actor) -> None:
     """Adds an amount, in a group of its own or in one that is there; that one must not have been replaced meanwhile."""
     optimistic = actor.random.random() < 0.7
     manager = actor.manager(OPTIMISTIC if optimistic else NON_BLOCKING)
-    manager.heal()
+    manager.recover()
     transaction = manager.begin()
     with aborted_on_error(transaction):
         group, base = f"s{transaction.instant}", set[str]()
@@ -74,7 +74,7 @@ def overwrite(actor: Actor) -> None:
     """Puts one group in place of all; under optimistic control with exactly the amounts that it takes away."""
     optimistic = actor.random.random() < 0.7
     manager = actor.manager(OPTIMISTIC if optimistic else NON_BLOCKING)
-    manager.heal()
+    manager.recover()
     transaction = manager.begin("replacecommit")
     with aborted_on_error(transaction):
         found, group = _Found(actor.storage), f"s{transaction.instant}"
@@ -82,4 +82,4 @@ def overwrite(actor: Actor) -> None:
         stat = actor.add_file(transaction, group, {**content, "took": sorted(found.groups)}, SHELF)
         metadata = CommitMetadata((stat,), INSERT_OVERWRITE.upper())
         replacement = _ShelfReplacement(actor.storage, metadata, found, not optimistic)
-        actor.commit(transaction, metadata, replacement.settle)
+        actor.commit(transaction, metadata, replacement.resolve)

@@ -1,4 +1,4 @@
-"""One seed, one run: a storm over writers, compactors and readers, then calm, then the judge.
+"""One seed, one run: writers, compactors and readers under faults, then without any, then the checker.
 
 `python tests/simulation/simulate.py --seeds 0:1000` runs many, on all cores, and tells of each that went wrong;
 `--seed 7 --lines` shows what happened in one.
@@ -17,18 +17,19 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from planted import PLANTED, planted
+from run import Outcome, Run
 from seams import Place, step
-from storm import Outcome, Run
 
 from lakelatch import failpoints
-from lakelatch.locks import sessions
-from lakelatch.pipeline import file_ids
+from lakelatch.format import file_groups as file_ids
+from lakelatch.locks.session import session as sessions
 from lakelatch.system import REAL_SYSTEM
 
 _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
@@ -37,17 +38,14 @@ _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
 @contextmanager
 def _simulated(place: Place) -> Iterator[None]:
     """The product's failpoints lead here, and no lock session of another run is known."""
-    active, act, before = failpoints._active, failpoints._act, sessions._sessions
-    failpoints._active, failpoints._act = (
-        dict.fromkeys(failpoints.NAMES, ("stop", 0)),
-        lambda name: step(place, name),
-    )
+    before = sessions._sessions
     sessions._sessions = sessions._Sessions()
     file_ids._read.cache_clear()
     try:
-        yield
+        with failpoints.calling(partial(step, place), failpoints.NAMES):
+            yield
     finally:
-        failpoints._active, failpoints._act, sessions._sessions = active, act, before
+        sessions._sessions = before
 
 
 def simulate(seed: int, mistake: str = "", keep_lines: bool = False) -> Outcome:
@@ -69,7 +67,7 @@ def _simulate_some(arguments: tuple[int, int, str]) -> list[Outcome]:
 
 
 def _limited(seed: int, mistake: str) -> Outcome:
-    """As `simulate`, but a run that hangs is told of instead of hanging whoever asked."""
+    """As `simulate`, but a run that hangs is told of instead of hanging its caller."""
     signal.alarm(_HANGS_S)
     try:
         return simulate(seed, mistake)
@@ -104,20 +102,20 @@ def main() -> int:
     parser.add_argument("--lines", action="store_true", help="print what happens (with --seed)")
     parser.add_argument("--planted", default="", choices=["", *PLANTED], help="with this mistake in the product")
     parser.add_argument("--processes", type=int, default=0, help="0 for one on each core")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logging.disable()
-    if asked.seed is not None:
-        outcome = simulate(asked.seed, asked.planted, asked.lines)
+    if options.seed is not None:
+        outcome = simulate(options.seed, options.planted, options.lines)
         for line in outcome.lines:
             print(line)
         print(
             json.dumps({"problems": outcome.problems, "fingerprint": outcome.fingerprint, **outcome.counts}, indent=1)
         )
         return 1 if outcome.problems else 0
-    first, last = (int(part) for part in asked.seeds.split(":"))
+    first, last = (int(part) for part in options.seeds.split(":"))
     total = Total()
-    with open_pool(asked.processes) as pool:
-        for outcome in many(pool, first, last, asked.planted):
+    with open_pool(options.processes) as pool:
+        for outcome in many(pool, first, last, options.planted):
             total.add(outcome)
             if outcome.problems:
                 print(f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}", flush=True)
@@ -142,7 +140,7 @@ class Total:
         self.wrong += bool(outcome.problems)
         self.counts += outcome.counts
         self._virtual_s += outcome.virtual_s
-        self._slowest_s = max(self._slowest_s, outcome.healed_s)
+        self._slowest_s = max(self._slowest_s, outcome.recovered_s)
 
     def due(self) -> bool:
         """Whether it is time to say something again."""
@@ -156,7 +154,8 @@ class Total:
         took_s = (REAL_SYSTEM.monotonic_ns() - self._began_ns) / 1e9
         return (
             f"{self.seeds} seeds in {took_s:.0f} s ({self.seeds / took_s:.0f} a second), "
-            f"{self._virtual_s / 3600:.1f} simulated hours, slowest to heal {self._slowest_s:.1f} s, {self.wrong} wrong"
+            f"{self._virtual_s / 3600:.1f} simulated hours, slowest to recover {self._slowest_s:.1f} s, "
+            f"{self.wrong} wrong"
         )
 
 

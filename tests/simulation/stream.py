@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from actors import JOURNALS, Actor, aborted_on_error
 
-from lakelatch.pipeline.batch_register import BatchCommitted, BatchRegister
-from lakelatch.pipeline.batches import Batch
+from lakelatch.spark.write.streaming.batch import Batch
+from lakelatch.spark.write.streaming.register import BatchCommitted, BatchRegister
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.settings import NON_BLOCKING
 
@@ -15,11 +15,11 @@ APPLICATION = "stream"
 def write_batch(actor: Actor, number: int) -> None:
     """Writes one batch, unless it has been written, as `lakelatch.write_batch` does."""
     manager = actor.manager(NON_BLOCKING)
-    manager.heal()
+    manager.recover()
     batch = Batch(APPLICATION, number)
     register = BatchRegister(manager, batch)
     try:
-        register.settle()
+        register.resolve()
         transaction = manager.begin()
         with aborted_on_error(transaction):
             register.register(transaction)
@@ -28,7 +28,7 @@ def write_batch(actor: Actor, number: int) -> None:
             actor.commit(transaction, CommitMetadata((stat,), "UPSERT", batch.extra))
     except BatchCommitted as found:
         actor.place.count("batch found")
-        actor.history.batches.append((number, found.details["result"].instant))
+        actor.history.note("batch", actor.name, number=number, instant=found.details["result"].instant)
         return
-    actor.history.batches.append((number, transaction.instant))
+    actor.history.note("batch", actor.name, number=number, instant=transaction.instant)
     register.tidy()

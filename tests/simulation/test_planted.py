@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from itertools import count
 
@@ -9,9 +8,11 @@ import pytest
 from planted import PLANTED, PROTECTIONS
 from simulate import simulate
 
-# Those that show rarely take minutes; they are looked for when more than a few seeds are asked for.
-_SEEDS_MOST = max(200, int(os.environ.get("LAKELATCH_SIMULATION_SEEDS", "0")))
-_LOOKED_FOR = [name for name, mistake in PLANTED.items() if mistake.seeds <= _SEEDS_MOST or name in PROTECTIONS]
+_SEEDS_MOST = 400  # what needs more is looked for in the long stage
+_LOOKED_FOR = [
+    pytest.param(name, marks=() if mistake.seeds <= _SEEDS_MOST else pytest.mark.long)
+    for name, mistake in PLANTED.items()
+]
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ SEEDS = int(os.environ.get("LAKELATCH_SIMULATION_SEEDS", "300"))
 def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
     here = simulate(seed, keep_lines=True)
     script = Path(__file__).with_name("simulate.py")
-    asked = [sys.executable, str(script), "--seed", str(seed), "--lines"]
+    command = [sys.executable, str(script), "--seed", str(seed), "--lines"]
     environment = {**os.environ, "PYTHONHASHSEED": str(seed)}  # another order of sets than here
-    there = subprocess.run(asked, capture_output=True, text=True, timeout=120, env=environment)
+    there = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert there.returncode == 0, there.stdout + there.stderr
     assert there.stdout.startswith("\n".join(here.lines) + "\n{") and len(here.lines) > 100
     assert f'"fingerprint": "{here.fingerprint}"' in there.stdout
@@ -25,8 +25,8 @@ def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
     assert simulate(seed + 1).fingerprint != here.fingerprint
 
 
-def test_no_storm_breaks_a_promise() -> None:
-    """A few; `make test` has had ten thousand of them before it comes to this."""
+def test_no_faults_break_a_promise() -> None:
+    """A few; `make test` has had a thousand of them before it comes to this."""
     total, wrong = Total(), []
     with open_pool() as pool:
         for outcome in many(pool, 0, SEEDS):
@@ -36,4 +36,4 @@ def test_no_storm_breaks_a_promise() -> None:
     assert not wrong
     things = ("committed", "refused", "lost early", "batch found", "killed at a step", "paused at a step", "late")
     for what in (*things, "lost after", "cut off"):
-        assert total.counts[what] > 0, f"{total.seeds} storms without anything {what}"
+        assert total.counts[what] > 0, f"{total.seeds} runs without anything {what}"

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder, and tables that are made with few words."""
+"""Tables that are made with few words, and processes with a Spark session of their own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from spark_session import SESSION_SETTINGS
 
 import lakelatch
 
@@ -25,33 +25,6 @@ BUCKETS = "hoodie.bucket.index.num.buckets"
 OPERATION = "hoodie.datasource.write.operation"
 LOCKS_FOLDER = ".hoodie/.lakelatch/locks"
 COLUMNS = "id long, ts long, v string"
-
-
-def session_settings() -> dict[str, str]:
-    """What every session of these tests runs with, in whichever process."""
-    return {
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.session.timeZone": "UTC",
-    }
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
-    for key, value in session_settings().items():
-        builder = builder.config(key, value)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
@@ -131,7 +104,6 @@ def tree_hash() -> Callable[[str], dict[str, str]]:
 @pytest.fixture
 def run_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Starts a script with its own Spark session `spark`, in a process of its own; arguments come as `sys.argv[1:]`."""
-    settings = session_settings()
 
     def run(
         script: str, *arguments: str, master: str = "local[1]", environment: Mapping[str, str] | None = None
@@ -139,7 +111,7 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
         head = (
             "import sys\nfrom pyspark.sql import SparkSession\nimport lakelatch\n"
             f"builder = SparkSession.builder.master({master!r})\n"
-            f"for pair in {sorted(settings.items())!r}:\n    builder = builder.config(*pair)\n"
+            f"for pair in {sorted(SESSION_SETTINGS.items())!r}:\n    builder = builder.config(*pair)\n"
             "spark = builder.getOrCreate()\nspark.sparkContext.setLogLevel('OFF')\n"
         )
         return subprocess.Popen(

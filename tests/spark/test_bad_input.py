@@ -236,7 +236,7 @@ def test_a_table_that_lakelatch_may_not_write(
     kept = [old for old in file.read_text().splitlines() if not old.startswith(changed)]
     file.write_text("\n".join([*kept, line, ""]))
     before = tree_hash(table.path)
-    asked = {name: value for name, value in table.options.items() if "buckets" not in name}
-    _refused(lambda: lakelatch.write(table.frame(ROWS), table.path, asked), *named)
+    options = {name: value for name, value in table.options.items() if "buckets" not in name}
+    _refused(lambda: lakelatch.write(table.frame(ROWS), table.path, options), *named)
     _refused(table.compact, *named)
     assert tree_hash(table.path) == before

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 import lakelatch
 from lakelatch.errors import WriteConflict
-from lakelatch.pipeline import writer
-from lakelatch.pipeline.reader import plan_read
-from lakelatch.pipeline.schemas import META_COLUMNS
+from lakelatch.failpoints import calling
+from lakelatch.format.avro import META_COLUMNS
+from lakelatch.spark.read.reader import plan_read
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
@@ -28,18 +29,23 @@ NON_BLOCKING = {MODE: "NON_BLOCKING_CONCURRENCY_CONTROL"}
 class Beside:
     """Writes other rows when the next write has begun and written nothing yet."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, other: Callable[[], Any], times: int = 1) -> None:
+    def __init__(self, stack: ExitStack, other: Callable[[], Any], times: int = 1) -> None:
         self.results: list[Any] = []
-        self._original = writer._run
         self._other = other
         self._times = times
-        patch.setattr(writer, "_run", self._run)
+        stack.enter_context(calling(self._write, ["write.before_rows"]))
 
-    def _run(self, *given: Any) -> Any:
+    def _write(self, _: str) -> None:
         if len(self.results) < self._times:
             self.results.append(None)
             self.results[-1] = self._other()
-        return self._original(*given)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Whatever is entered here ends with the test."""
+    with ExitStack() as stack:
+        yield stack
 
 
 def _beside(table: Any, rows: list[tuple[Any, ...]], options: dict[str, str] | None = None) -> Callable[[], Any]:
@@ -58,10 +64,10 @@ def _beside(table: Any, rows: list[tuple[Any, ...]], options: dict[str, str] | N
     return other
 
 
-def test_the_loser_of_an_optimistic_race_learns_who_won(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loser_of_an_optimistic_race_learns_who_won(make_table: MakeTable, stack: ExitStack) -> None:
     table = make_table(hoodie__bucket__index__num__buckets="1")
     table.write([(1, 1, "a")])
-    beside = Beside(monkeypatch, _beside(table, [(1, 2, "winner")]))
+    beside = Beside(stack, _beside(table, [(1, 2, "winner")]))
     with pytest.raises(WriteConflict) as caught:
         table.write([(1, 3, "loser")])
     (winner, *_) = beside.results
@@ -74,33 +80,29 @@ def test_the_loser_of_an_optimistic_race_learns_who_won(make_table: MakeTable, m
     assert table.read() == [(1, 2, "winner")]
 
 
-def test_retries_let_the_loser_succeed(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_let_the_loser_succeed(make_table: MakeTable, stack: ExitStack) -> None:
     table = make_table(hoodie__bucket__index__num__buckets="1")
     table.write([(1, 1, "a")])
-    beside = Beside(monkeypatch, _beside(table, [(1, 2, "winner")]))
+    beside = Beside(stack, _beside(table, [(1, 2, "winner")]))
     result = lakelatch.write(table.frame([(1, 3, "second")]), table.path, {**table.options, RETRIES: 1})
     assert result.conflicts_retried == 1 and len(beside.results) == 1
     assert result.instant > beside.results[0].completion
     assert table.read() == [(1, 3, "second")]
 
 
-def test_optimistic_writers_of_different_file_groups_both_commit(
-    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_optimistic_writers_of_different_file_groups_both_commit(make_table: MakeTable, stack: ExitStack) -> None:
     table = make_table("id long, ts long, v string, part string", partition="part")
-    beside = Beside(monkeypatch, _beside(table, [(1, 1, "b", "q")]))
+    beside = Beside(stack, _beside(table, [(1, 1, "b", "q")]))
     outer = table.write([(1, 1, "a", "p")])
     inner = beside.results[0]
     assert outer.instant < inner.instant < inner.completion < outer.completion
     assert table.read() == [(1, 1, "a", "p"), (1, 1, "b", "q")]
 
 
-def test_non_blocking_writers_of_the_same_keys_both_commit(
-    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_non_blocking_writers_of_the_same_keys_both_commit(make_table: MakeTable, stack: ExitStack) -> None:
     table = make_table(**{name.replace(".", "__"): value for name, value in NON_BLOCKING.items()})
     table.write([(1, 1, "a"), (2, 1, "a")])
-    beside = Beside(monkeypatch, _beside(table, [(1, 3, "inner"), (2, 2, "inner")]))
+    beside = Beside(stack, _beside(table, [(1, 3, "inner"), (2, 2, "inner")]))
     outer = table.write([(1, 2, "outer"), (2, 3, "outer")])
     inner = beside.results[0]
     assert inner.completion < outer.completion and outer.conflicts_retried == 0

@@ -14,19 +14,19 @@ from pyspark.sql import DataFrame
 
 import lakelatch
 from lakelatch.errors import WriteConflict, reraise
+from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
-from lakelatch.pipeline.bucket_index import bucket_file_id
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.instants import completed
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.transactions.losses import recent_losses
+from lakelatch.timeline.timeline import completed
+from lakelatch.transactions.conflicts.report import recent_losses
+from lakelatch.transactions.conflicts.strategies import STRATEGY_OPTION
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import TransactionSettings
-from lakelatch.transactions.strategies import STRATEGY_OPTION
 from lakelatch.transactions.transaction import Transaction
 
 pytestmark = pytest.mark.spark
@@ -47,15 +47,15 @@ def table(make_table: MakeTable) -> Any:
 
 def before_the_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Does something else when the next job of this thread has written all and is about to commit."""
-    commit, thread = Transaction.commit, threading.current_thread()
+    commit, thread = Transaction.try_commit, threading.current_thread()
 
     def later(transaction: Transaction, *given: Any) -> Any:
         if threading.current_thread() is thread:
-            patch.setattr(Transaction, "commit", commit)
+            patch.setattr(Transaction, "try_commit", commit)
             act()
         return commit(transaction, *given)
 
-    patch.setattr(Transaction, "commit", later)
+    patch.setattr(Transaction, "try_commit", later)
 
 
 def place_foreign(path: str, file_id: str) -> str:

@@ -87,7 +87,7 @@ def test_a_damaged_log_file_is_never_read_as_fewer_rows(
 
 
 def test_an_emptied_log_file_is_not_compacted_away(make_table: MakeTable, tree_hash: TreeHash) -> None:
-    """An empty file usually bars the name of a failed attempt; what the commit names was a file with rows."""
+    """An empty file usually is the tombstone of a failed attempt; what the commit names was a file with rows."""
     table = make_table(hoodie__bucket__index__num__buckets="1")
     table.write([(9, 9, "z")])
     (name,) = table.write(ROWS).files
@@ -176,8 +176,8 @@ def test_a_full_disk(make_table: MakeTable, tree_hash: TreeHash, run_python: Run
     after = tree_hash(table.path)
     assert {path: after[path] for path in before} == before
     new = [path for path in after if path not in before]
-    barred = {path for path in new if not (Path(table.path) / path).stat().st_size}
-    assert [path for path in new if not (".rollback" in path or "lakelatch/log/" in path or path in barred)] == []
+    tombstones = {path for path in new if not (Path(table.path) / path).stat().st_size}
+    assert [path for path in new if not (".rollback" in path or "lakelatch/log/" in path or path in tombstones)] == []
     assert any(path.endswith(".rollback") for path in new)
     assert table.read() == ROWS
     table.write([(3, 1, "c")])

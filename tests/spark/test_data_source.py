@@ -33,9 +33,9 @@ def _load(table: Any, **options: str) -> list[tuple[Any, ...]]:
 
 
 def _files(path: str) -> list[str]:
-    return sorted(
-        file.name for file in Path(path).iterdir() if file.is_file() and file.name != ".hoodie_partition_metadata"
-    )
+    """Data files with content: tombstones are empty."""
+    files = (file for file in Path(path).iterdir() if file.is_file() and file.stat().st_size > 0)
+    return sorted(file.name for file in files if file.name != ".hoodie_partition_metadata")
 
 
 def test_writes_and_reads_without_registration(make_table: MakeTable) -> None:
@@ -48,6 +48,24 @@ def test_writes_and_reads_without_registration(make_table: MakeTable) -> None:
     _save(table, [(3, 2, "C")])
     assert _load(table) == [*wanted[:2], (3, 2, "C")] == table.read()
     assert _load(table, **{"hoodie.datasource.query.type": "read_optimized"}) == wanted
+
+
+def test_a_read_that_finds_no_row_is_an_empty_frame(make_table: MakeTable) -> None:
+    """Spark calls a reader without partitions all the same."""
+    table = make_table()
+    lakelatch.write(table.frame([]), table.path, table.options)
+    assert _load(table) == [] == table.read(), "a table without any row"
+    first = table.write([(1, 1, "a")])
+    assert _load(table, **{"as.of.instant": first.instant}) == [], "before the first row was committed"
+    begin = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": first.completion,
+    }
+    assert _load(table, **begin) == [], "nothing was written since"
+    frame = table.spark.read.format("lakelatch").load(table.path)
+    assert frame.where("id = 9").collect() == [] and frame.where("id = 1").count() == 1
+    table.operate("delete", [(1,)], "id long")
+    assert _load(table) == [] == table.read(), "all rows are deleted"
 
 
 def test_what_was_read_can_be_appended_again(make_table: MakeTable, spark: SparkSession) -> None:

@@ -16,14 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 import lakelatch
 from lakelatch.errors import InvalidRequest, WriteConflict, reraise
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
-from lakelatch.pipeline import committing
+from lakelatch.spark.write import attempt
 from lakelatch.storage import LocalStorage
-from lakelatch.transactions.conflicts import Conflict, OtherWrite
-from lakelatch.transactions.doom import condemn
-from lakelatch.transactions.losses import Loss, recent_losses
-from lakelatch.transactions.task_files import TaskFiles
+from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
+from lakelatch.transactions.conflicts.report import Loss, recent_losses
+from lakelatch.transactions.conflicts.winner import wait_for_winner
+from lakelatch.transactions.early.notes import mark_aborted
+from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.transaction import Transaction
-from lakelatch.transactions.waiting import wait_for_winner
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
@@ -106,15 +106,15 @@ def large(table: Any) -> DataFrame:
 
 def before_the_large_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Does something else when the next Spark write has written all and is about to commit."""
-    commit = Transaction.commit
+    commit = Transaction.try_commit
 
     def later(transaction: Transaction, *given: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
-            patch.setattr(Transaction, "commit", commit)
+            patch.setattr(Transaction, "try_commit", commit)
             act()
         return commit(transaction, *given)
 
-    patch.setattr(Transaction, "commit", later)
+    patch.setattr(Transaction, "try_commit", later)
 
 
 def losses(table: Any) -> list[Loss]:
@@ -204,7 +204,7 @@ def test_a_small_job_that_committed_meanwhile_is_found_early_if_asked(
     assert table.read() == [(0, 0, "first"), (1, 9, "small")]
 
 
-def test_a_loser_that_may_try_again_waits_for_its_winner(
+def test_a_write_that_may_try_again_waits_for_its_winner(
     table: Any, small_job: Callable[..., SmallJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = small_job(table, EARLY)
@@ -215,7 +215,7 @@ def test_a_loser_that_may_try_again_waits_for_its_winner(
         waited.append((conflict.winner, small.finish().instant))
         return wait_for_winner(observer, conflict, *given)
 
-    monkeypatch.setattr(committing, "wait_for_winner", finish_and_wait)
+    monkeypatch.setattr(attempt, "wait_for_winner", finish_and_wait)
     done = lakelatch.write(large(table), table.path, {**table.options, **EARLY, RETRIES: "1"})
     assert done.conflicts_retried == 1 and waited == [(winner, winner)]
     rows = {row[0]: row for row in table.read()}
@@ -244,7 +244,7 @@ def test_tasks_that_wait_for_rows_are_ended_by_their_driver(table: Any, spark: S
         while not started.exists():
             wait.wait(0.05)
         (instant,) = storage.list(HEARTBEAT_FOLDER).files
-        condemn(storage, instant, Conflict(other, frozenset([("", "told")])))
+        mark_aborted(storage, instant, Conflict(other, frozenset([("", "told")])))
 
     thread = threading.Thread(target=tell)
     thread.start()
@@ -268,10 +268,10 @@ except WriteConflict as conflict:
 """
 
 
-def test_sparks_second_attempts_of_a_doomed_task_announce_nothing(
+def test_sparks_second_attempts_of_an_aborted_task_announce_nothing(
     table: Any, small_job: Callable[..., SmallJob], run_python: RunPython
 ) -> None:
-    """With four attempts for each task. A name that was announced and not written is barred by an empty file."""
+    """With four attempts for each task. A name that was announced and not written gets a tombstone."""
     small = small_job(table, EARLY)
     winner = small.start()
     options = json.dumps({**table.options, **EARLY, TASKS: "2"})

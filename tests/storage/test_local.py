@@ -16,7 +16,7 @@ import pytest
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.local import STAGING_FOLDER, LocalStorage
-from lakelatch.testing.storage_conformance import SharedStorageConformance
+from lakelatch.testing.conformance.storage import SharedStorageConformance
 
 SIZE = 3_000_000
 PUT_FOR_EVER = f"""
@@ -56,7 +56,7 @@ class TestLocal(SharedStorageConformance):
     def make_storage(self, folder: Path) -> Storage:
         return LocalStorage(str(folder / "table"))
 
-    def test_nothing_stays_staged(self, tmp_path: Path) -> None:
+    def test_a_put_leaves_no_staged_file(self, tmp_path: Path) -> None:
         storage = self.make_storage(tmp_path)
         storage.put("a", b"1")
         assert storage.put_if_absent("a", b"2") is False and storage.put_if_absent("b", b"2")
@@ -87,7 +87,7 @@ def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(tmp_path: Path) 
     check_refusals(run_put_too_much([str(tmp_path), "limit"]), "ulimit -f")
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     """On a small file system of its own if this user may mount one, else with a limit on file sizes instead."""
     disk = tmp_path / "disk"
     disk.mkdir()

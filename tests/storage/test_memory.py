@@ -8,7 +8,7 @@ from threading import Barrier
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.memory import MemoryStorage, find_memory_storage
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.testing.storage_conformance import StorageConformance
+from lakelatch.testing.conformance.storage import StorageConformance
 
 
 class TestMemory(StorageConformance):

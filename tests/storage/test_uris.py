@@ -35,7 +35,7 @@ def test_local_paths_and_uris(path: str, root: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b=c", "a%20b", "a b", "100%", "d=1", "ключ", "a;b", "[x]"])
-def test_a_storage_s_uri_opens_the_same_place(name: str) -> None:
+def test_the_uri_of_a_storage_opens_the_same_place(name: str) -> None:
     for path in (f"/data/{name}", f"file:///data/{name}", f"file:/data/{name}"):
         storage = open_storage(path)
         assert storage.uri == f"file:///data/{name}"

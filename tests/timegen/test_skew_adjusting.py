@@ -9,9 +9,9 @@ from lakelatch.locks.contract import TABLE_KEY, LockProvider, LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.testing.clock import START_MS, ManualSystem
-from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timegen.registry import TYPE_OPTION, open_time_generator
+from lakelatch.timegen.open import TYPE_OPTION, open_time_generator
 from lakelatch.timegen.skew_adjusting import SKEW_OPTION, SkewAdjustingTimeGenerator
 
 

@@ -12,10 +12,10 @@ from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, LakelatchError, Unavailable
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.testing.faulty_storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog, Tail
 from lakelatch.timeline.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_number, slot_path
-from lakelatch.timeline.instants import TIMELINE_FOLDER, parse_file_name
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, parse_file_name
 
 _FIRST = 20261121120000000
 
@@ -52,7 +52,8 @@ def nobody_reads() -> int:
 
 
 def add(log: CommitLog, times: Times, name: int, content: bytes = b"x") -> Event:
-    return log.append(lambda tail: event(name, content), times.take, nobody_reads)
+    added: Event = log.append(lambda tail: event(name, content), times.take, nobody_reads)
+    return added
 
 
 def slots(storage: Storage) -> list[int]:

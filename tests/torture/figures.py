@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lakelatch.torture.run import storm_s_of, verdicts_of
+from lakelatch.torture.run import faults_s_of, verdicts_of
 
 Rounds = list[tuple[Path, dict[str, Any]]]
 
 HEAD = (
-    "| locks | minutes of storm | rounds | acknowledged commits | faults | conflicts | unknown (of them committed) "
+    "| locks | minutes of faults | rounds | acknowledged commits | faults | conflicts | unknown (of them committed) "
     "| rollbacks | compactions | overlaps | recovery in lease times, median / worst |"
 )
 
@@ -50,7 +50,7 @@ def _line(name: str, rounds: Rounds) -> str:
     counts: Counter[str] = Counter()
     for _, verdict in rounds:
         counts.update(verdict["counts"])
-    minutes = sum(storm_s_of(place) for place, _ in rounds) / 60
+    minutes = sum(faults_s_of(place) for place, _ in rounds) / 60
     recovered = [verdict["recovery_s"] / verdict["lease_s"] for _, verdict in rounds if verdict["recovery_s"]]
     cells = [
         name,

@@ -12,17 +12,19 @@ from typing import Any
 import pyarrow as pa
 
 from lakelatch.locks.contract import TABLE_KEY, LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
-from lakelatch.pipeline import compaction
-from lakelatch.pipeline.committing import CommitResult, commit_files, write_task
-from lakelatch.pipeline.options import WriteOptions
-from lakelatch.pipeline.plans import run_here
-from lakelatch.pipeline.tables import open_for_write, open_table
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.spark.open_table import open_for_write, open_table
+from lakelatch.spark.options import CompactionOptions, WriteOptions
+from lakelatch.spark.services import compaction
+from lakelatch.spark.services.plans import run_here
+from lakelatch.spark.write.attempt import result_or_raise
+from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.instants import Timeline
-from lakelatch.torture import bank
-from lakelatch.torture.bank import SCHEMA, Row
+from lakelatch.timeline.timeline import Timeline
+from lakelatch.torture.traffic import bank
+from lakelatch.torture.traffic.bank import SCHEMA, Row
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
@@ -45,8 +47,8 @@ class MadeRound:
         self.tokens = 0
         (folder / "history").mkdir(parents=True, exist_ok=True)
         storage = LocalStorage(str(self.table))
-        self.asked = WriteOptions.parse(OPTIONS)
-        self.opened = open_for_write(storage, self.asked, SCHEMA)
+        self.options = WriteOptions.parse(OPTIONS)
+        self.opened = open_for_write(storage, self.options, SCHEMA)
         provider = FilesystemLockProvider(LockScope(storage.uri, {}))
         settings = TransactionSettings(mode=NON_BLOCKING)
         generator = HybridTimeGenerator(provider)
@@ -96,27 +98,27 @@ class MadeRound:
         self.note(process, "return", work=work, **values)
 
     def commit(self, transaction: Transaction, rows: Sequence[Row]) -> CommitResult:
-        asked = replace(self.asked, block_format="avro" if self.entries % 2 else "parquet")
-        return commit_files(transaction, self.opened, asked, self.put(transaction, rows, asked), "made")
+        options = replace(self.options, block_format="avro" if self.entries % 2 else "parquet")
+        return result_or_raise(commit_files(transaction, self.opened, options, self.put(transaction, rows, options)))
 
-    def put(self, transaction: Transaction, rows: Sequence[Row], asked: WriteOptions) -> list[Any]:
+    def put(self, transaction: Transaction, rows: Sequence[Row], options: WriteOptions) -> list[Any]:
         """Writes rows as tasks do."""
         table = self.opened
-        task = write_task(table, asked, transaction)
+        task = write_task(table, options, transaction)
         data = pa.Table.from_arrays([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)
         return [report for batch in data.to_batches() for report in task.write(iter([task.tag(batch)]), "0-0-0")]
 
     def refuse(self, process: str, work: str, role: str, rows: Sequence[Row]) -> None:
         """A write that has its files and is rolled back."""
         transaction = self.begin(process, work, role)
-        self.put(transaction, rows, self.asked)
+        self.put(transaction, rows, self.options)
         transaction.abort()
         self.answer(process, work, "refused", transaction.instant, error="WriteConflict")
 
     def compact(self, process: str, work: str, execute: bool = True) -> None:
         table = open_table(self.opened.storage)
         self.note(process, "call", work=f"{work}.plan", role="compact", kind="plan")
-        plan = compaction.schedule(table, self.manager, {})
+        plan = compaction.schedule(table, self.manager, CompactionOptions())
         assert plan is not None
         told = {"outcome": "committed", "instant": plan, "rows": 0, "error": ""}
         self.note(process, "return", work=f"{work}.plan", completion="", kind="plan", **told)
@@ -181,7 +183,7 @@ def make_round(run: Path) -> Path:
     for process, role in _processes():
         client, _, incarnation = process.rpartition(".")
         made.note(process, "started", client=client, incarnation=int(incarnation), role=role, pid=1)
-    began_ns = made.note("nemesis", "storm")
+    began_ns = made.note("nemesis", "begin")
     made.transfer("transfer-1.1", "transfer-1.1.0001", "account-0", "account-1", 10)
     made.lease("transfer-1.1")
     made.snapshot("snapshot-1.1")
@@ -201,7 +203,7 @@ def make_round(run: Path) -> Path:
     made.fault(2, "killed", "append-1")
     with (run / "rounds/0001-filesystem/history/append-1.1.jsonl").open("a") as file:
         file.write('{"at_ns": 1, "event": "beg')
-    storm_ended_ns = made.now_ns
+    faults_ended_ns = made.now_ns
     healed_ns = made.note("nemesis", "calm")
     made.append("append-1.2", "append-1.2.0001", 2)
     made.transfer("transfer-1.1", "transfer-1.1.0004", "account-2", "account-0", 1)
@@ -218,7 +220,7 @@ def make_round(run: Path) -> Path:
         settings={"lease_s": LEASE_S},
         recovery_bound_s=LEASE_S,
         began_ns=began_ns,
-        storm_ended_ns=storm_ended_ns,
+        faults_ended_ns=faults_ended_ns,
         healed_ns=healed_ns,
         ended_ns=made.now_ns,
         problems=[],

@@ -1,6 +1,6 @@
 """A short torture of the product with a mistake in it: `planted_run.py FOLDER MISTAKE PROVIDER SECONDS`.
 
-It prints what the judge found, a line a problem, and nothing if it found nothing.
+It prints what the checker found, a line a problem, and nothing if it found nothing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from lakelatch.torture.run import begin_run, run
 from lakelatch.torture.settings import TortureSettings
 
 
-def main(folder: Path, mistake: str, provider: str, storm_s: float) -> None:
+def main(folder: Path, mistake: str, provider: str, faults_s: float) -> None:
     # Every client is a fork of the process that imports this first.
     (folder / "mistaken.py").write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1] / 'simulation')!r})\n"
         f"from planted import planted\nmistake = planted({mistake!r})\nmistake.__enter__()\n"
     )
     os.environ["PYTHONPATH"] = str(folder)
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["mistaken", "lakelatch.torture.clients"])
-    settings = TortureSettings((provider,), storm_s / 60, round_s=storm_s, pace_s=0.4, keep=True)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["mistaken", "lakelatch.torture.traffic.clients"])
+    settings = TortureSettings((provider,), faults_s / 60, round_s=faults_s, pace_s=0.4, keep=True)
     begin_run(folder / "run", settings)
     print("\n".join(run(folder / "run", settings, lambda *_: None, lambda *_: None)))
 

@@ -1,4 +1,4 @@
-"""Ways to damage a made round by hand, one for each thing that the judge has to see."""
+"""Ways to damage a made round by hand, one for each thing that the checker has to see."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def roll_back_a_commit(folder: Path) -> None:
     rewrite("*_*.rollback", lambda record: record.update(commitsRollback=[victim]))(folder)
 
 
-def condemn_a_commit(folder: Path) -> None:
+def abort_a_commit(folder: Path) -> None:
     victim = timeline(folder, "*_*.deltacommit").name.partition("_")[0]
     edit_slot("rollback", lambda slot, _: {"target": victim})(folder)
 
@@ -259,7 +259,7 @@ def break_a_line(folder: Path) -> None:
     path.write_text("".join([lines[0], "{\n", *lines[1:]]))
 
 
-def nobody_answers_after_the_storm(folder: Path) -> None:
+def nobody_answers_after_the_faults(folder: Path) -> None:
     healed_ns = json.loads((folder / "round.json").read_text())["healed_ns"]
     edit_lines("*", "return", lambda line: None if line["at_ns"] > healed_ns else line)(folder)
 

@@ -1,4 +1,4 @@
-"""Rounds in which something went wrong once, as they were recorded: the judge goes on finding it."""
+"""Rounds in which something went wrong once, as they were recorded: the checker goes on finding it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelatch.torture.judge import judge
+from lakelatch.torture.check.checker import check_round
 
 FAILED = Path(__file__).with_name("failed")
 FOUND = {
@@ -25,7 +25,7 @@ def test_what_was_found_then_is_found_now(name: str, tmp_path: Path) -> None:
     with tarfile.open(FAILED / f"{name}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     (recorded,) = tmp_path.iterdir()
-    problems = judge(recorded).problems
+    problems = check_round(recorded).problems
     assert len(problems) == len(FOUND[name])
     for problem, start in zip(problems, FOUND[name], strict=True):
         assert problem.startswith(start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -14,8 +15,8 @@ import round_damages as do
 from told_run import tell_round, tell_run
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.torture.judge import judge
-from lakelatch.torture.report import write_report
+from lakelatch.torture.check.checker import check_round
+from lakelatch.torture.report.report import write_report
 
 EMPTY_TAGS = {"meta"}
 
@@ -70,10 +71,11 @@ def report_on(run: Path) -> Page:
 
 def test_a_sound_run_says_so(copied: Callable[[], Path]) -> None:
     folder = copied()
-    judge(folder)
+    check_round(folder)
     page = report_on(folder.parent.parent)
     assert (
-        "Nothing lost, nothing doubled." in page.text and "1 round judged; hudi-rs read the same rows in 1" in page.text
+        "Nothing lost, nothing doubled." in page.text
+        and "1 round checked; hudi-rs read the same rows in 1" in page.text
     )
     for said in (
         "9 acknowledged commits",
@@ -91,7 +93,7 @@ def test_a_sound_run_says_so(copied: Callable[[], Path]) -> None:
 def test_problems_come_first_and_lead_to_their_rounds(copied: Callable[[], Path]) -> None:
     folder = copied()
     do.edit_last("transfer-1.1", "return", instant=do.LATE)(folder)
-    judge(folder)
+    check_round(folder)
     page = report_on(folder.parent.parent)
     assert "1 problem in 1 round." in page.text and "this commit is lost" in page.text
     assert page.text.index("this commit is lost") < page.text.index("acknowledged commits")
@@ -107,7 +109,7 @@ def test_nothing_in_a_text_becomes_part_of_the_page(copied: Callable[[], Path]) 
         do.edit_last(process, event, **{name: evil})(folder)
     do.edit_last("nemesis", "fault", fault=evil)(folder)
     do.edit_last("append-1.1", "hit", failpoint=evil, action=evil)(folder)
-    judge(folder)
+    check_round(folder)
     page = report_on(folder.parent.parent)
     assert "<script" not in page.source and "<b onclick" not in page.source
     assert page.tags["script"] == 0 and "<script>alert('x')</script>" in page.text
@@ -115,10 +117,10 @@ def test_nothing_in_a_text_becomes_part_of_the_page(copied: Callable[[], Path]) 
 
 def test_a_page_needs_nothing_else(copied: Callable[[], Path]) -> None:
     folder = copied()
-    judge(folder)
+    check_round(folder)
     page = report_on(folder.parent.parent)
     assert not re.search(r"https?:|//|@import|url\(", page.source)
-    assert "prefers-color-scheme:dark" in page.source and page.tags["link"] == page.tags["img"] == 0
+    assert "prefers-color-scheme: dark" in page.source and page.tags["link"] == page.tags["img"] == 0
 
 
 def test_a_long_run_stays_small_and_shows_what_was_worst(tmp_path: Path) -> None:
@@ -154,3 +156,10 @@ def test_a_run_that_has_only_begun_and_none_at_all(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="holds no run to report on"):
         write_report(tmp_path / "none", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_without_jinja2_a_report_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    tell_run(tmp_path)
+    with pytest.raises(InvalidRequest, match=r"pip install 'lakelatch\[torture\]'"):
+        write_report(tmp_path, tmp_path / "report.html")

@@ -1,4 +1,4 @@
-"""Short storms over real processes: nothing may be lost, and what is broken on purpose has to be found."""
+"""Short rounds of real processes under faults: nothing may be lost, and what is broken on purpose has to be found."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.testing.servers.contract import wait_until
-from lakelatch.torture.faults import FAULTS
+from lakelatch.torture.nemesis.faults import FAULTS
+from lakelatch.torture.nemesis.nemesis import STEPS_OF
 from lakelatch.torture.settings import LYING, PROVIDERS, TortureSettings
-from lakelatch.torture.storm import STEPS_OF
 
 _COMMAND = [sys.executable, "-m", "lakelatch.console.main", "torture"]
 _HERE = Path(__file__).parent
@@ -27,8 +27,11 @@ def torture(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("provider", ["filesystem", "redis", LYING])
-def test_a_storm_loses_nothing(provider: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "provider",
+    [pytest.param("filesystem", marks=pytest.mark.long), "redis", pytest.param(LYING, marks=pytest.mark.long)],
+)
+def test_faults_lose_nothing(provider: str, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     done = torture(
         tmp_path, "--provider", provider, "--minutes", "0.2", "--pace-s", "0.3", "--json", "--report", str(report)
@@ -43,8 +46,9 @@ def test_a_storm_loses_nothing(provider: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out/rounds" / f"0001-{provider}" / "table").exists()  # nobody has to look at it
 
 
+@pytest.mark.long
 @pytest.mark.spark
-def test_a_job_of_spark_is_in_the_storm_as_well(tmp_path: Path) -> None:
+def test_a_job_of_spark_suffers_faults_as_well(tmp_path: Path) -> None:
     done = torture(tmp_path, "--minutes", "0.4", "--spark", "1", "--keep", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [

@@ -21,12 +21,17 @@ def tell_round(run: Path, number: int, provider: str, calls: int, problems: list
     clients = [f"{role}-{turn}" for role, count in _ROLES.items() for turn in range(1, count + 1)]
     for client in clients:
         _write(folder, f"{client}.1", _calls(draw, client, calls // len(clients)))
-    _write(folder, "nemesis", _storm(draw, clients))
+    _write(folder, "nemesis", _nemesis(draw, clients))
     for reader, event in (("tail-1", "seen"), ("snapshot-1", "snapshot")):
         _write(
             folder, f"{reader}.1", [{"at_ns": int(draw.random() * 72 * _SECOND_NS), "event": event} for _ in range(300)]
         )
-    ends = {"began_ns": 0, "storm_ended_ns": 60 * _SECOND_NS, "healed_ns": 61 * _SECOND_NS, "ended_ns": 72 * _SECOND_NS}
+    ends = {
+        "began_ns": 0,
+        "faults_ended_ns": 60 * _SECOND_NS,
+        "healed_ns": 61 * _SECOND_NS,
+        "ended_ns": 72 * _SECOND_NS,
+    }
     (folder / "round.json").write_text(json.dumps({"provider": provider, "seed": number, **ends}))
     counts = {"committed": calls * 7 // 10, "conflicts": calls // 5, "retries": calls // 6, "unknown": 31}
     counts |= {
@@ -76,7 +81,7 @@ def _calls(draw: random.Random, client: str, count: int) -> list[dict[str, Any]]
     return lines
 
 
-def _storm(draw: random.Random, clients: list[str]) -> list[dict[str, Any]]:
+def _nemesis(draw: random.Random, clients: list[str]) -> list[dict[str, Any]]:
     lines = []
     for number in range(70):
         at_ns = int(draw.random() * 57 * _SECOND_NS)

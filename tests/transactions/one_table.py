@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.locks.filesystem import FilesystemLockProvider
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog
 from lakelatch.timeline.events import Event
-from lakelatch.timeline.instants import TIMELINE_FOLDER, Instant, Timeline, completed
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.outcome import Committed
 from lakelatch.transactions.settings import OPTIMISTIC, TransactionSettings
-from lakelatch.transactions.transaction import Committed, Transaction
+from lakelatch.transactions.transaction import Transaction
 
 
 @dataclass

@@ -17,13 +17,13 @@ from lakelatch.testing.servers.contract import free_port
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.marker_client import MARKERS_PATH, ServerAddress
+from lakelatch.transactions.markers.server.client import MARKERS_PATH, ServerAddress
+from lakelatch.transactions.markers.task_files import TaskFiles
+from lakelatch.transactions.outcome import Committed
 from lakelatch.transactions.settings import SERVER_MARKERS, EarlySettings, MarkerServerSettings, TransactionSettings
-from lakelatch.transactions.task_files import TaskFiles
-from lakelatch.transactions.transaction import Committed, Transaction
+from lakelatch.transactions.transaction import Transaction
 
 HOST = "127.0.0.1"
-SERVER_STRATEGIES = ["timeline_server", "timeline_server_bloom"]
 PERIOD_MS = 10
 
 

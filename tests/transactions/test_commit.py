@@ -10,12 +10,12 @@ from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, LockTimeout, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
-from lakelatch.testing.faulty_storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.events import LOG_FOLDER
-from lakelatch.timeline.instants import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.transactions.settings import NON_BLOCKING
 
 
@@ -177,7 +177,7 @@ def test_a_committed_transaction_cannot_be_used_again(table: Table) -> None:
     with pytest.raises(TransactionEnded, match="committed"):
         commit(transaction, stat)
     with pytest.raises(TransactionEnded, match="committed"):
-        transaction.mark("", "more.log")
+        transaction.reopen()
     transaction.abort()  # does nothing
     assert table.completed() == [transaction.instant] and table.rollbacks() == 0 and len(table.data_files()) == 1
 
@@ -222,9 +222,9 @@ def test_a_storage_that_never_answers_leaves_the_commit_unknown(table: Table) ->
     with pytest.raises(TransactionEnded, match="unknown"):
         commit(transaction, stat)
     transaction.abort()
-    assert table.data_files() != []  # nothing was cleaned up before it was settled
+    assert table.data_files() != []  # nothing was cleaned up before it was resolved
     table.expire(transaction.instant)
-    assert table.manager().heal() == [transaction.instant]
+    assert table.manager().recover() == [transaction.instant]
     assert table.data_files() == [] and table.leftovers() == []
 
 
@@ -249,7 +249,7 @@ def test_a_commit_whose_file_cannot_be_written_is_never_called_a_failure(table: 
     write(table.manager(), "b")
     assert table.completed()[0] == transaction.instant
     table.expire(transaction.instant)
-    assert table.manager().heal() == [] and table.leftovers() == []
+    assert table.manager().recover() == [] and table.leftovers() == []
 
 
 def test_a_clean_failure_before_the_slot_leaves_it_open(table: Table) -> None:
@@ -266,7 +266,7 @@ def test_failing_to_clean_up_does_not_fail_the_commit(table: Table) -> None:
     done = write(table.manager(storage=faulty), "a")
     assert table.leftovers() != []
     table.expire(done.instant)
-    assert table.manager().heal() == [] and table.leftovers() == []
+    assert table.manager().recover() == [] and table.leftovers() == []
     assert table.completed() == [done.instant] and len(table.data_files()) == 1
 
 

@@ -25,7 +25,7 @@ def test_a_transaction_holds_its_lease_until_it_ends(table: Table, provider: Loc
     held = [heartbeat_key(transaction.instant)]
     assert [holder.key for holder in provider.holders()] == held
     table.expire(transaction.instant)
-    assert manager(table, provider).heal() == []
+    assert manager(table, provider).recover() == []
     commit(transaction, add_file(transaction, "a"))
     assert provider.holders() == [] and table.leftovers() == []
 
@@ -34,7 +34,7 @@ def test_a_writer_whose_lease_is_gone_is_rolled_back_at_once(table: Table, provi
     dead = manager(table, provider).begin()
     add_file(dead, "a")
     provider.break_(heartbeat_key(dead.instant))
-    assert manager(table, provider).heal() == [dead.instant]
+    assert manager(table, provider).recover() == [dead.instant]
     assert table.data_files() == []
     write(manager(table, provider), "b")
     assert provider.holders() == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from one_table import Table, add_file, commit, write
@@ -9,12 +10,11 @@ from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
-from lakelatch.testing.faulty_storage import FaultyStorage
-from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.events import COMPLETE, PLAN, slot_path
-from lakelatch.timeline.folder import TimelineFolder
-from lakelatch.timeline.instants import Timeline, requested
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.timeline import Timeline, TimelineFolder, requested
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
 COMPACTED = CommitMetadata((), "COMPACT", compacted=True)
@@ -38,7 +38,7 @@ def test_a_plan_is_on_the_timeline_and_waits_for_an_executor(table: Table) -> No
     assert table.storage.read(requested(plan, "compaction").path) == done.instant.encode()
     assert table.events()[-1].kind == PLAN and table.events()[-1].time == plan
     assert not table.storage.exists(heartbeat_path(plan))
-    assert table.manager().heal() == []  # nobody works on it, and it is not a dead writer's
+    assert table.manager().recover() == []  # nobody works on it, and it is not a dead writer's
 
 
 def test_nothing_to_do_leaves_nothing(table: Table) -> None:
@@ -58,7 +58,7 @@ def test_a_plan_includes_exactly_what_completed_before_it(table: Table) -> None:
         if operation == "put_if_absent" and path == slot_path(1) and not raced:
             raced.append(path)
             log = table.manager(lock_timeout_s=60)
-            log._provider = _no_lock(table)
+            log.context = replace(log.context, provider=_no_lock(table))
             commit(log.resume(open_one.state), stat)
 
     plan = schedule(table.manager(storage=FaultyStorage(table.storage, before=before)))
@@ -104,7 +104,7 @@ def test_a_plan_is_busy_while_its_executor_lives_and_taken_over_when_it_died(tab
     second.commit(COMPACTED)
     with pytest.raises(TransactionEnded):
         first.commit(COMPACTED)
-    table.manager().heal()
+    table.manager().recover()
     assert table.completed() == [plan] and table.leftovers() == []
     assert [event.instant for event in table.events()] == [plan, plan]
 
@@ -154,20 +154,20 @@ def test_a_completion_in_the_log_alone_refuses_a_second_one(table: Table) -> Non
     assert [event.kind for event in table.events()] == [PLAN, COMPLETE]
 
 
-def test_healing_frees_the_plan_of_a_dead_executor_and_keeps_the_plan(table: Table) -> None:
+def test_recovery_frees_the_plan_of_a_dead_executor_and_keeps_the_plan(table: Table) -> None:
     plan = schedule(table.manager())
     table.manager().execute(plan)
-    assert table.manager().heal() == [] and table.storage.exists(heartbeat_path(plan))
+    assert table.manager().recover() == [] and table.storage.exists(heartbeat_path(plan))
     table.expire(plan)
-    assert table.manager().heal() == []
+    assert table.manager().recover() == []
     assert not table.storage.exists(heartbeat_path(plan)) and table.rollbacks() == 0
     table.manager().execute(plan).commit(COMPACTED)
 
 
-def test_an_executor_may_let_go(table: Table) -> None:
+def test_an_executor_may_release_its_plan(table: Table) -> None:
     plan = schedule(table.manager())
     manager = table.manager()
-    manager.let_go(manager.execute(plan))
+    manager.execute(plan).release()
     table.manager().execute(plan).commit(COMPACTED)
     assert table.completed() == [plan]
 
@@ -188,6 +188,6 @@ def test_a_schedule_that_died_after_its_slot_is_shown_by_the_next_writer(table: 
         schedule(table.manager())
     plan = table.events()[0].instant
     table.expire(plan)
-    assert table.manager().heal() == []
+    assert table.manager().recover() == []
     table.manager().execute(plan).commit(COMPACTED)
     assert table.completed() == [plan] and table.leftovers() == []

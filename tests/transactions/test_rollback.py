@@ -7,15 +7,17 @@ import pytest
 from one_table import Table, add_file, commit, timeline_names, write
 
 from lakelatch import failpoints
-from lakelatch.errors import LakelatchError, TransactionEnded
+from lakelatch.errors import LakelatchError, TransactionEnded, Unavailable
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import LockScope
-from lakelatch.testing.faulty_storage import FaultyStorage
-from lakelatch.testing.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.storage import LOST_BEFORE, Fault, FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, slot_path
-from lakelatch.timeline.instants import TIMELINE_FOLDER, requested
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, requested
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.markers.direct import OPEN_FOLDER
+from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.transaction import Transaction
 
 
@@ -29,7 +31,7 @@ def test_an_aborted_transaction_leaves_no_file_and_no_marker(table: Table) -> No
     assert table.rollbacks() == 1 and table.completed() == []
     assert not any(name.startswith(transaction.instant) for name in timeline_names(table.storage))
     with pytest.raises(TransactionEnded, match="aborted"):
-        transaction.mark("", "x.log")
+        transaction.reopen()
     write(table.manager(), "a")
 
 
@@ -46,7 +48,7 @@ def test_a_rollback_says_what_it_removed(table: Table) -> None:
 def test_the_living_are_left_alone(table: Table) -> None:
     transaction = table.manager().begin()
     stat = add_file(transaction, "a")
-    assert table.manager().heal() == []
+    assert table.manager().recover() == []
     commit(transaction, stat)
 
 
@@ -59,17 +61,17 @@ def test_a_dead_writer_is_rolled_back_once(table: Table, beat: str) -> None:
         table.expire(dead.instant)
     else:
         table.storage.delete(heartbeat_path(dead.instant))
-    assert table.manager().heal() == [dead.instant]
-    assert table.manager().heal() == []
+    assert table.manager().recover() == [dead.instant]
+    assert table.manager().recover() == []
     assert table.rollbacks() == 1 and table.data_files() == []
     with pytest.raises(TransactionEnded):
         commit(dead, stat)
     commit(alive, add_file(alive, "a"))
-    assert table.manager().heal() == [] and table.leftovers() == []
+    assert table.manager().recover() == [] and table.leftovers() == []
 
 
-def test_a_rollback_under_way_keeps_its_markers_from_a_healer_that_listed_before_it_began(table: Table) -> None:
-    """The healer sees a heartbeat that has begun since its listing of the timeline, and later misses it."""
+def test_a_rollback_under_way_keeps_its_markers_from_a_recovery_that_listed_before_it_began(table: Table) -> None:
+    """The recovery sees a heartbeat that has begun since its listing of the timeline, and later misses it."""
     begun: list[Transaction] = []
     broken: list[str] = []
 
@@ -77,49 +79,49 @@ def test_a_rollback_under_way_keeps_its_markers_from_a_healer_that_listed_before
         if operation == "list" and path == HEARTBEAT_FOLDER and not begun:
             begun.append(table.manager().begin())
             add_file(begun[0], "a")
-        elif operation == "put" and begun and not broken:  # asked for the storage's time, to judge the dead
+        elif operation == "put" and begun and not broken:  # asked for the storage's time, to know the dead
             broken.append(path)
             with failpoints.active("rollback.after_plan=raise"), pytest.raises(LakelatchError):
                 begun[0].abort()
             table.storage.delete(heartbeat_path(begun[0].instant))
 
-    table.manager(storage=FaultyStorage(table.storage, before=before)).heal()
+    table.manager(storage=FaultyStorage(table.storage, before=before)).recover()
     assert begun and broken and table.data_files() != []
     for path in list(table.storage.walk(HEARTBEAT_FOLDER)):
         table.expire(path.rpartition("/")[2])
-    table.manager().heal()
+    table.manager().recover()
     assert table.data_files() == [] and table.leftovers() == []
 
 
-def test_a_zombie_leaves_nothing_that_the_next_heal_does_not_remove(table: Table) -> None:
+def test_a_zombie_leaves_nothing_that_the_next_recovery_does_not_remove(table: Table) -> None:
     dead = table.manager().begin()
     stat = add_file(dead, "a")
     table.expire(dead.instant)
-    table.manager().heal()
+    table.manager().recover()
     with pytest.raises(TransactionEnded):
-        commit(dead, stat)  # it seals before it asks the log
+        commit(dead, stat)  # it closes before it asks the log
     with pytest.raises(TransactionEnded):
         dead.markers.announce("", "late.log")
-    table.manager().heal()
+    table.manager().recover()
     assert table.leftovers() == [] and table.data_files() == []
 
 
-def test_two_healers_at_once_roll_back_once(table: Table) -> None:
+def test_two_recoveries_at_once_roll_back_once(table: Table) -> None:
     dead = [table.manager().begin() for _ in range(3)]
     for transaction in dead:
         add_file(transaction, "a")
         table.expire(transaction.instant)
     together = threading.Barrier(2)
 
-    def heal(manager: TransactionManager) -> list[str]:
+    def recover(manager: TransactionManager) -> list[str]:
         together.wait()
-        return manager.heal()
+        return manager.recover()
 
     with ThreadPoolExecutor(2) as pool:
-        healed = list(pool.map(heal, [table.manager(), table.manager()]))
-    condemned = [event.target for event in table.events() if event.kind == ROLLBACK]
-    assert sorted(condemned) == sorted(transaction.instant for transaction in dead)  # type: ignore[type-var]
-    assert {instant for found in healed for instant in found} == {transaction.instant for transaction in dead}
+        recovered = list(pool.map(recover, [table.manager(), table.manager()]))
+    aborted = [event.target for event in table.events() if event.kind == ROLLBACK]
+    assert sorted(aborted) == sorted(transaction.instant for transaction in dead)  # type: ignore[type-var]
+    assert {instant for found in recovered for instant in found} == {transaction.instant for transaction in dead}
     assert table.rollbacks() == 3 and table.data_files() == [] and table.leftovers() == []
 
 
@@ -137,11 +139,11 @@ def test_of_commit_and_rollback_the_first_slot_wins(table: Table, first: str) ->
             if first == "commit":
                 commit(lockless(table).resume(transaction.state), stat)
             else:
-                assert lockless(table).heal() == [transaction.instant]
+                assert lockless(table).recover() == [transaction.instant]
 
     slow = lockless(table, FaultyStorage(table.storage, before=before))
     if first == "commit":
-        assert slow.heal() == []
+        assert slow.recover() == []
         assert table.completed() == [transaction.instant] and table.rollbacks() == 0
         assert table.data_files() == [stat.path]
     else:
@@ -149,7 +151,7 @@ def test_of_commit_and_rollback_the_first_slot_wins(table: Table, first: str) ->
             commit(slow.resume(transaction.state), stat)
         assert table.completed() == [] and table.rollbacks() == 1 and table.data_files() == []
     assert overtaken
-    lockless(table).heal()
+    lockless(table).recover()
     assert table.leftovers() == []
 
 
@@ -159,15 +161,15 @@ def lockless(table: Table, storage: FaultyStorage | None = None) -> TransactionM
 
 
 def test_the_rollbacks_slot_alone_ends_a_transaction(table: Table) -> None:
-    """The healer died right after its slot: the victim's heartbeat and files are all still there."""
+    """The process that recovered died right after its slot: the victim's heartbeat and files are all still there."""
     zombie = table.manager().begin()
     stat = add_file(zombie, "a")
     beat = table.storage.read(heartbeat_path(zombie.instant))
     table.expire(zombie.instant)
     with failpoints.active("rollback.after_slot=raise"), pytest.raises(LakelatchError):
-        table.manager().heal()
+        table.manager().recover()
     table.storage.put(heartbeat_path(zombie.instant), beat)
-    with pytest.raises(TransactionEnded, match="condemned"):
+    with pytest.raises(TransactionEnded, match="aborted it"):
         commit(zombie, stat)
     assert table.completed() == []
 
@@ -180,15 +182,15 @@ def test_a_rollback_that_died_is_finished_by_the_next(table: Table, point: str) 
     add_file(dead, "a")
     table.expire(dead.instant)
     with failpoints.active(f"{point}=raise"), pytest.raises(LakelatchError):
-        table.manager().heal()
+        table.manager().recover()
     for event in table.events():
         if event.kind == ROLLBACK and table.storage.exists(heartbeat_path(event.instant)):
             table.expire(event.instant)
-    table.manager().heal()
+    table.manager().recover()
     assert table.data_files() == [] and table.leftovers() == [] and table.rollbacks() == 1
     assert [event.kind for event in table.events()] == [ROLLBACK, COMPLETE]
     before = list(table.storage.walk(TIMELINE_FOLDER))
-    assert table.manager().heal() == [] and list(table.storage.walk(TIMELINE_FOLDER)) == before
+    assert table.manager().recover() == [] and list(table.storage.walk(TIMELINE_FOLDER)) == before
 
 
 @pytest.mark.parametrize("point", ["begin.after_claim", "begin.after_requested", "begin.after_inflight"])
@@ -197,35 +199,68 @@ def test_a_begin_that_died_leaves_nothing(table: Table, point: str) -> None:
         table.manager().begin()
     for name in table.storage.list(".hoodie/.heartbeat").files:
         table.expire(name)
-    assert len(table.manager().heal()) == (0 if point == "begin.after_claim" else 1)
-    assert table.leftovers() == []
+    assert len(table.manager().recover()) == 1 and table.rollbacks() == 1
+    assert table.leftovers() == [] and table.manager().recover() == []
 
 
 def test_a_cleanup_that_died_halfway_is_finished(table: Table) -> None:
     """Between the two things that it removes."""
     done = write(table.manager(), "a")
     table.storage.put(f".hoodie/.lakelatch/open/{done.instant}", b"")
-    assert table.manager().heal() == []
+    assert table.manager().recover() == []
     assert table.leftovers() == [] and len(table.data_files()) == 1
 
 
-def test_a_beginner_that_was_condemned_before_its_first_file_ends(table: Table) -> None:
-    """Its claim is removed while it is paused between the claim and the requested file."""
-    condemned: list[str] = []
+def test_a_beginner_that_was_aborted_before_its_first_file_ends(table: Table) -> None:
+    """It is rolled back while it is paused between the claim and the requested file."""
+    aborted: list[str] = []
 
     def before(operation: str, path: str) -> None:
-        if operation == "put_if_absent" and path.endswith(".deltacommit.requested") and not condemned:
-            condemned.append(path.rpartition("/")[2].partition(".")[0])
-            table.expire(condemned[0])
-            assert table.manager().heal() == []
+        if operation == "put_if_absent" and path.endswith(".deltacommit.requested") and not aborted:
+            aborted.append(path.rpartition("/")[2].partition(".")[0])
+            table.expire(aborted[0])
+            assert table.manager().recover() == aborted
 
     transaction = table.manager(storage=FaultyStorage(table.storage, before=before)).begin()
     with pytest.raises(TransactionEnded):
         add_file(transaction, "a")
     with pytest.raises(TransactionEnded):
         commit(transaction)
-    assert table.manager().heal() == condemned == [transaction.instant]
+    assert table.manager().recover() == aborted == [transaction.instant]
     assert table.leftovers() == [] and table.completed() == []
+
+
+def test_a_claim_that_a_late_beat_brings_back_does_not_let_an_aborted_beginner_commit(table: Table) -> None:
+    """Its claim was removed while it was paused between the claim and the requested file: the log has said why."""
+    claimed: list[str] = []
+
+    def pause(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path.endswith(".deltacommit.requested") and not claimed:
+            claimed.append(path.rpartition("/")[2].partition(".")[0])
+            beat = table.storage.read(heartbeat_path(claimed[0]))
+            table.expire(claimed[0])
+            table.manager().recover()
+            table.storage.put(heartbeat_path(claimed[0]), beat)
+
+    begun = table.manager(storage=FaultyStorage(table.storage, before=pause)).begin()
+    with pytest.raises(TransactionEnded, match="rollback"):
+        commit(begun)
+    assert table.completed() == []
+    table.expire(begun.instant)
+    table.manager().recover()
+    assert table.leftovers() == [] and table.completed() == []
+
+
+def test_what_is_rolled_back_is_what_the_timeline_says(table: Table) -> None:
+    """Whoever found a claim alone does not know what its owner has begun with it meanwhile."""
+    dead = table.manager().begin("replacecommit")
+    table.expire(dead.instant)
+    assert Recovery(table.manager().context).roll_back(dead.instant, "deltacommit")
+    assert not any(name.startswith(dead.instant) for name in timeline_names(table.storage))
+    assert table.leftovers() == []
+    plan = table.manager().schedule(lambda folder: b"")
+    assert plan is not None and not Recovery(table.manager().context).roll_back(plan, "deltacommit")
+    assert [pending.requested for pending in Timeline.load(table.storage).pending] == [plan]
 
 
 def test_a_foreign_dead_writer_is_rolled_back_by_its_markers(table: Table) -> None:
@@ -235,9 +270,10 @@ def test_a_foreign_dead_writer_is_rolled_back_by_its_markers(table: Table) -> No
     table.storage.put(heartbeat_path(instant), b"")
     table.storage.put(f".hoodie/.temp/{instant}/day=1/f.parquet.marker.CREATE", b"")
     table.storage.put("day=1/f.parquet", b"rows")
-    assert table.manager().heal() == []
+    assert table.manager().recover() == []
     table.expire(instant)
-    assert table.manager().heal() == [instant]
+    assert table.manager().recover() == [instant]
+    assert not table.storage.exists("day=1/f.parquet"), "an empty base file is damage to its readers"
     assert table.data_files() == [] and table.leftovers() == []
 
 
@@ -258,6 +294,22 @@ def test_a_requested_time_that_has_come_and_gone_is_not_claimed_again(table: Tab
     kept = add_file(late, "b")
     commit(late, kept)
     assert table.leftovers() == [] and len(table.data_files()) == (2 if ending == "commit" else 1)
+
+
+def test_a_time_whose_beginning_failed_is_not_given_again(table: Table) -> None:
+    """Its opening may still arrive, and would open the other instant of that time after it was closed."""
+    lost = FaultyStorage(table.storage, [Fault(LOST_BEFORE, "put_if_absent", OPEN_FOLDER)])
+    with pytest.raises(Unavailable):
+        frozen(table, lost).begin()
+    (failed,) = table.storage.list(HEARTBEAT_FOLDER).files
+    later = frozen(table).begin()
+    assert later.instant > failed
+    kept = add_file(later, "a")
+    commit(later, kept)
+    table.storage.put_if_absent(f"{OPEN_FOLDER}/{failed}", b"")
+    table.expire(failed)
+    assert table.manager().recover() == [failed]
+    assert table.leftovers() == [] and table.data_files() == [kept.path]
 
 
 def frozen(table: Table, storage: FaultyStorage | None = None) -> TransactionManager:

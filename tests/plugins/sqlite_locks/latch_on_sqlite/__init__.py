@@ -1,23 +1,21 @@
-"""A lock provider that Lakelatch knows nothing of: an entry point, and a store with conditional puts."""
+"""Leases in an SQLite database, which all processes of a machine can open."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
 
 from lakelatch.errors import Unavailable
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.record_service import RecordService
-from lakelatch.locks.records import Put, Record, RecordStore
-from lakelatch.locks.service import LockService
-from lakelatch.locks.service_options import ServiceOptions
-from lakelatch.locks.session_provider import SessionLockProvider
+from lakelatch.locks.records.backend import RecordBackend
+from lakelatch.locks.records.store import OPERATION, Put, Record, RecordStore
+from lakelatch.locks.session.backend import SessionBackend
+from lakelatch.locks.session.options import BackendOptions
+from lakelatch.locks.session.provider import SessionLockProvider
 from lakelatch.system import System
-
-Result = TypeVar("Result")
-_TABLE = "create table if not exists records (name text primary key, value text, version integer)"
 
 
 class SqliteLockProvider(SessionLockProvider):
@@ -25,64 +23,62 @@ class SqliteLockProvider(SessionLockProvider):
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)
-        self._options = ServiceOptions.of("sqlite", scope.options, frozenset({"path"}))
-        self._path = self._options.required("path", "/var/lib/latch.db")
+        self._options = BackendOptions.of("sqlite", scope, frozenset({"path"}))
+        self._path = self._options.required("path", "/var/lib/locks.db")
 
     @property
     def identity(self) -> Hashable:
         return self._options.identity()
 
-    def make_service(self) -> LockService:
+    def make_backend(self) -> SessionBackend:
         store = SqliteRecordStore(self._path, self.scope.system)
-        return RecordService(store, self.scope.system, self._options.lease_s)
+        return RecordBackend(store, self.scope.system, self._options.lease_s)
 
 
 class SqliteRecordStore(RecordStore):
-    """Opens the database for each call, so that threads and processes need not share a connection."""
+    """Each call is one transaction on a connection of its own, so that threads share nothing."""
 
     def __init__(self, path: str, system: System) -> None:
         super().__init__(system)
         self._path = path
 
     def get(self, name: str) -> Record | None:
-        return self._run(lambda database: self._look(database, name))
+        with self._database() as database:
+            return _look(database, name)
 
     def send(self, name: str, value: Mapping[str, Any], expected: str | None) -> Put | None:
-        def put(database: sqlite3.Connection) -> Put:
-            found = self._look(database, name)
+        with self._database() as database:
+            found = _look(database, name)
             if (found.version if found else None) != expected:
                 return Put(False, found)
-            (count,) = database.execute("select coalesce(max(version), 0) from records").fetchone()
-            row = name, json.dumps(value), count + 1
-            database.execute("insert or replace into records values (?, ?, ?)", row)
-            return Put(True, self._look(database, name))
-
-        return self._run(put)
+            database.execute("insert or replace into records values (?, ?)", (name, json.dumps(value)))
+            return Put(True, _look(database, name))
 
     def delete(self, name: str) -> None:
-        self._run(lambda database: database.execute("delete from records where name = ?", (name,)))
+        with self._database() as database:
+            database.execute("delete from records where name = ?", (name,))
 
     def names(self, prefix: str) -> list[str]:
-        rows = self._run(lambda database: database.execute("select name from records").fetchall())
-        return [name for (name,) in rows if name.startswith(prefix)]
+        with self._database() as database:
+            names = [name for (name,) in database.execute("select name from records")]
+        return [name for name in names if name.startswith(prefix)]
 
     def close(self) -> None:
-        """There is nothing that stays open."""
+        """Nothing stays open."""
 
-    def _look(self, database: sqlite3.Connection, name: str) -> Record | None:
-        row = database.execute("select value, version from records where name = ?", (name,)).fetchone()
-        return Record(json.loads(row[0]), str(row[1])) if row else None
-
-    def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
         try:
-            database = sqlite3.connect(self._path, timeout=5, isolation_level=None)
-            try:
-                database.execute(_TABLE)
+            with closing(sqlite3.connect(self._path, timeout=5, isolation_level=None)) as database:
+                database.execute("create table if not exists records (name text primary key, value text)")
                 database.execute("begin immediate")
-                result = work(database)
+                yield database
                 database.execute("commit")
-                return result
-            finally:
-                database.close()
         except sqlite3.Error as error:
             raise Unavailable(f"the SQLite database {self._path} could not be used: {error}") from error
+
+
+def _look(database: sqlite3.Connection, name: str) -> Record | None:
+    row = database.execute("select value from records where name = ?", (name,)).fetchone()
+    value = json.loads(row[0]) if row else None
+    return Record(value, value[OPERATION]) if value else None  # the id of the put: no two versions are alike

@@ -1,0 +1,63 @@
+"""`lakelatch conflicts`: which writes have lost lately, to whom, since when that could be seen, and what it cost."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from lakelatch.console.commands.arguments import Outcome, open_table
+from lakelatch.errors import InvalidRequest
+from lakelatch.transactions.conflicts.report import CONFLICTS_KEPT, Loss, recent_losses
+
+_GROUPS_SHOWN = 2
+
+
+def add_parsers(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
+) -> None:
+    """`conflicts`."""
+    shown = subparsers.add_parser("conflicts", parents=[every], help="show which writes have lost lately, and to whom")
+    shown.add_argument("table", help="the table's folder or URI")
+    shown.add_argument(
+        "--limit", type=int, default=CONFLICTS_KEPT, help=f"show the last so many (default: all {CONFLICTS_KEPT} kept)"
+    )
+    shown.set_defaults(run=show)
+
+
+def show(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """The last conflicts that losers have noted down."""
+    if parsed.limit < 1:
+        raise InvalidRequest(f"--limit {parsed.limit} is too small: use at least 1")
+    losses = recent_losses(open_table(parsed.table), parsed.limit)
+    if not losses:
+        console.print("no write has lost lately")
+        return 0, []
+    times = [Column(name, min_width=17, no_wrap=True) for name in ("loser", "winner", "seen since")]
+    table = Table(*times, "found", "file groups", "seconds", "rows", "bytes", "task s", "writers", box=None)
+    for loss in losses:
+        table.add_row(
+            loss.instant,
+            loss.winner,
+            loss.seen_time,
+            "early" if loss.early else "at its commit",
+            escape(_groups(loss)),
+            f"{loss.time_lost_s:,.1f}",
+            f"{loss.rows_lost:,}",
+            f"{loss.bytes_lost:,}",
+            f"{loss.task_s_lost:,.1f}",
+            escape(f"{loss.writer} lost to {loss.winner_writer or 'another writer'}"),
+        )
+    console.print(table)
+    rows, seconds = sum(loss.rows_lost for loss in losses), sum(loss.task_s_lost for loss in losses)
+    console.print(f"{len(losses)} conflicts; thrown away: {rows:,} rows, {seconds:,.1f} task seconds")
+    return 0, [asdict(loss) for loss in losses]
+
+
+def _groups(loss: Loss) -> str:
+    shown = [f"{partition or '.'}/{file_id}" for partition, file_id in loss.file_groups[:_GROUPS_SHOWN]]
+    more = loss.file_group_count - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,45 @@
+"""`lakelatch demo`: several Spark jobs write one table of real flights."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from lakelatch.console.commands.arguments import Outcome, read_options
+from lakelatch.errors import InvalidRequest
+from lakelatch.locks.contract import LockScope
+from lakelatch.locks.open import open_lock_provider
+
+
+def add_parsers(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
+) -> None:
+    """`demo`."""
+    demo = subparsers.add_parser("demo", parents=[every], help="several Spark jobs write one table of real flights")
+    demo.add_argument("--mode", choices=("nbcc", "occ"), default="nbcc", help="concurrency control (default: nbcc)")
+    demo.add_argument("--folder", default="demo-out", help="where to put the table and the drawings")
+    demo.add_argument("--commits", type=int, default=6, help="commits of each feed (default: 6)")
+    demo.add_argument("--buckets", type=int, default=2, help="buckets of each partition (default: 2)")
+    demo.add_argument("--rows", type=int, default=None, help="use the first so many flights only")
+    demo.add_argument("--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="a write option more")
+    demo.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """Runs the demo; 1 if one of its checks fails."""
+    from lakelatch.console.demo.plan import DemoPlan
+    from lakelatch.console.demo.run import print_report, run_demo
+
+    for name, least in (("commits", 2), ("buckets", 1), ("rows", 1000)):
+        value = getattr(parsed, name)
+        if value is not None and value < least:
+            raise InvalidRequest(f"--{name} {value} is too small: use at least {least}")
+    extra = read_options(parsed.option)
+    folder = str(Path(parsed.folder).absolute())
+    plan = DemoPlan(folder, parsed.mode, parsed.commits, parsed.buckets, parsed.rows, extra)
+    open_lock_provider(LockScope(plan.table.as_uri(), extra)).close()  # so that a slip is told before anything runs
+    report = run_demo(plan, console)
+    print_report(report, console)
+    return (0 if report.ok else 1), report.to_json()

@@ -1,0 +1,151 @@
+"""`lakelatch locks`: who holds what; breaking a lock; moving a live table to another lock service."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lakelatch.console.commands.arguments import Outcome, open_table, read_options
+from lakelatch.errors import InvalidRequest
+from lakelatch.heartbeat.observer import Observer
+from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, LockScope
+from lakelatch.locks.open import open_lock_provider
+from lakelatch.locks.options import PROVIDER
+from lakelatch.storage.contract import Storage
+from lakelatch.system import REAL_SYSTEM, process_name
+from lakelatch.timegen.instant_time import to_instant, to_ms
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.transactions.lock_migration import change_locks
+
+_SECOND_MS = 1000
+
+
+def add_parsers(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
+) -> None:
+    """`locks`, and the two words that may follow it (`join_words`)."""
+    table = argparse.ArgumentParser(add_help=False)
+    table.add_argument("table", help="the table's folder or URI")
+    table.add_argument("--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="a write option")
+
+    shown = subparsers.add_parser("locks", parents=[every, table], help="show who holds what, and who is alive")
+    shown.set_defaults(run=show)
+
+    broken = subparsers.add_parser(
+        "locks-break", parents=[every, table], help="take a lock away: lakelatch locks break"
+    )
+    broken.add_argument("key", nargs="?", default=TABLE_KEY, help="the lock, as `locks` shows it (default: table)")
+    broken.set_defaults(run=break_lock)
+
+    moved = subparsers.add_parser(
+        "locks-migrate", parents=[every, table], help="move a live table to other locks (locks migrate)"
+    )
+    moved.add_argument("--from", dest="old", required=True, metavar="PROVIDER", help="the lock provider now")
+    moved.add_argument("--to", dest="new", required=True, metavar="PROVIDER", help="the lock provider from then on")
+    moved.add_argument("--from-is-gone", action="store_true", help="do not ask the old service, which is gone for good")
+    moved.set_defaults(run=migrate)
+
+
+def join_words(arguments: list[str]) -> list[str]:
+    """`locks break TABLE` is the command `locks-break`; a table that is named so is written `./break`."""
+    if len(arguments) > 1 and arguments[0] == "locks" and arguments[1] in ("break", "migrate"):
+        return [f"locks-{arguments[1]}", *arguments[2:]]
+    return arguments
+
+
+def show(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """Who holds which lock, and which writers are alive; warns if the table uses other locks."""
+    storage = open_table(parsed.table)
+    provider = open_lock_provider(LockScope(storage.uri, read_options(parsed.option)))
+    try:
+        holders = provider.holders()
+        writers = _writers(storage, provider)
+    finally:
+        provider.close()
+    tail = CommitLog(storage).tail()
+    now_ms = REAL_SYSTEM.realtime_ms()
+    ahead_ms = to_ms(tail.time) - now_ms if tail.time else 0
+    domain = tail.lock_domain
+    console.print(f"locks of the table: {domain or 'not said yet'}; looked at: {provider.domain}", markup=False)
+    if domain not in ("", provider.domain):
+        console.print("[yellow]the table's writers use other locks than those looked at[/yellow]")
+    if ahead_ms > _SECOND_MS:
+        console.print(f"[yellow]the table's times are {ahead_ms / 1000:,.1f} s ahead of this machine's clock[/yellow]")
+    console.print(_held_table(holders, now_ms) if holders else "no lock is held")
+    beats = Table("instant", "writer", "state", box=None)
+    for writer in writers:
+        beats.add_row(str(writer["instant"]), escape(str(writer["writer"])), "alive" if writer["alive"] else "dead")
+    console.print(beats if writers else "no transaction is open")
+    held_json = [{**asdict(holder), "held_s": (now_ms - holder.since_ms) / 1000} for holder in holders]
+    found = {"domain": domain, "asked": provider.domain, "times_ahead_ms": max(ahead_ms, 0)}
+    return 0, {**found, "locks": held_json, "writers": writers}
+
+
+def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """Takes a lock away; 1 if nobody held it."""
+    storage = open_table(parsed.table)
+    provider = open_lock_provider(LockScope(storage.uri, read_options(parsed.option)))
+    try:
+        before = [holder for holder in provider.holders(parsed.key) if holder.key == parsed.key]
+        with console.status("waiting until the holder has given it up, or can no longer believe that it holds it"):
+            broken = provider.break_(parsed.key)
+    finally:
+        provider.close()
+    owner = before[0].owner if before else None
+    if broken:
+        console.print(f"{parsed.key} was taken from {owner or 'its holder'}", markup=False)
+    else:
+        console.print(f"{parsed.key} is held by nobody", markup=False)
+    return (0 if broken else 1), {"key": parsed.key, "broken": broken, "holder": owner}
+
+
+def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """Names other locks in the table's log, under its present ones; writers with those are refused from then on."""
+    storage, options = open_table(parsed.table), read_options(parsed.option)
+    if PROVIDER in options:
+        raise InvalidRequest(f"{PROVIDER}={options[PROVIDER]!r}: say --from and --to instead", option=PROVIDER)
+    scope = LockScope(storage.uri, {**options, PROVIDER: parsed.old})
+    old, timeout_s = open_lock_provider(scope), scope.lock_options.timeout_s
+    try:
+        new = open_lock_provider(LockScope(storage.uri, {**options, PROVIDER: parsed.new}))
+        try:
+            with console.status("waiting for the table's lock"):
+                event = change_locks(storage, old, new, process_name(), timeout_s, parsed.from_is_gone)
+        finally:
+            new.close()
+    finally:
+        old.close()
+    if event is None:
+        console.print(f"the table's locks are {new.domain!r} already", markup=False)
+        return 0, {"changed": False, "domain": new.domain}
+    console.print(
+        f"from {event.time} on, the table's locks are {new.domain!r}; writers with {old.domain!r} are refused",
+        markup=False,
+    )
+    return 0, {"changed": True, "domain": new.domain, "time": event.time, "slot": event.number}
+
+
+def _held_table(holders: list[Holder], now_ms: int) -> Table:
+    held = Table("lock", "holder", "token", "since", "for", "waiting", box=None)
+    for holder in holders:
+        waiting = "" if holder.waiting is None else str(holder.waiting)
+        held_for = f"{max(now_ms - holder.since_ms, 0) / 1000:,.1f} s"
+        since = to_instant(holder.since_ms)
+        held.add_row(escape(holder.key), escape(holder.owner), str(holder.token), since, held_for, waiting)
+    return held
+
+
+def _writers(storage: Storage, provider: LockProvider) -> list[dict[str, object]]:
+    observer = Observer(storage, provider=provider)
+    instants = observer.instants()
+    dead = set(observer.dead(instants))
+    writers: list[dict[str, object]] = []
+    for instant in instants:
+        beat = observer.beat_of(instant)
+        name = beat.writer if beat is not None else "another kind of writer"
+        writers.append({"instant": instant, "writer": name, "alive": instant not in dead})
+    return writers

@@ -1,0 +1,54 @@
+"""`lakelatch timeline`: a table's instants, as a list and drawn."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from lakelatch.console.commands.arguments import Outcome, open_table
+from lakelatch.console.drawing import draw_picture, draw_terminal
+from lakelatch.console.entries import timeline_entries
+from lakelatch.errors import InvalidRequest
+
+_SHOWN = 50
+
+
+def add_parsers(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
+) -> None:
+    """`timeline`."""
+    timeline = subparsers.add_parser("timeline", parents=[every], help="show a table's timeline")
+    timeline.add_argument("table", help="the table's folder or URI")
+    timeline.add_argument("--draw", metavar="FILE", help="write a picture as well (.svg, .png)")
+    timeline.add_argument("--limit", type=int, help="show the last so many instants (default: 50, with --json all)")
+    timeline.set_defaults(run=show)
+
+
+def show(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """The last instants, in the order in which they were requested."""
+    storage = open_table(parsed.table)
+    entries = timeline_entries(storage)
+    limit = parsed.limit if parsed.limit is not None else (0 if parsed.json else _SHOWN)
+    shown = entries[-limit:] if limit > 0 else entries
+    if not parsed.json:
+        times = [Column(name, min_width=17, no_wrap=True) for name in ("requested", "completed")]
+        table = Table(*times, "action", "operation", "writer", "rows", "files", box=None)
+        for entry in shown:
+            completed = entry.completion or f"[yellow]{entry.state}[/yellow]"
+            rows, files = f"{entry.rows:,}", str(entry.files or entry.file_groups)
+            table.add_row(entry.requested, completed, entry.action, entry.operation, escape(entry.writer), rows, files)
+        console.print(table)
+        console.print()
+        console.print(draw_terminal(shown, console.width))
+        if len(shown) < len(entries):
+            console.print(f"{len(entries) - len(shown)} earlier instants are not shown (--limit)")
+    if parsed.draw:
+        if not shown:
+            raise InvalidRequest(f"--draw {parsed.draw}: the timeline of {storage.uri} is empty")
+        draw_picture(shown, Path(parsed.draw), f"Timeline of {storage.uri}")
+        console.print(f"drawn in {parsed.draw}", markup=False)
+    return 0, [entry.to_json() for entry in shown]

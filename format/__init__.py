@@ -1,0 +1,1 @@
+"""Hudi's data files without Spark: names, buckets, keys, log blocks, file slices, merging."""

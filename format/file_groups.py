@@ -1,0 +1,128 @@
+"""Which file id a bucket's rows go to: the fixed one, or its successor after a replace commit.
+
+A replaced file id stays hidden for as long as its replace commit is on the timeline, so nothing may be written to it
+again. Its successor follows from the replace commit alone: all writers find the same one without talking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.actions import REPLACE_COMMIT
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.timeline import Instant, parse_file_name
+
+FileGroup = tuple[str, str]  # partition, file id
+_WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")
+
+
+@dataclass(frozen=True)
+class ReplaceCommit:
+    """What one completed replace commit took away and put in its place: file ids by partition."""
+
+    instant: Instant
+    operation_type: str
+    written: Mapping[str, tuple[str, ...]]
+    replaced: Mapping[str, tuple[str, ...]]
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The partitions that it wrote to or took file groups away from."""
+        return frozenset(self.written) | frozenset(self.replaced)
+
+    def replaced_file_groups(self) -> frozenset[FileGroup]:
+        """The file groups that it took away."""
+        return frozenset((partition, file_id) for partition, ids in self.replaced.items() for file_id in ids)
+
+
+@dataclass(frozen=True)
+class _Generation:
+    """The file ids of one partition: successors of `instant` ("" for the fixed ones), but for the named buckets."""
+
+    instant: str = ""
+    buckets: Mapping[int, str] = field(default_factory=dict)
+
+    def of(self, bucket: int) -> str:
+        if bucket in self.buckets:
+            return self.buckets[bucket]
+        return successor_file_id(bucket, self.instant) if self.instant else bucket_file_id(bucket)
+
+    def after(self, replace: ReplaceCommit, partition: str) -> _Generation:
+        if replace.operation_type in _WHOLE_PARTITIONS:
+            fresh = _Generation(replace.instant.requested)
+            buckets: dict[int, str] = {}
+        else:
+            fresh, buckets = self, dict(self.buckets)
+            for bucket in _buckets(replace.replaced.get(partition, ())):
+                buckets[bucket] = successor_file_id(bucket, replace.instant.requested)
+        for bucket, file_id in _buckets(replace.written.get(partition, ())).items():
+            if fresh.of(bucket) != file_id:  # another engine draws random ids
+                buckets[bucket] = file_id
+        return _Generation(fresh.instant, buckets)
+
+
+@dataclass(frozen=True)
+class FileIds:
+    """The file id of each bucket as of some replace commits. Pickles, and is small: tasks carry it."""
+
+    partitions: Mapping[str, _Generation] = field(default_factory=dict)
+    default: _Generation = field(default_factory=_Generation)
+
+    @classmethod
+    def after(cls, replaces: Iterable[ReplaceCommit]) -> FileIds:
+        """As all writers must use them after these replace commits, given in order of completion.
+
+        A replace of whole partitions moves every bucket of them, also one that had no file yet: another writer may be
+        about to write its first one. Any other replace (a clustering) moves the buckets that it names.
+        """
+        partitions: dict[str, _Generation] = {}
+        for replace in replaces:
+            for partition in replace.partitions:
+                partitions[partition] = partitions.get(partition, _Generation()).after(replace, partition)
+        return cls(partitions)
+
+    @classmethod
+    def of_replace(cls, instant: str) -> FileIds:
+        """Where the replace commit of this requested time writes its own rows."""
+        return cls(default=_Generation(instant))
+
+    def of(self, partition: str, bucket: int) -> str:
+        """The file id under which a bucket's rows are written."""
+        return self.partitions.get(partition, self.default).of(bucket)
+
+    def successor_of(self, partition: str, file_id: str) -> str:
+        """The file id that the rows of this one belong under: itself, unless it was replaced."""
+        bucket = bucket_of_file_id(file_id)
+        return file_id if bucket is None else self.of(partition, bucket)
+
+
+def replace_commits(storage: Storage, names: Iterable[str]) -> tuple[ReplaceCommit, ...]:
+    """The completed replace commits among a timeline's file names, by completion.
+
+    Costs a look at the names where there are none. Files of a timeline never change, so each is read once a process.
+    """
+    found = [_read(storage, name) for name in sorted(names) if name.endswith(f".{REPLACE_COMMIT}")]
+    replaces = [replace for replace in found if replace is not None]
+    return tuple(sorted(replaces, key=lambda replace: (replace.instant.completion or "", replace.instant.requested)))
+
+
+@lru_cache(maxsize=4096)
+def _read(storage: Storage, name: str) -> ReplaceCommit | None:
+    instant = parse_file_name(name)
+    if instant is None:
+        return None
+    metadata = CommitMetadata.read(storage, instant.path)
+    written: dict[str, list[str]] = {}
+    for partition, file_id in sorted(metadata.file_groups()):
+        written.setdefault(partition, []).append(file_id)
+    frozen = {partition: tuple(ids) for partition, ids in written.items()}
+    return ReplaceCommit(instant, metadata.operation_type, frozen, metadata.replaced)
+
+
+def _buckets(file_ids: Iterable[str]) -> dict[int, str]:
+    found = ((bucket_of_file_id(file_id), file_id) for file_id in file_ids)
+    return {bucket: file_id for bucket, file_id in found if bucket is not None}

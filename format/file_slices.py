@@ -1,0 +1,110 @@
+"""File slices, as RFC-66 cuts them: by the *completion* time of log files.
+
+The barriers of a file group are the instant times of its base files. A log file belongs to the slice of the greatest
+barrier below the log's completion time; without any base file, the first log's instant is the barrier. Within a slice
+logs are ordered by instant, version and write token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from lakelatch.format.names import BaseFile, LogFile, kept_deletes_file, parse_data_file
+from lakelatch.storage.contract import path_below
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """One version of a file group: a base file (or none yet) and the log files that came after it. Names, no folder."""
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base_file: str | None
+    log_files: tuple[str, ...]
+
+    @property
+    def base_path(self) -> str | None:
+        """The base file's path in the table."""
+        return None if self.base_file is None else self.path_of(self.base_file)
+
+    @property
+    def log_paths(self) -> tuple[str, ...]:
+        """The log files' paths in the table, in the order in which they are merged."""
+        return tuple(self.path_of(name) for name in self.log_files)
+
+    def path_of(self, name: str) -> str:
+        """The path in the table of a file beside these."""
+        return path_below(self.partition, name)
+
+    @property
+    def fresh_logs(self) -> tuple[str, ...]:
+        """The logs that readers have to merge: all but that of deletes which the base file has carried out."""
+        kept = None if self.base_file is None else kept_deletes_file(self.file_id, self.base_instant).name
+        return tuple(name for name in self.log_files if name != kept)
+
+    def without_logs(self) -> FileSlice:
+        """The base file alone, as a read-optimized reader takes it."""
+        return replace(self, log_files=())
+
+
+def file_slices(
+    partition: str,
+    names: Iterable[str],
+    completions: Mapping[str, str],
+    as_of: str | None = None,
+    replaced: Mapping[str, str] | None = None,
+    absorbed_logs: Collection[str] = (),
+) -> list[list[FileSlice]]:
+    """The file groups of one partition, each as its slices, latest first.
+
+    `names` are the files of the partition's folder and `completions` the completion time of each completed instant: a
+    file of any other instant does not exist for readers, nor does one that completed after `as_of`. `replaced` gives
+    the time at which a file group was replaced; rows that had completed by then are left out. `absorbed_logs` are
+    names of logs that a log compaction has rewritten.
+    """
+    bases: dict[str, list[BaseFile]] = {}
+    logs: dict[str, list[LogFile]] = {}
+    for name in names:
+        file = parse_data_file(name)
+        if file is None or name in absorbed_logs:
+            continue
+        completion = completions.get(file.instant)
+        if completion is None or (as_of is not None and completion > as_of):
+            continue
+        # A compaction that was planned before the replace may complete after it, with rows from before.
+        content_time = file.instant if isinstance(file, BaseFile) else completion
+        if replaced and content_time <= replaced.get(file.file_id, ""):
+            continue
+        if isinstance(file, BaseFile):
+            bases.setdefault(file.file_id, []).append(file)
+        else:
+            logs.setdefault(file.file_id, []).append(file)
+    return [
+        _slices_of_group(partition, file_id, bases.get(file_id, []), logs.get(file_id, []), completions)
+        for file_id in sorted(bases.keys() | logs.keys())
+    ]
+
+
+def _slices_of_group(
+    partition: str, file_id: str, bases: list[BaseFile], logs: list[LogFile], completions: Mapping[str, str]
+) -> list[FileSlice]:
+    barriers = sorted({base.instant for base in bases}, reverse=True)
+    by_barrier: dict[str, list[LogFile]] = {barrier: [] for barrier in barriers}
+    older: list[LogFile] = []  # completed before every base file: a slice of their own
+    for log in logs:
+        barrier = next((barrier for barrier in barriers if barrier < completions[log.instant]), None)
+        (older if barrier is None else by_barrier[barrier]).append(log)
+    slices = []
+    for barrier in barriers:
+        base = max((base for base in bases if base.instant == barrier), key=lambda base: base.write_token)
+        slices.append(_slice(partition, file_id, barrier, base.name, by_barrier[barrier]))
+    if older:
+        slices.append(_slice(partition, file_id, min(log.instant for log in older), None, older))
+    return slices
+
+
+def _slice(partition: str, file_id: str, instant: str, base_file: str | None, logs: list[LogFile]) -> FileSlice:
+    ordered = tuple(log.name for log in sorted(logs, key=lambda log: log.order))
+    return FileSlice(partition, file_id, instant, base_file, ordered)

@@ -1,0 +1,1 @@
+"""Log files: the framing of their blocks, and what the blocks hold."""

@@ -1,0 +1,230 @@
+"""What log blocks hold: rows as parquet or Avro, deletes as keys with ordering values, commands to roll back."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError
+from lakelatch.format.avro import avro_to_arrow, avro_with_meta_columns
+from lakelatch.format.log.delete_block import Deletes as Deletes
+from lakelatch.format.log.delete_block import decode_deletes, encode_deletes
+from lakelatch.format.log.framing import (
+    AVRO_BLOCK,
+    CDC_BLOCK,
+    COMMAND_BLOCK,
+    CORRUPT_BLOCK,
+    DELETE_BLOCK,
+    INSTANT_TIME,
+    IS_PARTIAL,
+    PARQUET_BLOCK,
+    SCHEMA,
+    TARGET_INSTANT_TIME,
+    Block,
+    encode_block,
+    read_blocks,
+)
+from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
+
+PARQUET_FORMAT = "parquet"
+AVRO_FORMAT = "avro"
+AVRO_SCHEMA_FOOTER = "parquet.avro.schema"
+# In the schema of a block, as the checksum is; Avro lets readers pass over properties that they do not know.
+GROUP_DELETES = "lakelatch.group.deletes"
+
+_COUNTS = struct.Struct(">ii")
+_INT = struct.Struct(">i")
+_CONTENT_VERSION = 3
+_AVRO_ROWS_AT_ONCE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class LogEntries:
+    """A block that was understood: rows, or deletes, or the instant whose earlier blocks a rollback takes back.
+
+    `path` is that of its file. `partial` rows have some of the table's columns, and say nothing of the others. In rows
+    that are `group_deletes`, each ordering column with a value deletes the columns of its group.
+    """
+
+    instant: str
+    records: pa.Table | None = None
+    deletes: Deletes | None = None
+    rolled_back: str | None = None
+    partial: bool = False
+    group_deletes: bool = False
+    path: str = ""
+
+
+def encode_log_file(
+    instant: str,
+    avro_schema: str,
+    records: pa.Table | None,
+    deletes: Deletes | None,
+    data_block_format: str = PARQUET_FORMAT,
+    compression: str = "zstd",
+    group_deletes: pa.Table | None = None,
+) -> bytes:
+    """A whole log file: a block of rows, one of rows that delete column groups, one of deletes; any may be missing.
+
+    `avro_schema` is the table's; the meta columns are added to it if they are not there. `records` has the meta
+    columns first; if it lacks columns of the table, its block says that it is partial. Deletes without an ordering
+    value go into a block of their own: readers refuse a mixture.
+    """
+    headers = {INSTANT_TIME: instant, SCHEMA: avro_with_meta_columns(avro_schema, {CHECKSUM_KEY: NO_CHECKSUM})}
+    blocks = []
+    for rows, deleting in ((records, False), (group_deletes, True)):
+        if rows is not None and rows.num_rows:
+            own = {**headers, **_partial_headers(headers[SCHEMA], rows.column_names, deleting)}
+            kind, content = _encode_records(rows, own[SCHEMA], data_block_format, compression)
+            blocks.append(encode_block(kind, own, content))
+    if deletes is not None and len(deletes.keys):
+        blocks += [encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(deletes)]
+    if not blocks:
+        raise InvalidRequest("a log file needs rows or deletes: there is nothing to write")
+    return b"".join(blocks)
+
+
+def read_log_file(data: bytes, path: str, columns: Collection[str] | None = None) -> list[LogEntries]:
+    """The contents of a log file, block by block; of `columns` those that a block has, or all of them.
+
+    A parquet block's other columns are not decoded. A file with a checksum is refused if it is not as it was written.
+
+    Errors: `CorruptTable` for a torn file and for content that does not decode, `InvalidRequest` for kinds of blocks
+    that hold no rows of a data table.
+    """
+    checksummed = verify_checksum(data, path)
+    found = []
+    for block in read_blocks(data, path):
+        try:
+            entries = _decode(block, columns)
+            if not checksummed and entries is not None and entries.records is not None:
+                entries.records.validate(full=True)  # texts, for one, are not looked at otherwise
+        except LakelatchError as error:
+            raise type(error)(f"in the log file {path}: {error.message}", path=path) from error
+        except Exception as error:  # the libraries raise whatever the bytes provoke
+            raise CorruptTable(
+                f"a block (kind {block.kind}, instant {block.instant}) of the log file {path} does not decode: {error}",
+                path=path,
+            ) from error
+        if entries is not None:
+            found.append(replace(entries, path=path))
+    return found
+
+
+def with_records(block: Block, change: Callable[[pa.Table], pa.Table], compression: str = "zstd") -> Block:
+    """A block with its rows changed, in the same encoding and under the same headers; any other block as it is."""
+    entries = _decode(block)
+    if entries is None or entries.records is None:
+        return block
+    block_format = PARQUET_FORMAT if block.kind == PARQUET_BLOCK else AVRO_FORMAT
+    kind, content = _encode_records(change(entries.records), block.headers[SCHEMA], block_format, compression)
+    return Block(kind, block.headers, content)
+
+
+def _decode(block: Block, columns: Collection[str] | None = None) -> LogEntries | None:
+    if block.kind in (CORRUPT_BLOCK, CDC_BLOCK):
+        return None
+    if block.kind == COMMAND_BLOCK:
+        return LogEntries(block.instant, rolled_back=block.headers.get(TARGET_INSTANT_TIME))
+    if block.kind in (PARQUET_BLOCK, AVRO_BLOCK):
+        partial = block.headers.get(IS_PARTIAL, "").lower() == "true"
+        deleting = partial and bool(json.loads(block.headers[SCHEMA]).get(GROUP_DELETES))
+        rows = _decode_parquet(block, columns) if block.kind == PARQUET_BLOCK else _decode_avro(block, columns)
+        return LogEntries(block.instant, records=rows, partial=partial, group_deletes=deleting)
+    if block.kind == DELETE_BLOCK:
+        return LogEntries(block.instant, deletes=decode_deletes(bytes(block.content)))
+    raise InvalidRequest(f"a log block of kind {block.kind} (HFile) belongs to Hudi's metadata table: it is no data")
+
+
+def _partial_headers(avro_schema: str, names: list[str], deleting: bool) -> dict[int, str]:
+    """What Hudi's partial updates say of themselves: the flag, and a schema of the columns that are there."""
+    record = json.loads(avro_schema)
+    fields = [field for field in record["fields"] if field["name"] in names]
+    if len(fields) == len(record["fields"]) and not deleting:
+        return {}
+    own = {GROUP_DELETES: True} if deleting else {}
+    return {IS_PARTIAL: "true", SCHEMA: json.dumps({**record, "fields": fields, **own}, separators=(",", ":"))}
+
+
+def _encode_records(records: pa.Table, avro_schema: str, block_format: str, compression: str) -> tuple[int, bytes]:
+    if block_format == PARQUET_FORMAT:
+        sink = io.BytesIO()
+        footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})
+        pq.write_table(footer, sink, compression=compression, store_schema=False)
+        return PARQUET_BLOCK, sink.getvalue()
+    if block_format == AVRO_FORMAT:
+        return AVRO_BLOCK, _encode_avro(records, avro_schema)
+    raise InvalidRequest(f"hoodie.logfile.data.block.format={block_format!r} is neither parquet nor avro")
+
+
+def _encode_avro(records: pa.Table, avro_schema: str) -> bytes:
+    schema = _parse(avro_schema)
+    sink = io.BytesIO()
+    sink.write(_COUNTS.pack(_CONTENT_VERSION, records.num_rows))
+    row = io.BytesIO()
+    for batch in records.to_batches(max_chunksize=_AVRO_ROWS_AT_ONCE):
+        for values in batch.to_pylist(maps_as_pydicts="strict"):
+            row.seek(0)
+            row.truncate()
+            fastavro.schemaless_writer(row, schema, values)
+            sink.write(_INT.pack(row.tell()))
+            sink.write(row.getvalue())
+    return sink.getvalue()
+
+
+def _decode_parquet(block: Block, columns: Collection[str] | None) -> pa.Table:
+    file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(block.content)))
+    return file.read(None if columns is None else [name for name in file.schema_arrow.names if name in columns])
+
+
+def _decode_avro(block: Block, columns: Collection[str] | None) -> pa.Table:
+    """Avro has to be read whole; columns that nobody wants are only not made Arrow's."""
+    text = block.headers.get(SCHEMA)
+    if text is None:
+        raise CorruptTable(f"an Avro log block of instant {block.instant} carries no schema: it cannot be read")
+    arrow_schema = avro_to_arrow(text)
+    if columns is not None:
+        arrow_schema = pa.schema([field for field in arrow_schema if field.name in columns])
+    schema = _parse(json.dumps(_without_times(json.loads(text))))
+    version, count = _COUNTS.unpack_from(block.content, 0)
+    if version != _CONTENT_VERSION:
+        raise CorruptTable(f"an Avro log block of instant {block.instant} has content version {version}, not 3")
+    position = _COUNTS.size
+    batches: list[pa.RecordBatch] = []
+    rows: list[Any] = []
+    for _ in range(count):
+        (size,) = _INT.unpack_from(block.content, position)
+        position += _INT.size
+        if size < 0 or position + size > len(block.content):
+            raise CorruptTable(f"a record of {size} bytes overruns an Avro log block of instant {block.instant}")
+        rows.append(fastavro.schemaless_reader(io.BytesIO(block.content[position : position + size]), schema, None))
+        position += size
+        if len(rows) == _AVRO_ROWS_AT_ONCE:
+            batches.append(pa.RecordBatch.from_pylist(rows, schema=arrow_schema))
+            rows = []
+    batches.append(pa.RecordBatch.from_pylist(rows, schema=arrow_schema))
+    return pa.Table.from_batches(batches, schema=arrow_schema)
+
+
+def _parse(avro_schema: str) -> Any:
+    return fastavro.parse_schema(json.loads(avro_schema))
+
+
+def _without_times(avro: Any) -> Any:
+    """Dates and times as the numbers they are: Arrow takes those, and Python's own types cannot hold all of them."""
+    if isinstance(avro, list):
+        return [_without_times(branch) for branch in avro]
+    if isinstance(avro, Mapping):
+        plain = {key: _without_times(value) for key, value in avro.items()}
+        if avro.get("type") in ("int", "long"):
+            plain.pop("logicalType", None)
+        return plain
+    return avro

@@ -1,0 +1,61 @@
+"""What merging comes to: the rows of a slice, or what a run of logs says without what lies below them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakelatch.format.log.blocks import Deletes, encode_log_file
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A merged slice, sorted by record key. Counts are of rows or keys; `log_records` counts deletes too.
+
+    `deletes` are those that won, with their ordering values: a row that comes later may still be older than they are.
+    `group_deletes` are the same for tables with column groups, as rows.
+    """
+
+    rows: pa.Table
+    base_records: int
+    log_records: int
+    updated: int
+    deleted: int
+    inserted: int
+    deletes: Deletes | None = None
+    group_deletes: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class CompactedLogs:
+    """What a run of logs says without what lies below them: first `wiped`, then `rows`, then the other deletes.
+
+    `wiped` are the keys of which a delete in the run took away all that came before it, whatever its ordering value. In
+    a table with column groups, each table of `rows` and of `group_deletes` has the columns of the groups alone that all
+    its rows speak for.
+    """
+
+    wiped: Deletes | None = None
+    rows: tuple[pa.Table, ...] = ()
+    deletes: Deletes | None = None
+    group_deletes: tuple[pa.Table, ...] = ()
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return int(sum(rows.num_rows for rows in self.rows))
+
+    @property
+    def delete_count(self) -> int:
+        """How many deletes there are, of whole rows and of column groups."""
+        keys = sum(len(deletes.keys) for deletes in (self.wiped, self.deletes) if deletes is not None)
+        return int(keys + sum(rows.num_rows for rows in self.group_deletes))
+
+    def encode(self, instant: str, avro_schema: str) -> bytes:
+        """The blocks of a log file of that instant; none if nothing was said."""
+        blocks = [] if self.wiped is None else [encode_log_file(instant, avro_schema, None, self.wiped)]
+        blocks += [encode_log_file(instant, avro_schema, rows, None) for rows in self.rows if rows.num_rows]
+        blocks += [encode_log_file(instant, avro_schema, None, None, group_deletes=rows) for rows in self.group_deletes]
+        blocks += [] if self.deletes is None else [encode_log_file(instant, avro_schema, None, self.deletes)]
+        return b"".join(blocks)

@@ -1,0 +1,87 @@
+"""The files of one slice, read as tables of one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
+from lakelatch.format.avro import RECORD_KEY_COLUMN
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.log.blocks import LogEntries, read_log_file
+from lakelatch.format.names import LogFile, parse_data_file
+from lakelatch.format.parquet import read_parquet
+from lakelatch.format.tombstones import ensure_tombstone
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class SliceReader:
+    """Reads the files of one slice. `schema` holds the columns that the caller wants and those that decide who wins."""
+
+    storage: Storage
+    file_slice: FileSlice
+    schema: pa.Schema
+
+    def base(self) -> tuple[pa.Table, Mapping[bytes, bytes]]:
+        """The base file's rows, and the texts of its footer; nothing if the slice has no base file."""
+        path = self.file_slice.base_path
+        if path is None:
+            return self.schema.empty_table(), {}
+        table, footer = read_parquet(self.storage.read(path), path, self.schema.names, "base file")
+        return self.conform(table, path), footer
+
+    def log_entries(self) -> list[LogEntries]:
+        """The blocks that count, in order: those of their file's own instant that were not rolled back."""
+        found: list[LogEntries] = []
+        for path in self.file_slice.log_paths:
+            name = parse_data_file(path.rpartition("/")[2])
+            if not isinstance(name, LogFile):
+                raise InvariantBroken(f"the slice names {path!r}, which is no log file")
+            data = self.storage.read(path)
+            if not data:
+                ensure_tombstone(self.storage, Timeline.load(self.storage), path)
+            for entries in read_log_file(data, path, self.schema.names):
+                if entries.rolled_back is not None:
+                    found = [earlier for earlier in found if earlier.instant != entries.rolled_back]
+                elif entries.instant == name.instant:
+                    found.append(entries)
+        return found
+
+    def conform(self, table: pa.Table, what: str) -> pa.Table:
+        """A file's rows with the columns and types of `schema`; those it lacks are null. Errors: `CorruptTable`."""
+        columns = []
+        for field in self.schema:
+            if field.name not in table.column_names:
+                columns.append(pa.nulls(table.num_rows, field.type))
+                continue
+            try:
+                columns.append(table[field.name].cast(field.type))
+            except pa.ArrowException as error:
+                raise CorruptTable(
+                    f"the column {field.name!r} of {what} cannot become {field.type}: {error}"
+                ) from error
+        conformed = pa.table(columns, schema=self.schema)
+        if conformed[RECORD_KEY_COLUMN].null_count:
+            raise CorruptTable(f"{what} has rows without a record key: restore it from a copy")
+        return conformed
+
+
+def needed_columns(schema: pa.Schema, names: Sequence[str], deciding: Collection[str]) -> pa.Schema:
+    """The columns that are wanted and those that decide who wins. Errors: `InvalidRequest` if one is missing."""
+    wanted = {*names, *deciding}
+    missing = [name for name in dict.fromkeys((*names, *deciding)) if name not in schema.names]
+    if missing:
+        known = ", ".join(schema.names)
+        raise InvalidRequest(f"the column(s) {', '.join(missing)} are not in the table's schema ({known})")
+    return pa.schema([field for field in schema if field.name in wanted])
+
+
+def sort_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """These columns, sorted by record key."""
+    order = pc.sort_indices(rows[RECORD_KEY_COLUMN])
+    return rows.select(names).take(order)

@@ -1,0 +1,97 @@
+"""Names of data files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakelatch.errors import InvalidRequest
+
+# Java and hudi-rs take any text without '_' for a write token; ours is always three numbers.
+_BASE = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{14}|[0-9]{17})\.parquet")
+_LOG = re.compile(r"\.([^_/]+)_([0-9]{14}|[0-9]{17})\.log\.([0-9]{1,10})(?:_([^_/.]+))?")
+_WRITE_TOKEN = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
+_VERSION_MAX = 2**31 - 1
+# No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a compacted one.
+_KEPT_DELETES_TOKEN = "2147483647-0-0"
+_COMPACTED_TOKEN = "2147483646-0-0"
+COMPACTED_MARK = f"_{_COMPACTED_TOKEN}"  # at the end of the names of compacted logs, and nowhere else
+
+
+@dataclass(frozen=True)
+class BaseFile:
+    """`<file id>_<write token>_<instant>.parquet`."""
+
+    file_id: str
+    write_token: str
+    instant: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.file_id}_{self.write_token}_{self.instant}.parquet"
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """`.<file id>_<instant>.log.<version>_<write token>`; the instant is that of the write that made it."""
+
+    file_id: str
+    instant: str
+    version: int
+    write_token: str
+
+    @property
+    def name(self) -> str:
+        token = f"_{self.write_token}" if self.write_token else ""
+        return f".{self.file_id}_{self.instant}.log.{self.version}{token}"
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """Logs of a slice are merged in this order: instant, version as a number, write token as text (Hudi's own)."""
+        return self.instant, self.version, self.write_token
+
+
+def kept_deletes_file(file_id: str, instant: str) -> LogFile:
+    """The log file in which the compaction of this instant keeps the deletes that won."""
+    return LogFile(file_id, instant, 1, _KEPT_DELETES_TOKEN)
+
+
+def compacted_log(last: LogFile) -> LogFile:
+    """The log file in which a log compaction repeats a run of log files that ends with this one.
+
+    Readers merge it directly after that one, so what it says counts as said there.
+    """
+    return LogFile(last.file_id, last.instant, last.version + 1, _COMPACTED_TOKEN)
+
+
+def is_compacted_log(file: LogFile) -> bool:
+    """Whether a log compaction made this file."""
+    return file.write_token == _COMPACTED_TOKEN
+
+
+def is_kept_deletes(file: LogFile) -> bool:
+    """Whether a compaction keeps deletes in this file."""
+    return file.write_token == _KEPT_DELETES_TOKEN
+
+
+def parse_data_file(name: str) -> BaseFile | LogFile | None:
+    """What a name in a partition folder stands for; None for files of other kinds (`.cdc` logs among them)."""
+    if name.startswith("."):
+        found = _LOG.fullmatch(name)
+        if found is None or str(int(found[3])) != found[3] or int(found[3]) > _VERSION_MAX:
+            return None
+        return LogFile(found[1], found[2], int(found[3]), found[4] or "")
+    found = _BASE.fullmatch(name)
+    return BaseFile(found[1], found[2], found[3]) if found else None
+
+
+def check_own_file(file: BaseFile | LogFile) -> None:
+    """`InvalidRequest` unless every Hudi reader would take this name for what it is.
+
+    Readers pass silently over a file id with an underscore, and Java over a write token that is not three numbers.
+    """
+    if parse_data_file(file.name) != file or _WRITE_TOKEN.fullmatch(file.write_token) is None:
+        raise InvalidRequest(
+            f"{file.name!r} is no name that Hudi readers find: the file id may hold no '_', the instant has 17 digits, "
+            "and the write token is three numbers as in 0-12-34"
+        )

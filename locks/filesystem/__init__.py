@@ -1,0 +1,1 @@
+"""Locks among the processes of one machine, by the kernel's file locks."""

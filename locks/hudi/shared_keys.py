@@ -1,0 +1,199 @@
+"""A backend where some names are locks of Java Hudi's: its layout and rules hold for those, and the tokens are ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lakelatch.errors import LakelatchError
+from lakelatch.locks.contract import Holder
+from lakelatch.locks.hudi.java_lock import JavaLock, JavaLockState
+from lakelatch.locks.records.backend import RecordBackend
+from lakelatch.locks.records.slots import Entry, entry_of, slot_of
+from lakelatch.locks.records.store import RecordStore, field
+from lakelatch.locks.session.backend import Held, SessionGone
+from lakelatch.system import System
+
+
+@dataclass
+class _Mine:
+    session: str
+    lock: JavaLock
+    state: JavaLockState
+
+
+class SharedKeysBackend(RecordBackend):
+    """A `RecordBackend` where some names are locks of Java Hudi's; `find` says which.
+
+    Such a lock is renewed with our session, so that the deadline of its lease is the session's: the renewal starts,
+    then Java's lock is renewed, and the deadline moves only if that succeeded. A writer that wants to overtake it has
+    to wait for longer. The name's own slot has the token and the entry, by which `break_` finds our session. A put
+    whose answer was lost may still take the lock; then nobody holds it, until it lapses.
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        system: System,
+        lease_s: float,
+        find: Callable[[str], JavaLock | None],
+        renew_s: float | None = None,
+    ) -> None:
+        super().__init__(store, system, lease_s, renew_s)
+        self._find = find
+        self._mine: dict[str, _Mine] = {}
+        self._changing = threading.RLock()  # so that a renewal and a release do not refuse each other
+        self._watched: dict[str, tuple[str, int]] = {}  # version and since when, by name
+        self._released: dict[str, JavaLockState | None] = {}  # as we left it, which may be worth a try without reading
+        self._contended: set[str] = set()  # names that others take as well, so that reading first is cheaper
+
+    def renew_session(self, session: str) -> list[str]:
+        try:
+            unwanted = super().renew_session(session)
+        except SessionGone:
+            self._release_all(session)
+            raise
+        for request, mine in list(self._mine.items()):
+            if mine.session == session and not self._renew(request):
+                unwanted.append(request)
+        return unwanted
+
+    def close_session(self, session: str) -> None:
+        self._release_all(session)
+        super().close_session(session)
+
+    def try_once(self, session: str, request: str, name: str) -> int | None:
+        lock = self._find(name)
+        if lock is None:
+            return super().try_once(session, request, name)
+        owner = lock.owner_of(request)
+        state = self._take(name, lock, owner)
+        if state is None:
+            return None
+        with self._changing:
+            self._mine[request] = _Mine(session, lock, state)
+
+        def mine(held: dict[str, Any], token: int) -> bool:  # an entry that is there is out of date
+            since_ms = self.system.realtime_ms()
+            held[name] = {"session": session, "request": request, "token": token, "since_ms": since_ms, "owner": owner}
+            return True
+
+        token = self.draw_token(session, request, name, mine)
+        return token if request in self._mine else None  # a renewal may have found meanwhile that it was lost
+
+    def give_back(self, session: str, request: str, name: str) -> bool:
+        lock = self._find(name)
+        if lock is None:
+            return super().give_back(session, request, name)
+        with self._changing:
+            mine = self._mine.get(request)
+            held = mine.state if mine is not None else lock.read()
+            freed = False
+            while held is not None and not held.lapsed and held.owner == lock.owner_of(request) and not freed:
+                freed, left = lock.release(held)
+                if freed and name not in self._contended:
+                    self._released[name] = left
+                self._contended.discard(name)
+                held = None if freed else lock.read()
+            self._mine.pop(request, None)
+        self.forget_request(session, request, name)
+        return freed
+
+    def holders(self, prefix: str) -> list[Holder]:
+        lock = self._find(prefix)
+        if lock is None:
+            return super().holders(prefix)
+        found = lock.read()
+        if found is None or not self._alive(prefix, lock, found):
+            return []
+        noted = self._noted(prefix, found)
+        if noted is None:
+            return [Holder(prefix, found.owner, 0, self.system.realtime_ms())]
+        live = self.sessions.look(noted.session)
+        return [Holder(prefix, live.owner if live else found.owner, noted.token, noted.since_ms)]
+
+    def find_holder(self, name: str) -> Held | None:
+        lock = self._find(name)
+        if lock is None:
+            return super().find_holder(name)
+        found = lock.read()
+        if found is None or not self._alive(name, lock, found):
+            return None
+        noted = self._noted(name, found)
+        return Held(noted.session, noted.request, found.lease_s) if noted else Held("", found.owner, found.lease_s)
+
+    def ask_to_give_up(self, held: Held, name: str) -> None:
+        if held.session:  # Java writers know no release requests
+            super().ask_to_give_up(held, name)
+
+    def force(self, held: Held, name: str) -> bool:
+        lock = self._find(name)
+        if lock is None:
+            return super().force(held, name)
+        found = lock.read()
+        while found is not None and not found.lapsed:
+            noted = self._noted(name, found)
+            if (noted.request if noted else found.owner) != held.request:
+                return False
+            if lock.release(found)[0]:
+                return True
+            found = lock.read()
+        return False
+
+    def _take(self, name: str, lock: JavaLock, owner: str) -> JavaLockState | None:
+        if name in self._released:
+            taken = lock.write(owner, self._released.pop(name))
+            if taken is not None:
+                return taken
+            self._contended.add(name)
+        found = lock.read()
+        if found is not None and found.owner == owner and not found.lapsed:
+            return found  # an earlier put has happened after all
+        if found is not None and self._alive(name, lock, found):
+            return None
+        return lock.write(owner, found)
+
+    def _alive(self, name: str, lock: JavaLock, found: JavaLockState) -> bool:
+        """Whether it may not be overtaken yet; silence counts from when we first had this version in our hands."""
+        if found.lapsed or not lock.expires_by_silence:
+            return not found.lapsed
+        now_ns = self.system.monotonic_ns()
+        version, since_ns = self._watched.get(name, ("", 0))
+        if version != found.version:
+            self._watched[name] = found.version, now_ns
+            return True
+        return now_ns - since_ns < found.lease_s * 1e9
+
+    def _noted(self, name: str, found: JavaLockState) -> Entry | None:
+        """Our entry of the holder that was found, None if that is another writer."""
+        slot = slot_of(name)
+        record = self.store.get(slot)
+        held = field(record, "held", dict, slot) if record else {}
+        entry = entry_of(held, name)
+        return entry if entry is not None and held[name].get("owner") == found.owner else None
+
+    def _renew(self, request: str) -> bool:
+        """Renews Java's lock for a request; False if it is not ours any more."""
+        with self._changing:
+            mine = self._mine.get(request)
+            if mine is None:
+                return True
+            held: JavaLockState | None = mine.state
+            while held is not None and not held.lapsed and held.owner == mine.state.owner:
+                renewed = mine.lock.write(held.owner, held)
+                if renewed is not None:
+                    mine.state = renewed
+                    return True
+                held = mine.lock.read()
+            del self._mine[request]
+            return False
+
+    def _release_all(self, session: str) -> None:
+        for request, mine in list(self._mine.items()):
+            if mine.session == session:
+                with self._changing, suppress(LakelatchError):
+                    mine.lock.release(mine.state)
+                self._mine.pop(request, None)

@@ -1,0 +1,1 @@
+"""Locks in an object store: S3, GCS, Azure, or a folder."""

@@ -1,0 +1,71 @@
+"""Lock records as objects, each of them JSON with a checksum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakelatch.errors import CorruptTable, Unavailable
+from lakelatch.locks.records.store import Put, Record, RecordStore
+from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.storage.contract import NotFound, PutUnknown
+from lakelatch.storage.object_store import PutCollided, ReplacingObjectStore
+from lakelatch.system import System
+
+_SUFFIX = ".json"
+
+
+class ObjectRecords(RecordStore):
+    """Each record an object below a folder of the store."""
+
+    def __init__(self, objects: ReplacingObjectStore, folder: str, system: System) -> None:
+        super().__init__(system)
+        self._objects = objects
+        self._folder = folder + "/" if folder else ""
+
+    def get(self, name: str) -> Record | None:
+        path = self._path(name)
+        try:
+            found = self._objects.get(path)
+        except NotFound:
+            return None
+        value = open_checksummed_json(found.data, name)
+        if value is None:
+            raise CorruptTable(
+                f"the lock record {path!r} in {self._objects.where} is damaged, or another one's: stop all writers, "
+                "and remove it",
+                path=path,
+            )
+        return Record(value, found.version)
+
+    def send(self, name: str, value: Mapping[str, Any], expected: str | None) -> Put | None:
+        version = put_version(self._objects, self._path(name), checksummed_json(value, name), expected)
+        return None if version is None else Put(True, Record(value, version))
+
+    def delete(self, name: str) -> None:
+        self._objects.delete(self._path(name))
+
+    def names(self, prefix: str) -> list[str]:
+        paths = self._objects.paths(self._folder + prefix.rstrip("/"))
+        return [path[len(self._folder) : -len(_SUFFIX)] for path in paths if path.endswith(_SUFFIX)]
+
+    def close(self) -> None:
+        self._objects.close()
+
+    def _path(self, name: str) -> str:
+        return self._folder + name + _SUFFIX
+
+
+def put_version(objects: ReplacingObjectStore, path: str, data: bytes, expected: str | None) -> str | None:
+    """Puts an object if it still has the expected version (None: if there is none); the new version.
+
+    None says that it was refused, and not what is there instead. `Unavailable` means that it may have happened.
+    """
+    try:
+        if expected is None:
+            return objects.put_if_absent(path, data)
+        return objects.replace(path, data, expected)
+    except PutCollided:
+        return None
+    except PutUnknown as error:  # a caller who asked for a lease has put nothing into the table
+        raise Unavailable(error.message, **error.details) from error

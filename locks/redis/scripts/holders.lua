@@ -1,0 +1,17 @@
+-- Who holds names. ARGV: prefix, 1 for that name only. Gives {name, holder, session, waiting} of each.
+local shown, found = {}, nil
+if ARGV[2] == '1' then
+  found = {ARGV[1], redis.call('HGET', P .. 'locks', ARGV[1]) or ''}
+else
+  found = redis.call('HGETALL', P .. 'locks')
+end
+for i = 1, #found, 2 do
+  local session = string.match(found[i + 1], '^(%S+)')
+  if session and string.sub(found[i], 1, #ARGV[1]) == ARGV[1] then
+    local about = redis.call('GET', P .. 's:' .. session)
+    if about then
+      table.insert(shown, {found[i], found[i + 1], about, redis.call('LLEN', P .. 'q:' .. found[i])})
+    end
+  end
+end
+return shown

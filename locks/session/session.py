@@ -1,0 +1,305 @@
+"""The process's session with a lock service: one renewal thread, and one deadline for all leases."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from lakelatch.errors import LakelatchError, Unavailable
+from lakelatch.locks.lease import Lease
+from lakelatch.locks.session.backend import SessionBackend, SessionGone
+from lakelatch.system import System, Thread, process_name
+
+_TICKS = 3  # renewals in a lease time
+_RETRIES = 12  # tries in a lease time if the service does not answer
+_MARGIN = 0.1  # of the lease time: the holder stops believing in its leases so much earlier than the service may
+_log = logging.getLogger("lakelatch.locks")
+
+
+@dataclass
+class _Term:
+    """One session's deadline, for all its leases; 0 once it has ended, so that the next session's never counts."""
+
+    deadline_ns: int = 0
+
+
+class Session:
+    """Opened on first use, opened anew (with another id) after it was lost, closed when nobody has used it for a while.
+
+    Every lease's deadline is the session's: the start of the last successful renewal, plus the lease time, minus a
+    margin, on the own monotonic clock. So a holder that was paused, or whose renewal could not run, knows it at once.
+    """
+
+    def __init__(self, backend: SessionBackend, system: System) -> None:
+        self.backend = backend
+        self._system = system
+        self._guard = system.new_condition()
+        self._id: str | None = None
+        self._term = _Term()
+        self._leases: dict[str, tuple[Lease, str]] = {}  # and its name at the service, by request
+        self._owed: dict[tuple[str, str, str], None] = {}  # (session, request, name) that could not be given back yet
+        self._unwanted: set[str] = set()  # requests to be given up whose grant has not been heard of yet
+        self._under_way: set[str] = set()  # requests whose answer is waited for
+        self._strange: set[str] = set()  # requests that the service lately said to hold something, unknown to us
+        self._users = 0
+        self._idle_since_ns = 0
+        self._woken = False
+        self._failing = False
+        self._closed = False
+        self._thread: Thread | None = None
+        backend.on_doubt = self.wake
+
+    def use(self) -> bool:
+        """Counts one more user; False if the session is closed for good."""
+        with self._guard:
+            if not self._closed:
+                self._users += 1
+            return not self._closed
+
+    def leave(self) -> None:
+        """Counts one user less."""
+        with self._guard:
+            self._users -= 1
+            self._idle_since_ns = self._system.monotonic_ns()
+
+    def open(self) -> str:
+        """The id of a session that is alive as far as we know; opens one if there is none."""
+        with self._guard:
+            if self._id is not None and self._system.monotonic_ns() < self._term.deadline_ns:
+                return self._id
+            if self._closed:
+                raise Unavailable("the session with the lock service was closed: try again")
+            self._lose_all()
+            started_ns = self._system.monotonic_ns()
+            self._id = self.backend.open_session(process_name())
+            self._term.deadline_ns = self._trusted_until_ns(started_ns)
+            if self._thread is None:
+                self._thread = self._system.start_thread(self._run, "lakelatch-lock-session")
+            self._guard.notify_all()
+            return self._id
+
+    @contextmanager
+    def asking(self, request: str) -> Iterator[None]:
+        """While a request is under way: what the service has granted it is not taken for forgotten."""
+        with self._guard:
+            self._under_way.add(request)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._under_way.discard(request)
+
+    def grant(self, session: str, request: str, name: str, lease: Lease) -> bool:
+        """Puts a lease under this session's deadline; False if that session has ended meanwhile."""
+        with self._guard:
+            if self._id != session or request in self._unwanted:
+                return False
+            term = self._term
+            lease.follow(lambda: term.deadline_ns)
+            self._leases[request] = lease, name
+            return lease.valid()
+
+    def give_back(self, session: str, request: str, name: str) -> bool:
+        """Frees what a request holds, now or, if the service does not answer, as soon as it does."""
+        with self._guard:
+            self._leases.pop(request, None)
+            self._unwanted.discard(request)
+            alive = self._id == session
+        try:
+            return self.backend.give_back(session, request, name)
+        except SessionGone:
+            return False
+        except Unavailable:
+            if alive:
+                with self._guard:
+                    self._owed[session, request, name] = None
+                self.wake()
+            return alive
+
+    def lost(self, session: str) -> None:
+        """The service says that this session is gone."""
+        with self._guard:
+            if self._id == session:
+                self._lose_all()
+
+    def wake(self) -> None:
+        """Makes the next renewal come at once."""
+        with self._guard:
+            self._woken = True
+            self._guard.notify_all()
+
+    def close(self) -> None:
+        """Ends the session; its leases are lost. For the end of the process, and for idle sessions."""
+        with self._guard:
+            self._closed = True
+            session = self._id
+            self._lose_all()
+            self._guard.notify_all()
+        with suppress(LakelatchError):
+            if session is not None:
+                self.backend.close_session(session)
+        self.backend.close()
+
+    def _lose(self, requests: list[str]) -> None:
+        """Ends the leases of these requests, before anybody else can be granted them; they are owed from now on."""
+        for request in requests:
+            if self._id is not None and request in self._leases:
+                lease, name = self._leases.pop(request)
+                lease.lose()
+                self._owed[self._id, request, name] = None
+            else:
+                self._unwanted.add(request)
+
+    def _lose_all(self) -> None:
+        self._term.deadline_ns = 0
+        self._term = _Term()
+        for lease, _ in self._leases.values():
+            lease.lose()
+        self._leases.clear()
+        self._owed.clear()
+        self._unwanted.clear()
+        self._id = None
+
+    def _trusted_until_ns(self, renewed_ns: int) -> int:
+        """The deadline of the leases after a renewal that began at this time."""
+        return renewed_ns + int(self.backend.lease_s * (1 - _MARGIN) * 1e9)
+
+    def _run(self) -> None:
+        between_s = self.backend.renew_s or self.backend.lease_s / _TICKS
+        nap_s = between_s
+        while True:
+            with self._guard:
+                if not self._woken and not self._closed:
+                    self._guard.wait(nap_s)
+                self._woken = False
+                if self._closed:
+                    return
+                idle_s = (self._system.monotonic_ns() - self._idle_since_ns) / 1e9
+                idle = self._users == 0 and idle_s > self.backend.lease_s
+                self._closed = idle  # at once, so that nobody begins to use it meanwhile
+            if idle:
+                self.close()
+                return
+            nap_s = between_s if self._renew() else min(between_s, self.backend.lease_s / _RETRIES)
+
+    def _renew(self) -> bool:
+        """One renewal; False if the service did not answer."""
+        with self._guard:
+            session = self._id
+            started_ns = self._system.monotonic_ns()
+            lapsed = started_ns >= self._term.deadline_ns
+            if lapsed:
+                self._lose_all()
+        if session is None:
+            return True
+        try:
+            if lapsed:  # it may still be alive at the service, and keep others waiting
+                self.backend.close_session(session)
+                return True
+            unwanted = self.backend.renew_session(session)
+        except SessionGone:
+            self.lost(session)
+            return True
+        except LakelatchError as error:
+            if not self._failing:
+                _log.warning("the session with the lock service could not be renewed yet: %s", error.message)
+            self._failing = True
+            return False
+        self._renewed(session, started_ns, unwanted)
+        return self._resolve()
+
+    def _renewed(self, session: str, started_ns: int, unwanted: list[str]) -> None:
+        with self._guard:
+            if self._failing:
+                self._failing = False
+                _log.warning("the session with the lock service is renewed again")
+            if self._id == session:
+                self._lose(unwanted)
+                self._term.deadline_ns = self._trusted_until_ns(started_ns)
+
+    def _resolve(self) -> bool:
+        """Gives back what is owed, and what nobody here knows of; False if the service did not answer."""
+        with self._guard:
+            session = self._id
+        if session is not None and self.backend.may_forget:
+            with suppress(LakelatchError):  # debts come first; the next renewal asks again
+                self._owe_forgotten(session, self.backend.held_by(session))
+        with self._guard:
+            debts = list(self._owed)
+        for debt in debts:
+            try:
+                with suppress(SessionGone):
+                    self.backend.give_back(*debt)
+            except LakelatchError:
+                return False
+            with self._guard:
+                self._owed.pop(debt, None)
+        return True
+
+    def _owe_forgotten(self, session: str, held: list[tuple[str, str]]) -> None:
+        """A service that lost its latest writes may have forgotten that we gave something back, or gave it up.
+
+        What is unknown once may have been given back since the service answered.
+        """
+        with self._guard:
+            known = self._leases.keys() | self._under_way
+            strange = {request: name for request, name in held if request not in known}
+            if self._id == session:
+                self._owed.update(
+                    {(session, each, strange[each]): None for each in sorted(self._strange & set(strange))}
+                )
+            self._strange = set(strange)
+
+
+class _Sessions:
+    """The sessions of this process, by what identifies their backend; equal providers share theirs."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._sessions: dict[Hashable, Session] = {}
+
+    def find(self, identity: Hashable, make: Callable[[], Session]) -> Session:
+        """The guard is never held while a session's own is waited for: one service must not keep another waiting."""
+        while True:
+            with self._guard:
+                session = self._sessions.get(identity)
+            if session is not None and session.use():
+                return session
+            with self._guard:
+                if self._sessions.get(identity) is session:  # none, or one that its last user has closed
+                    self._sessions[identity] = make()
+
+    def close_all(self) -> None:
+        with self._guard:
+            open_now, self._sessions = list(self._sessions.values()), {}
+        for session in open_now:
+            session.close()
+
+
+_sessions = _Sessions()
+_inherited: list[_Sessions] = []
+
+
+def shared_session(identity: Hashable, make: Callable[[], Session]) -> Session:
+    """The session of this identity, with one more user; `leave` it at the end."""
+    return _sessions.find(identity, make)
+
+
+def _begin_anew() -> None:
+    """A forked child is another process. Its parent's clients are kept, since collecting them would close them."""
+    global _sessions
+    _inherited.append(_sessions)
+    _sessions = _Sessions()
+
+
+def _close_at_exit() -> None:
+    _sessions.close_all()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+atexit.register(_close_at_exit)

@@ -1,0 +1,64 @@
+"""Places in a queue of ZooKeeper nodes: what their names and data say, also those of other clients."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_SEQUENCE = re.compile(r"(?:lock-|__r?lock__)(-?[0-9]{10})$|([0-9]{10})$")  # Curator's (and ours), kazoo's, any other
+_REQUEST = re.compile(r"_c_([0-9a-f]{32})-lock-")
+_HALF = 2**31  # sequences are signed numbers of 32 bits, and go on below zero after the greatest one
+
+
+def place_for(request: str) -> str:
+    """The name, without its sequence, of the node that a request makes: as Apache Curator's InterProcessMutex does."""
+    return f"_c_{request}-lock-"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first of a queue."""
+
+    node: str
+    data: bytes
+    stat: Any
+    waiting: int
+
+    @property
+    def owner(self) -> str:
+        """Who made the node, for people."""
+        return str(self._about().get("owner") or self.data.decode(errors="replace")[:100] or "somebody unknown")
+
+    @property
+    def lease_s(self) -> float:
+        """The lease time of the session that made the node; 0 if another client did."""
+        lease_s = self._about().get("lease_s")
+        return float(lease_s) if isinstance(lease_s, int | float) else 0.0
+
+    def _about(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.data)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) and _REQUEST.match(self.node) else {}
+
+
+def in_order(children: Iterable[str]) -> list[str]:
+    """The nodes of a queue, whoever made them, first come first; nodes that are no places in it are left out."""
+    places = {}
+    for child in children:
+        match = _SEQUENCE.search(child)
+        if match:
+            places[child] = int(match.group(1) or match.group(2))
+    if places and max(places.values()) - min(places.values()) > _HALF:
+        places = {child: place % (2 * _HALF) for child, place in places.items()}
+    return sorted(places, key=lambda child: places[child])
+
+
+def request_of(node: str) -> str:
+    """The request that made a node; of nodes of other clients, the name has to do."""
+    match = _REQUEST.match(node)
+    return match.group(1) if match else node

@@ -1,0 +1,1 @@
+"""The PySpark side: options, writing, reading, the data source, table services."""

@@ -1,0 +1,300 @@
+"""Write and read options: Hudi's keys, checked once, unknown ones refused with the nearest known name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
+from lakelatch.option_values import flag, one_of, whole_number
+from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
+from lakelatch.timegen.instant_time import parse_user_instant
+from lakelatch.timegen.open import KNOWN_TIME_KEYS
+from lakelatch.timeline.actions import (
+    BULK_INSERT,
+    DELETE,
+    DELETE_PARTITION,
+    DELTA_COMMIT,
+    INSERT,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+    REPLACE_COMMIT,
+    REPLACING_OPERATIONS,
+    UPSERT,
+    WRITE_OPERATIONS,
+)
+from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, parse_column_groups
+from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ
+from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, NON_BLOCKING, TransactionSettings
+
+RECORD_KEY = "hoodie.datasource.write.recordkey.field"
+PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
+ORDERING_FIELD = "hoodie.datasource.write.precombine.field"
+ORDERING_KEYS = (
+    "hoodie.table.ordering.fields",
+    ORDERING_FIELD,
+    "hoodie.table.precombine.field",
+)
+OPERATION = "hoodie.datasource.write.operation"
+TABLE_NAME = "hoodie.table.name"
+DATABASE = "hoodie.database.name"
+TABLE_TYPE = "hoodie.datasource.write.table.type"
+MERGE_MODE = "hoodie.record.merge.mode"
+INDEX_TYPE = "hoodie.index.type"
+BUCKET_ENGINE = "hoodie.index.bucket.engine"
+BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
+HASH_FIELD = "hoodie.bucket.index.hash.field"
+HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
+URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
+BLOCK_FORMAT = "hoodie.logfile.data.block.format"
+PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+SMALL_ROWS = "lakelatch.write.small.rows"
+METADATA_TABLE = "hoodie.metadata.enable"
+QUERY_TYPE = "hoodie.datasource.query.type"
+AS_OF = "as.of.instant"
+BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
+END_INSTANT = "hoodie.datasource.read.end.instanttime"
+COLUMNS = "columns"
+MIN_DELTA_COMMITS = "hoodie.compact.inline.max.delta.commits"
+KEEP_DELETES = "lakelatch.compact.keep.deletes"
+LOG_COMPACTION_ENABLE = "hoodie.log.compaction.enable"
+LOG_BLOCKS_THRESHOLD = "hoodie.log.compaction.blocks.threshold"
+
+_PARALLELISM = {
+    UPSERT: "hoodie.upsert.shuffle.parallelism",
+    INSERT: "hoodie.insert.shuffle.parallelism",
+    BULK_INSERT: "hoodie.bulkinsert.shuffle.parallelism",
+    DELETE: "hoodie.delete.shuffle.parallelism",
+    INSERT_OVERWRITE: "hoodie.insert.shuffle.parallelism",
+    INSERT_OVERWRITE_TABLE: "hoodie.insert.shuffle.parallelism",
+    DELETE_PARTITION: "hoodie.delete.shuffle.parallelism",
+}
+DEFAULT_BUCKET_COUNT = 4
+
+SNAPSHOT, READ_OPTIMIZED, INCREMENTAL = "snapshot", "read_optimized", "incremental"
+QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL)
+
+_WRITE_KEYS = {
+    RECORD_KEY,
+    PARTITION_FIELD,
+    *ORDERING_KEYS,
+    OPERATION,
+    TABLE_NAME,
+    TABLE_TYPE,
+    MERGE_MODE,
+    INDEX_TYPE,
+    BUCKET_ENGINE,
+    BUCKET_COUNT,
+    HASH_FIELD,
+    COLUMN_GROUPS,
+    HIVE_STYLE,
+    URL_ENCODE,
+    BLOCK_FORMAT,
+    SMALL_ROWS,
+    METADATA_TABLE,
+    MIN_DELTA_COMMITS,
+    KEEP_DELETES,
+    LOG_COMPACTION_ENABLE,
+    LOG_BLOCKS_THRESHOLD,
+    BATCH_APPLICATION,
+    BATCH_NUMBER,
+    PARTITIONS_TO_DELETE,
+    *_PARALLELISM.values(),
+    DATABASE,
+}
+_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, COLUMNS}
+_PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
+KNOWN_KEYS = frozenset(_WRITE_KEYS | _READ_KEYS | KNOWN_LOCK_KEYS | KNOWN_TIME_KEYS | KNOWN_TRANSACTION_KEYS | _PATHS)
+
+
+def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Keys in lower case (as Spark's data source hands them over), values as text; `InvalidRequest` if unknown.
+
+    Write and read options may be mixed, so that one dictionary serves a job that does both.
+    """
+    values: dict[str, str] = {}
+    for key, value in (options or {}).items():
+        name = key.lower()
+        if name not in KNOWN_KEYS and not is_provider_key(name):
+            near = difflib.get_close_matches(name, KNOWN_KEYS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidRequest(f"the option {key!r} is not known{hint} Remove it, or see docs/options.md", option=key)
+        values[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return values
+
+
+@dataclass(frozen=True)
+class ManagerOptions:
+    """What a transaction manager is opened with.
+
+    `scope` is handed to the lock provider and the time generator, which may come from other packages and read keys of
+    their own; it may hold secrets and is never shown.
+    """
+
+    transactions: TransactionSettings
+    scope: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, str]) -> ManagerOptions:
+        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
+        return cls(TransactionSettings.from_options(values), values)
+
+
+@dataclass(frozen=True)
+class CompactionOptions:
+    """When a file group is due for a table service, and what becomes of its deletes.
+
+    `least_logs` is the number of logs from which on a file group is compacted, and `least_logs_of_run` that from which
+    on its logs are, if `log_compaction` is on. `keep_deletes` keeps deletes that won for rows that complete later.
+    """
+
+    least_logs: int = 1
+    keep_deletes: bool = True
+    log_compaction: bool = False
+    least_logs_of_run: int = 5
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, str]) -> CompactionOptions:
+        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
+        default = cls()
+        return cls(
+            least_logs=whole_number(values, MIN_DELTA_COMMITS, default.least_logs, 1, 1_000_000),
+            keep_deletes=flag(values, KEEP_DELETES, default.keep_deletes),
+            log_compaction=flag(values, LOG_COMPACTION_ENABLE, default.log_compaction),
+            least_logs_of_run=whole_number(values, LOG_BLOCKS_THRESHOLD, default.least_logs_of_run, 2, 1_000_000),
+        )
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What a table service is run with."""
+
+    compaction: CompactionOptions
+    manager: ManagerOptions
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object] | None) -> ServiceOptions:
+        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
+        values = normalise(options)
+        return cls(CompactionOptions.from_options(values), ManagerOptions.from_options(values))
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a write asks for. Fields that are fixed when a table is made are None where the caller left them out.
+
+    `small_rows` is None where the caller said nothing of it, and `batch` where the write is no batch.
+    """
+
+    operation: str
+    table_name: str | None
+    database: str
+    record_key_fields: tuple[str, ...] | None
+    partition_fields: tuple[str, ...] | None
+    ordering_field: str | None
+    merge_mode: str | None
+    bucket_count: int | None
+    hash_fields: tuple[str, ...] | None
+    column_groups: tuple[ColumnGroup, ...] | None
+    hive_style: bool | None
+    url_encode: bool | None
+    block_format: str
+    parallelism: int | None
+    small_rows: int | None
+    batch: Batch | None
+    partitions_to_delete: tuple[str, ...] | None
+    manager: ManagerOptions
+
+    @property
+    def action(self) -> str:
+        """The timeline action of this write."""
+        return REPLACE_COMMIT if self.operation in REPLACING_OPERATIONS else DELTA_COMMIT
+
+    @property
+    def non_blocking(self) -> bool:
+        """Whether this write goes under non-blocking concurrency control."""
+        return self.manager.transactions.mode == NON_BLOCKING
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object] | None) -> WriteOptions:
+        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
+        values = normalise(options)
+        operation = one_of(values, OPERATION, WRITE_OPERATIONS, UPSERT)
+        for key, allowed in ((TABLE_TYPE, MERGE_ON_READ), (INDEX_TYPE, "BUCKET"), (BUCKET_ENGINE, "SIMPLE")):
+            one_of(values, key, (allowed,), allowed)
+        if flag(values, METADATA_TABLE):
+            raise InvalidRequest(
+                f"{METADATA_TABLE}=true: lakelatch keeps no metadata table, and readers that trusted one would miss "
+                "files: set it to false, in Java readers of this table as well"
+            )
+        merge_mode = values.get(MERGE_MODE)
+        if merge_mode is not None:
+            merge_mode = one_of(values, MERGE_MODE, (EVENT_TIME, COMMIT_TIME), COMMIT_TIME)
+        parallelism = _PARALLELISM[operation]
+        return cls(
+            operation=operation,
+            table_name=values.get(TABLE_NAME),
+            database=values.get(DATABASE, "default"),
+            record_key_fields=_fields(values, RECORD_KEY),
+            partition_fields=_fields(values, PARTITION_FIELD),
+            ordering_field=_ordering_field(values),
+            merge_mode=merge_mode,
+            bucket_count=whole_number(values, BUCKET_COUNT, 0, 1, 99_999_999) if BUCKET_COUNT in values else None,
+            hash_fields=_fields(values, HASH_FIELD),
+            column_groups=parse_column_groups(values[COLUMN_GROUPS]) if COLUMN_GROUPS in values else None,
+            hive_style=flag(values, HIVE_STYLE) if HIVE_STYLE in values else None,
+            url_encode=flag(values, URL_ENCODE) if URL_ENCODE in values else None,
+            block_format=one_of(values, BLOCK_FORMAT, ("parquet", "avro"), "parquet"),
+            parallelism=whole_number(values, parallelism, 0, 1, 1_000_000) if parallelism in values else None,
+            small_rows=whole_number(values, SMALL_ROWS, 0, 0, 10_000_000) if SMALL_ROWS in values else None,
+            batch=Batch.from_options(values),
+            partitions_to_delete=_fields(values, PARTITIONS_TO_DELETE),
+            manager=ManagerOptions.from_options(values),
+        )
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a read asks for; times are 17-digit instants."""
+
+    query_type: str
+    as_of: str | None
+    begin: str | None
+    end: str | None
+    columns: tuple[str, ...] | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object] | None) -> ReadOptions:
+        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
+        values = normalise(options)
+        query_type = one_of(values, QUERY_TYPE, QUERY_TYPES, SNAPSHOT)
+        times = {key: parse_user_instant(values[key]) for key in (AS_OF, BEGIN_INSTANT, END_INSTANT) if key in values}
+        if query_type == INCREMENTAL and BEGIN_INSTANT not in times:
+            raise InvalidRequest(f"{QUERY_TYPE}=incremental needs {BEGIN_INSTANT}: the time after which to read")
+        if query_type != INCREMENTAL and (BEGIN_INSTANT in times or END_INSTANT in times):
+            raise InvalidRequest(f"{BEGIN_INSTANT} and {END_INSTANT} belong to {QUERY_TYPE}=incremental: set it")
+        if query_type == INCREMENTAL and AS_OF in times:
+            raise InvalidRequest(f"{AS_OF} does not go with {QUERY_TYPE}=incremental: use {END_INSTANT}")
+        return cls(query_type, times.get(AS_OF), times.get(BEGIN_INSTANT), times.get(END_INSTANT), _columns(values))
+
+
+def _ordering_field(values: Mapping[str, str]) -> str | None:
+    found = {values[key].strip() for key in ORDERING_KEYS if values.get(key, "").strip()}
+    if len(found) > 1 or any("," in field for field in found):
+        raise InvalidRequest(f"one ordering field is supported, and {', '.join(sorted(found))} were given")
+    return next(iter(found), None)
+
+
+def _fields(values: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    if key not in values:
+        return None
+    return tuple(name.strip() for name in values[key].split(",") if name.strip())
+
+
+def _columns(values: Mapping[str, str]) -> tuple[str, ...] | None:
+    columns = _fields(values, COLUMNS)
+    if columns is not None and not columns:
+        raise InvalidRequest(f"{COLUMNS} is empty: name columns, separated by commas")
+    return columns

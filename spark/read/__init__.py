@@ -1,0 +1,1 @@
+"""Reading: native plans where no logs are, merging on the executors where they are."""

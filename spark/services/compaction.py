@@ -1,0 +1,117 @@
+"""Compaction: planned at one point of the log, carried out later, by anybody, any number of times to the same end.
+
+A plan names, for each file group, the base file and exactly the log files that completed before the plan's time.
+Carrying it out creates one base file for each group, put-if-absent under a name that depends on nothing but the plan:
+tasks that are retried, executors that were paused, and two executors of one plan all make the same file once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lakelatch.spark.options import KEEP_DELETES, CompactionOptions, ServiceOptions
+from lakelatch.spark.services import log_compaction
+from lakelatch.spark.services.compaction_task import CompactTask, stat_of
+from lakelatch.spark.services.plans import (
+    Runner,
+    Service,
+    carry_out,
+    carry_out_or_leave,
+    due_operations,
+    pending_plans,
+    runner_of,
+    table_at_rest,
+)
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.storage.uris import open_storage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.actions import COMPACT, COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.metadata import CompactionPlan
+from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.transactions.manager import TransactionManager
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def compact(
+    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+) -> list[CommitResult]:
+    """Carries out the plans that wait, schedules another one, carries that out; returns what this call completed.
+
+    With `hoodie.log.compaction.enable` it also schedules and carries out a log compaction of file groups that are not
+    due for a compaction; plans of one that wait are carried out in any case. Writers go on meanwhile, under either
+    concurrency mode. A plan that another process is working on is left to it, and so is that of a process which died,
+    until its heartbeat has expired; `waiting_plans` names those.
+    """
+    service_options = ServiceOptions.parse(options)
+    with table_at_rest(path, service_options.manager, system) as (table, manager):
+        run = runner_of(spark)
+        results = [
+            carry_out_or_leave(service, run, table, manager, instant)
+            for service in (log_compaction.SERVICE, SERVICE)
+            for instant in pending_plans(manager.folder, service.action)
+            if service is SERVICE or log_compaction.is_ours(table.storage, instant)
+        ]
+        instant = schedule(table, manager, service_options.compaction)
+        if instant is not None:
+            results.append(carry_out_or_leave(SERVICE, run, table, manager, instant))
+        if service_options.compaction.log_compaction:
+            instant = log_compaction.schedule(table, manager, service_options.compaction)
+            if instant is not None:
+                results.append(carry_out_or_leave(log_compaction.SERVICE, run, table, manager, instant))
+    return [result for result in results if result is not None]
+
+
+def schedule_compaction(
+    path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+) -> str | None:
+    """Puts a compaction plan on the timeline, for `execute_compaction`; None if there is nothing to compact."""
+    service_options = ServiceOptions.parse(options)
+    with table_at_rest(path, service_options.manager, system) as (table, manager):
+        return schedule(table, manager, service_options.compaction)
+
+
+def execute_compaction(
+    spark: SparkSession,
+    path: str,
+    instant: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+) -> CommitResult:
+    """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it."""
+    service_options = ServiceOptions.parse(options)
+    with table_at_rest(path, service_options.manager, system) as (table, manager):
+        return execute(runner_of(spark), table, manager, instant)
+
+
+def waiting_plans(path: str) -> list[str]:
+    """Requested times of compactions and log compactions that are scheduled and not completed, oldest first."""
+    folder = TimelineFolder(open_storage(path))
+    folder.refresh(0)
+    return sorted([*pending_plans(folder, COMPACTION), *pending_plans(folder, LOG_COMPACTION)])
+
+
+def schedule(table: Table, manager: TransactionManager, options: CompactionOptions) -> str | None:
+    """See `schedule_compaction`."""
+    keep = str(options.keep_deletes).lower()  # all executors must do the same
+
+    def build(folder: TimelineFolder) -> bytes | None:
+        operations = tuple(due_operations(table, folder, options.least_logs))
+        return CompactionPlan(operations, {KEEP_DELETES: keep}).to_avro() if operations else None
+
+    return manager.schedule(build, COMPACTION)
+
+
+def execute(run: Runner, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
+    """See `execute_compaction`; `run` runs the task for each operation, wherever that is."""
+    return carry_out(SERVICE, run, table, manager, instant)
+
+
+def _task_of(table: Table, instant: str, completions: Mapping[str, str], plan: CompactionPlan) -> CompactTask:
+    return CompactTask(table, instant, completions, plan.extra.get(KEEP_DELETES) == "true")
+
+
+SERVICE = Service(COMPACTION, COMPACT.lower(), True, _task_of, stat_of)

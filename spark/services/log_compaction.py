@@ -1,0 +1,167 @@
+"""Log compaction: runs of log files of a file group are repeated as one, which our readers take in their place.
+
+What a run comes to is written to a *compacted log*, whose name puts it directly behind the run's last file. A reader
+that knows nothing of it merges the run and then its repetition, and finds the same rows; ours leave the run out. A run
+never reaches past the requested time of a write that is under way, so whatever completes later keeps its place before
+or behind the whole of it. That is what makes log compaction exact: also for equal ordering values, for deletes without
+one, and under commit-time ordering.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from lakelatch.errors import InvalidRequest, InvariantBroken
+from lakelatch.failpoints import failpoint
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.merge.slice import compact_logs
+from lakelatch.format.names import LogFile, check_own_file, compacted_log, parse_data_file
+from lakelatch.spark.options import CompactionOptions, ServiceOptions
+from lakelatch.spark.services.plans import (
+    Operations,
+    RewriteTask,
+    Runner,
+    Service,
+    carry_out,
+    due_operations,
+    read_plan,
+    runner_of,
+    table_at_rest,
+)
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.task import FileReport
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.actions import LOG_COMPACT, LOG_COMPACTION
+from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
+from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.transactions.manager import TransactionManager
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PLAN_KEY = "lakelatch.log.compaction"  # marks plans of ours in their extra metadata: a Java writer's are not for us
+_PLAN_OF_RUNS = "runs"
+
+
+def schedule_log_compaction(
+    path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+) -> str | None:
+    """Puts a log compaction plan on the timeline, for `execute_log_compaction`; None if there is nothing to do.
+
+    Writers may be in flight: files that were requested on different sides of one stay apart.
+    """
+    service_options = ServiceOptions.parse(options)
+    with table_at_rest(path, service_options.manager, system) as (table, manager):
+        return schedule(table, manager, service_options.compaction)
+
+
+def execute_log_compaction(
+    spark: SparkSession,
+    path: str,
+    instant: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+) -> CommitResult:
+    """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it.
+
+    `lakelatch.compact` carries out the plans that wait as well. Errors: `InvalidRequest` for a Java writer's plan.
+    """
+    service_options = ServiceOptions.parse(options)
+    with table_at_rest(path, service_options.manager, system) as (table, manager):
+        return execute(runner_of(spark), table, manager, instant)
+
+
+def schedule(table: Table, manager: TransactionManager, options: CompactionOptions) -> str | None:
+    """See `schedule_log_compaction`."""
+
+    def build(folder: TimelineFolder) -> bytes | None:
+        under_way = instants_under_way(manager, folder)  # first: who completes meanwhile is in both, and does no harm
+        due = due_operations(table, folder, options.least_logs_of_run)
+        operations = tuple(run for operation in due for run in runs_of(operation, under_way))
+        return CompactionPlan(operations, {_PLAN_KEY: _PLAN_OF_RUNS}).to_avro() if operations else None
+
+    return manager.schedule(build, LOG_COMPACTION)
+
+
+def execute(run: Runner, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
+    """See `execute_log_compaction`; `run` runs the task for each operation, wherever that is."""
+    if not is_ours(table.storage, instant):
+        raise InvalidRequest(f"the log compaction {instant} was planned by another writer: let that carry it out")
+    return carry_out(SERVICE, run, table, manager, instant)
+
+
+def is_ours(storage: Storage, instant: str) -> bool:
+    """Whether a plan is one of this kind. Those of Java writers wait for them; True where there is no such plan."""
+    try:
+        return read_plan(storage, instant, LOG_COMPACTION).extra.get(_PLAN_KEY) == _PLAN_OF_RUNS
+    except NotFound:
+        return True
+
+
+def instants_under_way(manager: TransactionManager, folder: TimelineFolder) -> list[str]:
+    """Requested times of whatever may still complete, dead writers and claims without a requested file included."""
+    return sorted({*manager.context.observer.instants(), *(instant.requested for instant in folder.pending())})
+
+
+def runs_of(operation: CompactionOperation, under_way: list[str]) -> Operations:
+    """The operation cut where a write is under way; only runs of two files or more, each ordered as it is merged."""
+
+    def write_before(name: str) -> int:
+        return bisect_right(under_way, _log_file(name).instant)
+
+    runs = [tuple(names) for _, names in groupby(operation.delta_files, write_before)]
+    return tuple(replace(operation, delta_files=names) for names in runs if len(names) > 1)
+
+
+class LogCompactionTask(RewriteTask):
+    """What every task of one log compaction needs."""
+
+    def name_of(self, operation: CompactionOperation) -> str:
+        """The compacted log's name, which depends on the plan alone."""
+        file = compacted_log(_log_file(operation.delta_files[-1]))
+        check_own_file(file)
+        return file.name
+
+    def run(self, operation: CompactionOperation) -> FileReport | None:
+        """See `RewriteTask`."""
+        run = FileSlice(operation.partition, operation.file_id, operation.base_instant, None, operation.delta_files)
+        table = self.table
+        compacted = compact_logs(table.storage, run, table.full_schema, table.config, self.completions)
+        # The blocks are of the run's last instant, as their file is: whoever reads it, reads them.
+        data = compacted.encode(_log_file(operation.delta_files[-1]).instant, table.avro_schema)
+        if not data:
+            return None
+        name = self.name_of(operation)
+        self.put(operation, name, data)
+        failpoint("compact.after_base_file")
+        version = _log_file(name).version
+        counts = compacted.row_count, compacted.delete_count
+        return FileReport(operation.partition, operation.file_id, name, *counts, len(data), version)
+
+
+def _log_file(name: str) -> LogFile:
+    file = parse_data_file(name)
+    if not isinstance(file, LogFile):
+        raise InvariantBroken(f"a log compaction names {name!r}, which is no log file")
+    return file
+
+
+def _task_of(table: Table, instant: str, completions: Mapping[str, str], _: CompactionPlan) -> LogCompactionTask:
+    return LogCompactionTask(table, instant, completions)
+
+
+def _stat_of(report: FileReport, operation: CompactionOperation) -> WriteStat:
+    """The compacted log as the commit names it."""
+    stat = report.to_stat(operation.base_instant)
+    return replace(
+        stat, num_update_writes=0, base_file=operation.base_file or "", total_log_files=len(operation.delta_files)
+    )
+
+
+SERVICE = Service(LOG_COMPACTION, LOG_COMPACT.lower(), False, _task_of, _stat_of)

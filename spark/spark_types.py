@@ -1,0 +1,57 @@
+"""Between Spark's schemas and Arrow's, and the sessions that jobs run in."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """A Spark schema as the table stores it: every column nullable, timestamps in UTC."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Spark 4.0 says UTC by itself, and later versions ask for the zone.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    try:
+        converted = to_arrow_schema(schema, **zone)
+    except PySparkException as error:
+        raise InvalidRequest(f"a column's type cannot be stored: {error}") from error
+    return pa.schema([pa.field(field.name, field.type) for field in converted])
+
+
+def to_spark(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark reads it; timestamps become Spark's session-zone ones."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def for_spark(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Batches whose types are exactly the schema's, as `mapInArrow` demands."""
+    batches: list[pa.RecordBatch] = table.cast(schema).combine_chunks().to_batches(max_chunksize=64 * 1024)
+    return batches
+
+
+def use_in_thread(spark: SparkSession) -> None:
+    """Lets `format("lakelatch")` be used from a thread other than the one that made the session.
+
+    Classic Spark looks a format up through the thread's *active session*, which other threads do not have. The function
+    API needs no such call, and neither does Spark Connect, where this does nothing.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def default_parallelism(df: DataFrame) -> int:
+    """Spark's own number of shuffle partitions."""
+    return int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)

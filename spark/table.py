@@ -1,0 +1,117 @@
+"""A table as one call sees it, and what its writers must agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import arrow_to_avro, with_meta_columns
+from lakelatch.format.merge.column_groups import each_column_has_an_order
+from lakelatch.spark.options import (
+    BUCKET_COUNT,
+    HASH_FIELD,
+    HIVE_STYLE,
+    MERGE_MODE,
+    ORDERING_FIELD,
+    PARTITION_FIELD,
+    RECORD_KEY,
+    TABLE_NAME,
+    URL_ENCODE,
+    WriteOptions,
+)
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, show_column_groups
+from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ, PROPERTIES_PATH, TableConfig
+from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns)."""
+
+    storage: Storage
+    config: TableConfig
+    schema: pa.Schema
+
+    @property
+    def full_schema(self) -> pa.Schema:
+        """The columns with the meta columns first, as data files have them."""
+        return with_meta_columns(self.schema)
+
+    @property
+    def avro_schema(self) -> str:
+        """The schema as commits carry it."""
+        return arrow_to_avro(self.schema, self.config.name)
+
+    @property
+    def full_avro_schema(self) -> str:
+        """The schema as base files carry it."""
+        return arrow_to_avro(self.full_schema, self.config.name)
+
+
+def check_writable(config: TableConfig) -> None:
+    """`InvalidRequest` for a table that may only be read."""
+    if config.metadata_partitions:
+        raise InvalidRequest(
+            f"the table {config.name!r} has a metadata table ({config.metadata_partitions}), which lakelatch does not "
+            "keep: its readers would miss new files. Turn it off with Hudi (hoodie.metadata.enable=false) first"
+        )
+    if config.table_type != MERGE_ON_READ:
+        raise InvalidRequest(f"the table {config.name!r} is {config.table_type}: only {MERGE_ON_READ} can be written")
+    if config.bucket_count is None:
+        raise InvalidRequest(
+            f"the table {config.name!r} says nowhere how many buckets it has, so it was made by another writer: "
+            f"if all its writers use a SIMPLE bucket index, add {BUCKET_COUNT}=<their number> to {PROPERTIES_PATH}"
+        )
+    if config.timezone != "UTC":
+        raise InvalidRequest(
+            f"the table {config.name!r} has hoodie.table.timeline.timezone={config.timezone}: times would not be in "
+            "order with those of lakelatch, which are in UTC"
+        )
+    if config.merge_mode not in (EVENT_TIME, COMMIT_TIME):
+        raise InvalidRequest(f"the table {config.name!r} merges by {config.merge_mode}, which lakelatch cannot")
+
+
+def check_agreement(options: WriteOptions, config: TableConfig) -> None:
+    """What the caller names must be what the table has. Errors: `InvalidRequest`."""
+    claims = (
+        (BUCKET_COUNT, options.bucket_count, config.bucket_count),
+        (RECORD_KEY, options.record_key_fields, config.record_key_fields),
+        (PARTITION_FIELD, options.partition_fields, config.partition_fields),
+        (ORDERING_FIELD, options.ordering_field, config.ordering_field),
+        (MERGE_MODE, options.merge_mode, config.merge_mode),
+        (HASH_FIELD, options.hash_fields, config.hash_fields),
+        (COLUMN_GROUPS, _groups(options.column_groups), _groups(config.column_groups)),
+        (TABLE_NAME, options.table_name, config.name),
+        (HIVE_STYLE, options.hive_style, config.hive_style_partitioning),
+        (URL_ENCODE, options.url_encode, config.url_encode_partitioning),
+    )
+    for option, wanted, stored in claims:
+        if wanted is not None and wanted != stored:
+            raise InvalidRequest(
+                f"{option}={_shown(wanted)}, and the table {config.name!r} was made with {_shown(stored)}: it cannot "
+                "change later. Leave the option out, or write to a new table",
+                option=option,
+            )
+
+
+def check_mode(options: WriteOptions, config: TableConfig) -> None:
+    """`InvalidRequest` for non-blocking writes where values in the rows do not decide who wins."""
+    if not options.non_blocking:
+        return
+    if not each_column_has_an_order(config):
+        raise InvalidRequest(
+            f"{MODE_OPTION}={NON_BLOCKING} needs {MERGE_MODE}={EVENT_TIME} and an ordering field "
+            f"({ORDERING_FIELD}): without one, a compaction could change which writer's row wins. "
+            f"Name one when the table is made (columns in {COLUMN_GROUPS} have their own), or use {OPTIMISTIC}"
+        )
+
+
+def _groups(groups: tuple[ColumnGroup, ...] | None) -> str | None:
+    return None if groups is None else show_column_groups(groups) or "no groups"
+
+
+def _shown(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

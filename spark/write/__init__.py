@@ -1,0 +1,1 @@
+"""Writing: from a frame to a commit."""

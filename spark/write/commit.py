@@ -1,0 +1,174 @@
+"""From what tasks have written to a commit, under the file ids that hold at its place in the log.
+
+A write learns which file id each bucket has when it begins. If a replace commit completes before it, those of its files
+that lie in replaced file groups would never be read. Under non-blocking control they are copied under the successors'
+ids, and the same transaction commits them there; under optimistic control that is a conflict.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lakelatch.errors import Unavailable
+from lakelatch.failpoints import failpoint
+from lakelatch.format.file_groups import FileIds, replace_commits
+from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.attempt import Lost
+from lakelatch.spark.write.cancellation import work_of
+from lakelatch.spark.write.rebase import LostFiles
+from lakelatch.spark.write.relocation import RelocationTask, Relocator, relocate_here, relocations_to
+from lakelatch.spark.write.replace import Choice, Replacement, every, none_else
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.timeline.actions import INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
+from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.transactions.commit import Resolve, Resolved
+from lakelatch.transactions.conflicts.contract import FileGroup, OtherWrite
+from lakelatch.transactions.context import TransactionState
+from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, committed_or_raise
+from lakelatch.transactions.transaction import Transaction
+
+_log = logging.getLogger("lakelatch.spark")
+_RELOCATIONS_MAX = 1000
+
+
+def file_ids_of(table: Table, state: TransactionState) -> FileIds:
+    """The file ids under which a transaction's tasks write, as of its beginning."""
+    if state.action == REPLACE_COMMIT:
+        return FileIds.of_replace(state.instant)
+    return FileIds.after(replace_commits(table.storage, state.known_files))
+
+
+def write_task(table: Table, options: WriteOptions, transaction: Transaction) -> WriteTask:
+    """What each task of a transaction writes with, wherever it runs."""
+    return WriteTask(
+        table.storage,
+        table.config,
+        table.schema,
+        table.avro_schema,
+        transaction.instant,
+        options.operation,
+        options.block_format,
+        file_ids_of(table, transaction.state),
+        transaction.early_detection(),
+    )
+
+
+def commit_metadata(
+    table: Table, options: WriteOptions, reports: list[FileReport], transaction: Transaction
+) -> CommitMetadata:
+    """The commit's metadata from its tasks' reports."""
+    stats = tuple(
+        report.to_stat(transaction.instant) for report in sorted(reports, key=lambda report: report.file_name)
+    )
+    extra = {
+        SCHEMA_KEY: table.avro_schema,
+        WRITER_KEY: transaction.writer,
+        **(options.batch.extra if options.batch else {}),
+    }
+    return CommitMetadata(stats, options.operation.upper(), extra)
+
+
+def commit_files(
+    transaction: Transaction,
+    table: Table,
+    options: WriteOptions,
+    reports: list[FileReport],
+    relocator: Relocator = relocate_here,
+    choose: Choice | None = None,
+    keep_files: bool = False,
+) -> CommitResult | Lost:
+    """Commits what tasks have written, relocating it as often as a replace commit comes first.
+
+    `choose` says which partitions a deletion of partitions takes away, and `keep_files` keeps the files of a try that
+    has lost for the next one. Errors: those of `Transaction.commit`, but for a conflict.
+    """
+    if options.operation in REPLACING_OPERATIONS:
+        metadata = commit_metadata(table, options, reports, transaction)
+        choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
+        resolve: Resolve = Replacement(table, metadata, choose, options.non_blocking).resolve
+        outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)
+    else:
+        for _ in range(_RELOCATIONS_MAX):
+            metadata = commit_metadata(table, options, reports, transaction)
+            resolve = Placement(table, metadata, reports, options.non_blocking).resolve
+            outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)
+            if not isinstance(outcome, Displaced):
+                break
+            reports = _relocated(transaction, reports, outcome.successors, relocator)
+        else:
+            raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
+    if isinstance(outcome, Conflicted):
+        kept = LostFiles(transaction, outcome.conflict, reports) if outcome.files_kept else None
+        return Lost(outcome.conflict, kept)
+    return _result(committed_or_raise(outcome), options.operation, reports)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The file ids of a write's files, held against those at its place in the log."""
+
+    table: Table
+    metadata: CommitMetadata
+    reports: list[FileReport]
+    non_blocking: bool
+
+    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+        """See `Resolve`. Free unless a replace commit has completed since the write began."""
+        if all(write.action != REPLACE_COMMIT for write in completed):
+            return Resolved(self.metadata, completed)
+        replaces = replace_commits(self.table.storage, folder.names)
+        successors = _successors(FileIds.after(replaces), self.reports)
+        if self.non_blocking:
+            if successors:
+                return Displaced(successors)
+            return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
+        by_partition = {
+            one.instant.requested: frozenset(group for group in successors if group[0] in one.partitions)
+            for one in replaces
+        }
+        # A bucket without a file was not replaced by name, and yet its file id is not the one to write to any more.
+        return Resolved(
+            self.metadata,
+            [
+                replace(write, file_groups=write.file_groups | by_partition.get(write.instant, frozenset()))
+                for write in completed
+            ],
+        )
+
+
+def _successors(file_ids: FileIds, reports: list[FileReport]) -> dict[FileGroup, str]:
+    """The file ids that hold now for the files' groups, where they are others."""
+    groups = {(report.partition, report.file_id) for report in reports}
+    found = {group: file_ids.successor_of(*group) for group in groups}
+    return {group: file_id for group, file_id in found.items() if file_id != group[1]}
+
+
+def _relocated(
+    transaction: Transaction, reports: list[FileReport], successors: Mapping[FileGroup, str], relocator: Relocator
+) -> list[FileReport]:
+    """The reports after those files were copied that belong elsewhere."""
+    displaced = [report for report in reports if (report.partition, report.file_id) in successors]
+    stay = [report for report in reports if (report.partition, report.file_id) not in successors]
+    relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)
+    _log.info("%s: %d files move, because their file groups were replaced", transaction.instant, len(relocations))
+    transaction.reopen()
+    failpoint("relocate.after_reopen")
+    return [*stay, *relocator(RelocationTask(transaction.markers), relocations)]
+
+
+def _result(committed: Committed, operation: str, reports: list[FileReport]) -> CommitResult:
+    return CommitResult(
+        instant=committed.instant,
+        completion=committed.completion,
+        operation=operation,
+        rows_written=sum(report.records for report in reports),
+        rows_deleted=sum(report.deletes for report in reports),
+        files=tuple(sorted(report.file_name for report in reports)),
+        bytes_written=sum(report.size_bytes for report in reports),
+        file_groups_replaced=len(committed.metadata.replaced_file_groups()),
+    )

@@ -1,0 +1,120 @@
+"""What a write that lost at its commit need not do again: its files become those of the next try.
+
+Their rows were computed, shuffled and written, and neither depends on what the winner has done. So the next try copies
+the files under its own instant, which they name in many places, instead of evaluating the frame a second time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.errors import TransactionEnded, WriteConflict
+from lakelatch.failpoints import failpoint
+from lakelatch.format.avro import META_COLUMNS
+from lakelatch.format.log.blocks import with_records
+from lakelatch.format.log.framing import INSTANT_TIME, encode_block, read_blocks
+from lakelatch.format.names import LogFile, check_own_file
+from lakelatch.spark.write.relocation import Relocation, Relocator, relocations_to
+from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.storage.checksums import strip_checksum, verify_checksum
+from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.transactions.transaction import Transaction
+
+_TIME, _SEQUENCE, _, _, _FILE = META_COLUMNS
+_log = logging.getLogger("lakelatch.spark")
+
+
+class LostFiles:
+    """The files of a try that lost at its commit, kept for the next one until they are dropped."""
+
+    def __init__(self, transaction: Transaction, conflict: WriteConflict, reports: Sequence[FileReport]) -> None:
+        self._transaction = transaction
+        self._conflict = conflict
+        self._reports = list(reports)
+        self._rewritten = False
+
+    def rewrite(self, task: WriteTask, relocator: Relocator) -> list[FileReport]:
+        """The files as files of another write. Errors: `TransactionEnded` if somebody has rolled them back."""
+        lost = self._transaction.instant
+        relocations = relocations_to(task.file_ids.successor_of, self._reports, also_in_place=True)
+        _log.info("%s takes over %d files of %s, which lost", task.instant, len(relocations), lost)
+        found = relocator(RebaseTask(task, lost), relocations)
+        self._rewritten = True
+        return found
+
+    def drop(self) -> None:
+        """Rolls them back; what cannot be rolled back now is rolled back by the next writer."""
+        conflict = self._conflict
+        if self._rewritten:  # but for the files, nothing was thrown away
+            conflict = WriteConflict(conflict.message, **{**conflict.details, "rows_lost": 0, "task_s_lost": 0.0})
+        self._transaction.abort_quietly(conflict)
+
+
+@dataclass(frozen=True)
+class RebaseTask:
+    """What every task that copies files of an instant that lost needs. Pickles."""
+
+    task: WriteTask
+    lost: str
+
+    def run(self, relocation: Relocation, token: str) -> FileReport:
+        """Copies one file under a name of this attempt alone."""
+        report, instant = relocation.report, self.task.instant
+        file = LogFile(relocation.file_id, instant, relocation.version, token)
+        check_own_file(file)
+        path = path_below(report.partition, report.file_name)
+        data = rewritten(self._read(path), path, instant, relocation.file_id)
+        with self.task.attempt(f"again-{file.name}") as files:
+            files.create(report.partition, file.name, data, report.records + report.deletes)
+        failpoint("rebase.after_file")
+        size_bytes = len(data)
+        return replace(
+            report, file_id=relocation.file_id, file_name=file.name, version=relocation.version, size_bytes=size_bytes
+        )
+
+    def _read(self, path: str) -> bytes:
+        try:
+            data = self.task.storage.read(path)
+        except NotFound:
+            data = b""
+        if not data:  # an empty file bars the name
+            raise TransactionEnded(
+                f"{path} is gone, which {self.task.instant} was to commit: its own instant {self.lost} was taken for "
+                "dead and rolled back, so write the frame again",
+                instant=self.lost,
+            )
+        verify_checksum(data, path)
+        return data
+
+
+def rewritten(data: bytes, path: str, instant: str, file_id: str) -> bytes:
+    """The same log file as a write of another instant makes it in a file group: the same rows, deletes and headers.
+
+    It has no checksum yet.
+    """
+    blocks = []
+    for block in read_blocks(data, path):
+        change = partial(_as_of, instant=instant, file_id=file_id, before=block.instant)
+        changed = with_records(block, change)
+        blocks.append(encode_block(changed.kind, {**changed.headers, INSTANT_TIME: instant}, bytes(changed.content)))
+    return strip_checksum(b"".join(blocks))
+
+
+def _as_of(records: pa.Table, instant: str, file_id: str, before: str) -> pa.Table:
+    """The rows with the meta columns of another instant; their sequence numbers begin with it."""
+    sequence = pc.utf8_slice_codeunits(records[_SEQUENCE], len(before))
+    values = {
+        _TIME: pa.repeat(instant, records.num_rows),
+        _SEQUENCE: pc.binary_join_element_wise(instant, sequence, ""),
+        _FILE: pa.repeat(file_id, records.num_rows),
+    }
+    for name, value in values.items():
+        place = records.schema.get_field_index(name)
+        records = records.set_column(place, records.schema.field(place), value)
+    return records

@@ -1,0 +1,123 @@
+"""Copies a write's log files under other file ids, before it commits: its own were replaced since it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from lakelatch.errors import InvariantBroken
+from lakelatch.failpoints import failpoint
+from lakelatch.format.names import LogFile, check_own_file, parse_data_file
+from lakelatch.spark.write.task import REPORT_SCHEMA, FileReport, reports_to_batch, write_token
+from lakelatch.storage.checksums import verify_checksum
+from lakelatch.storage.contract import path_below
+from lakelatch.transactions.markers.direct import Markers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HERE_MAX_BYTES = 64 * 1024 * 1024
+_TASKS_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """One log file, and the name that it is to have but for the write token."""
+
+    report: FileReport
+    file_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class RelocationTask:
+    """What every task that relocates files needs. Pickles.
+
+    The bytes stay as they are, but for the checksum: the rows' `_hoodie_file_name` speaks of the old file id until
+    they are compacted.
+    """
+
+    markers: Markers
+
+    def run(self, relocation: Relocation, token: str) -> FileReport:
+        """Copies one file under a name of this attempt alone; the commit sweeps the old one, and left-over copies."""
+        report = relocation.report
+        file = LogFile(relocation.file_id, self.markers.instant, relocation.version, token)
+        check_own_file(file)
+        storage = self.markers.storage
+        path = path_below(report.partition, report.file_name)
+        data = storage.read(path)
+        verify_checksum(data, path)
+        self.markers.create_data_file(report.partition, file.name, data)
+        failpoint("relocate.after_file")
+        return replace(report, file_id=relocation.file_id, file_name=file.name, version=relocation.version)
+
+
+class FileTask(Protocol):
+    """Makes one file of another one. Pickles."""
+
+    def run(self, relocation: Relocation, token: str) -> FileReport:
+        """Makes it under a name with this token, which no other attempt has."""
+        ...
+
+
+Relocator: TypeAlias = Callable[[FileTask, Sequence[Relocation]], list[FileReport]]
+
+
+def relocations_to(
+    successor_of: Callable[[str, str], str], reports: Sequence[FileReport], also_in_place: bool = False
+) -> list[Relocation]:
+    """The files that belong under other file ids than they have; all of them if they are to be copied anyway.
+
+    `successor_of` tells, by partition and file id, the file id that holds now.
+
+    The versions of a file group's files are counted anew, in the old order, because that is the order of merging.
+    """
+    relocations: list[Relocation] = []
+    versions: dict[tuple[str, str], int] = {}
+    for report in sorted(reports, key=_order):
+        file_id = successor_of(report.partition, report.file_id)
+        if also_in_place or file_id != report.file_id:
+            version = versions[report.partition, file_id] = versions.get((report.partition, file_id), 0) + 1
+            relocations.append(Relocation(report, file_id, version))
+    return relocations
+
+
+def relocate_here(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
+    """Copies the files in this process."""
+    return [task.run(relocation, "0-0-0") for relocation in relocations]
+
+
+def relocator_of(spark: SparkSession) -> Relocator:
+    """Copies files on the executors, or here if they are small."""
+
+    def relocate_files(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
+        if sum(relocation.report.size_bytes for relocation in relocations) <= _HERE_MAX_BYTES:
+            return relocate_here(task, relocations)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        tasks = spark.range(0, len(relocations), 1, numPartitions=min(len(relocations), _TASKS_MAX))
+        work = partial(_relocate_files, task, tuple(relocations))
+        rows = tasks.mapInArrow(work, from_arrow_schema(REPORT_SCHEMA)).collect()
+        return [FileReport(**row.asDict()) for row in rows]
+
+    return relocate_files
+
+
+def _relocate_files(
+    task: FileTask, relocations: tuple[Relocation, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            yield reports_to_batch([task.run(relocations[index], write_token())])
+
+
+def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:
+    file = parse_data_file(report.file_name)
+    if not isinstance(file, LogFile):
+        raise InvariantBroken(f"a write reports {report.file_name!r}, which is no log file")
+    return report.partition, file.order

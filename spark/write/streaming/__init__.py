@@ -1,0 +1,1 @@
+"""The streaming sink: numbered batches of an application, each written once."""

@@ -1,0 +1,58 @@
+"""Batches that are written once, however often they are repeated: their names, and where commits carry them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.option_values import whole_number
+from lakelatch.storage.checksums import json_object
+
+BATCH_APPLICATION = "hoodie.datasource.write.streaming.checkpoint.identifier"
+BATCH_NUMBER = "lakelatch.write.batch.number"
+CHECKPOINT_KEY = "_hudi_streaming_sink_checkpoint"  # in a commit's metadata; Hudi's streaming sink has the same
+_NUMBER_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of an application, which numbers its batches upwards: one of them is committed at most once."""
+
+    application: str
+    number: int
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, str]) -> Batch | None:
+        """The batch that options name, or None. Errors: `InvalidRequest` for half a name."""
+        given = [key for key in (BATCH_APPLICATION, BATCH_NUMBER) if key in values]
+        if not given:
+            return None
+        if len(given) == 1 or not values[BATCH_APPLICATION].strip():
+            raise InvalidRequest(
+                f"{BATCH_APPLICATION} and {BATCH_NUMBER} name a batch together, and {given[0]}="
+                f"{values[given[0]]!r} stands alone: set both, or call lakelatch.write_batch",
+                option=given[0],
+            )
+        return cls(values[BATCH_APPLICATION].strip(), whole_number(values, BATCH_NUMBER, 0, 0, _NUMBER_MAX))
+
+    @property
+    def extra(self) -> dict[str, str]:
+        """What a commit's metadata says of its batch, in the form of Hudi's streaming sink."""
+        return {CHECKPOINT_KEY: json.dumps({self.application: str(self.number)})}
+
+    def is_named_in(self, extra: Mapping[str, str]) -> bool:
+        """Whether a commit's metadata is that of this batch."""
+        named = json_object(extra.get(CHECKPOINT_KEY, "{}"))
+        return named is not None and named.get(self.application) == str(self.number)
+
+
+def refuse_batch(batch: Batch | None, what: str) -> None:
+    """`InvalidRequest` where a repeated batch would not be noticed."""
+    if batch is not None:
+        raise InvalidRequest(
+            f"{BATCH_APPLICATION}={batch.application!r}: {what} cannot tell a repeated batch: "
+            "use lakelatch.write or write_batch",
+            option=BATCH_APPLICATION,
+        )

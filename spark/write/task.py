@@ -1,0 +1,253 @@
+"""The executors' side of a write: batches of rows become one log file for each bucket that they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import META_COLUMNS, with_meta_columns
+from lakelatch.format.bucket_index import bucket_ids
+from lakelatch.format.file_groups import FileIds
+from lakelatch.format.log.blocks import Deletes, encode_log_file
+from lakelatch.format.names import LogFile, check_own_file
+from lakelatch.format.record_keys import partition_paths, record_keys
+from lakelatch.spark.write.columns import check_rows, delete_rows
+from lakelatch.storage.contract import Storage, path_below
+from lakelatch.timeline.actions import DELETE, UPSERT
+from lakelatch.timeline.metadata import WriteStat
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
+from lakelatch.transactions.early.detection import EarlyDetection
+from lakelatch.transactions.markers.server.client import ServerAddress
+from lakelatch.transactions.markers.task_files import TaskFiles
+
+PARTITION_COLUMN = "_lakelatch_partition"
+BUCKET_COLUMN = "_lakelatch_bucket"
+_FLUSH_BYTES = 256 * 1024 * 1024
+_PARTITION_METADATA = ".hoodie_partition_metadata"
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """What every task of one write needs. Pickles; holds no connection.
+
+    `schema` is the table's, without meta columns, and what rows are cast to; a delete needs only the key columns.
+    """
+
+    storage: Storage
+    config: TableConfig
+    schema: pa.Schema
+    avro_schema: str
+    instant: str
+    operation: str
+    block_format: str
+    file_ids: FileIds = field(default_factory=FileIds)
+    early: EarlyDetection | None = None
+    server: ServerAddress | None = None
+
+    def attempt(self, name: str) -> TaskFiles:
+        """What one attempt at a task makes its files with; it also ends tasks of a write that has lost."""
+        return TaskFiles(self.storage, self.instant, name, self.early, server=self.server)
+
+    def tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Adds the partition path and the bucket of each row, after checking its key."""
+        table = pa.Table.from_batches([batch])
+        keys = record_keys(table, self.config.record_key_fields)
+        if self.config.column_groups:
+            check_rows(table, self.config, self.schema.names, self.operation == DELETE)
+        else:
+            self._check_ordering(table)
+        paths = partition_paths(
+            table,
+            self.config.partition_fields,
+            self.config.hive_style_partitioning,
+            self.config.url_encode_partitioning,
+        )
+        hash_fields = self.config.hash_fields or self.config.record_key_fields
+        buckets = bucket_ids(table, hash_fields, self.config.bucket_count or 1)
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, keys, paths, buckets],
+            names=[*batch.schema.names, META_COLUMNS[2], PARTITION_COLUMN, BUCKET_COLUMN],
+        )
+
+    def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
+        """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
+        with self.attempt(write_token) as files:
+            version, held, size, written = 1, [], 0, 0
+            for batch in files.watched(batches):
+                if batch.num_rows:
+                    if files.early:
+                        self._announce(batch, write_token, version, files)
+                    held.append(batch)
+                    size += batch.nbytes
+                if size > _FLUSH_BYTES:
+                    rows = pa.Table.from_batches(held)
+                    yield from self._flush(rows, write_token, version, written, files)
+                    version, held, size, written = version + 1, [], 0, written + rows.num_rows
+            if held:
+                yield from self._flush(pa.Table.from_batches(held), write_token, version, written, files)
+
+    def _announce(self, batch: pa.RecordBatch, write_token: str, version: int, files: TaskFiles) -> None:
+        """Each file with its first row, so that who has to lose learns it before the others are there."""
+        columns = [PARTITION_COLUMN, BUCKET_COLUMN]
+        groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns).aggregate([])
+        files.announce_all(
+            (row[PARTITION_COLUMN], self._file(row[PARTITION_COLUMN], row[BUCKET_COLUMN], version, write_token).name)
+            for row in groups.to_pylist()
+        )
+
+    def _file(self, partition: str, bucket: int, version: int, write_token: str) -> LogFile:
+        file = LogFile(self.file_ids.of(partition, bucket), self.instant, version, write_token)
+        check_own_file(file)
+        return file
+
+    def _flush(
+        self, rows: pa.Table, write_token: str, version: int, first_row: int, files: TaskFiles
+    ) -> Iterator[FileReport]:
+        rows = rows.combine_chunks().sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
+        partitions = pc.rank(rows[PARTITION_COLUMN], sort_keys="ascending", tiebreaker="dense").to_numpy()
+        group = partitions.astype(np.int64) * (self.config.bucket_count or 1) + rows[BUCKET_COLUMN].to_numpy()
+        starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+        for start, stop in zip(starts, np.r_[starts[1:], len(group)], strict=True):
+            group_rows = rows.slice(int(start), int(stop - start))
+            yield self._write_group(group_rows, write_token, version, first_row + int(start), files)
+
+    def _write_group(
+        self, rows: pa.Table, write_token: str, version: int, first_row: int, files: TaskFiles
+    ) -> FileReport:
+        partition = rows[PARTITION_COLUMN][0].as_py()
+        file = self._file(partition, rows[BUCKET_COLUMN][0].as_py(), version, write_token)
+        file_id, name = file.file_id, file.name
+        if self.operation == UPSERT and not self.config.column_groups:  # each group would have a winner of its own
+            rows = self._combine(rows)
+        records = deletes = cleared = None
+        if self.operation != DELETE:
+            records = self._records(rows, partition, file_id, write_token, first_row)
+        elif self.config.column_groups:
+            cleared = delete_rows(rows, self.config, self.schema.names)
+        if cleared is not None:
+            cleared = self._records(cleared, partition, file_id, write_token, first_row)
+        elif self.operation == DELETE:
+            deletes = self._deletes(rows)
+        data = encode_log_file(
+            self.instant, self.avro_schema, records, deletes, self.block_format, group_deletes=cleared
+        )
+        self._ensure_partition(partition)
+        task_ms = files.create(partition, name, data, rows.num_rows)
+        return FileReport(
+            partition=partition,
+            file_id=file_id,
+            file_name=name,
+            records=0 if records is None else records.num_rows,
+            deletes=0 if records is not None else rows.num_rows,
+            size_bytes=len(data),
+            version=version,
+            task_ms=task_ms,
+        )
+
+    def _combine(self, rows: pa.Table) -> pa.Table:
+        """One row for each key: that with the greatest ordering value, the later one of equals."""
+        order = [(META_COLUMNS[2], "ascending")]
+        if self.config.merge_mode == EVENT_TIME and self.config.ordering_field:
+            order.append((self.config.ordering_field, "ascending"))
+        arrival = pa.array(np.arange(rows.num_rows))
+        rows = rows.append_column("_lakelatch_arrival", arrival).sort_by([*order, ("_lakelatch_arrival", "ascending")])
+        keys = rows[META_COLUMNS[2]].combine_chunks()
+        last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+        keep = pa.concat_arrays([_boolean(last), pa.array([True])])
+        return rows.filter(keep)
+
+    def _records(self, rows: pa.Table, partition: str, file_id: str, write_token: str, first_row: int) -> pa.Table:
+        count = rows.num_rows
+        task = write_token.partition("-")[0]
+        sequence = [f"{self.instant}_{task}_{first_row + index}" for index in range(count)]
+        meta = [
+            pa.repeat(self.instant, count),
+            pa.array(sequence, pa.string()),
+            rows[META_COLUMNS[2]],
+            pa.repeat(partition, count),
+            pa.repeat(file_id, count),
+        ]
+        schema = self.schema
+        if self.config.column_groups:
+            schema = pa.schema([field for field in schema if field.name in rows.column_names])
+        data = [rows[name].cast(field_type) for name, field_type in zip(schema.names, schema.types, strict=True)]
+        return pa.table([*meta, *data], schema=with_meta_columns(schema))
+
+    def _deletes(self, rows: pa.Table) -> Deletes:
+        ordering = None
+        field = self.config.ordering_field
+        if self.config.merge_mode == EVENT_TIME and field in rows.column_names:
+            ordering = rows[field].cast(self.schema.field(field).type)
+        return Deletes(keys=rows[META_COLUMNS[2]], partition=rows[PARTITION_COLUMN][0].as_py(), ordering=ordering)
+
+    def _check_ordering(self, table: pa.Table) -> None:
+        field = self.config.ordering_field
+        if self.config.merge_mode == EVENT_TIME and field in table.column_names and table[field].null_count:
+            raise InvalidRequest(
+                f"{table[field].null_count} rows have no value in the ordering field {field!r}: without one nobody can "
+                "say which row is newer. Fill it, or remove those rows"
+            )
+
+    def _ensure_partition(self, partition: str) -> None:
+        """Java's readers find a partition by this file."""
+        path = path_below(partition, _PARTITION_METADATA)
+        depth = len(partition.split("/")) if partition else 0
+        text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
+        self.storage.put_if_absent(path, text.encode("ascii"))
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What a task tells the driver of one file: a small row, never data."""
+
+    partition: str
+    file_id: str
+    file_name: str
+    records: int
+    deletes: int
+    size_bytes: int
+    version: int
+    task_ms: int = 0
+
+    def to_stat(self, instant: str) -> WriteStat:
+        """The file as the commit's metadata names it."""
+        return WriteStat(
+            partition=self.partition,
+            file_id=self.file_id,
+            path=path_below(self.partition, self.file_name),
+            previous_commit=instant,
+            num_writes=self.records,
+            num_deletes=self.deletes,
+            num_update_writes=self.records,
+            total_write_bytes=self.size_bytes,
+            file_size_bytes=self.size_bytes,
+            log_version=self.version,
+            base_file="",
+            log_files=(self.file_name,),
+        )
+
+
+REPORT_SCHEMA = pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in fields(FileReport)])
+
+
+def write_token() -> str:
+    """This task attempt's part of a file name: partition, stage, attempt; no other attempt has the same."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return "0-0-0"
+    return f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
+
+
+def reports_to_batch(reports: list[FileReport]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([asdict(report) for report in reports], schema=REPORT_SCHEMA)
+
+
+def _boolean(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

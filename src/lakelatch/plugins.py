@@ -1,0 +1,55 @@
+"""Components that are found by name among the installed entry points."""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from lakelatch.errors import InvalidRequest
+
+
+@lru_cache(maxsize=256)  # reading the entry points of a large environment takes milliseconds
+def find_component(group: str, name: str, what: str, option: str) -> Any:
+    """Loads the object that is registered under this name in an entry-point group.
+
+    A short name matches in any case, a class name (with dots) only as it is. `what` says what is looked for, and
+    `option` where the user chose the name; both are for the messages.
+
+    Errors: `InvalidRequest` if the name is not installed, is claimed by two packages, or cannot be imported.
+    """
+    installed = entry_points(group=group)
+    exact = [point for point in installed if point.name == name]
+    loose = [point for point in installed if "." not in name and point.name.lower() == name.lower()]
+    points = {point.value: point for point in exact or loose}
+    if not points:
+        raise InvalidRequest(_unknown(sorted({point.name for point in installed}), name, what, option), option=option)
+    if len(points) > 1:
+        raise InvalidRequest(
+            f"{option}={name!r} is claimed by {' and '.join(sorted(points))}: uninstall one of the packages, or use "
+            f"another name of the {what} that you want",
+            option=option,
+        )
+    return _load(next(iter(points.values())), name, what, option)
+
+
+def _load(point: EntryPoint, name: str, what: str, option: str) -> Any:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        package = point.dist.name if point.dist is not None else "lakelatch"
+        extras = ",".join(point.extras)  # in pyproject.toml behind the object: the extra that brings a client library
+        way_out = f"run pip install '{package}[{extras}]'" if extras else "install what it needs, or choose another one"
+        place = f"{point.module}:{point.attr}"
+        raise InvalidRequest(
+            f"{option}={name!r}: the {what} {place} cannot be loaded ({error}); {way_out}", option=option
+        ) from error
+
+
+def _unknown(names: list[str], name: str, what: str, option: str) -> str:
+    by_lower = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    guess = f" Did you mean {by_lower[near[0]]!r}?" if near else ""
+    shown = ", ".join(names) if names else "none; install lakelatch itself, as with pip install lakelatch"
+    return f"{option}={name!r} is no known {what}.{guess} Installed: {shown}"

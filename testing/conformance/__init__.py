@@ -1,0 +1,1 @@
+"""What every lock provider, storage and time generator must pass."""

@@ -1,0 +1,1 @@
+"""Faults to inject: storages that fail, locks that lie."""

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from lakelatch.locks.contract import LockProvider, LockScope
+from lakelatch.locks.etcd.provider import EtcdLockProvider
+from lakelatch.testing.conformance.lock_provider import LockProviderConformance
+from lakelatch.testing.servers import Server
+from lakelatch.testing.servers.reach import lock_options
+
+
+class TestEtcd(LockProviderConformance):
+    first_come_first_served = True
+
+    @pytest.fixture(autouse=True)
+    def _server(self, etcd_server: Server) -> None:
+        self.options = lock_options(etcd_server, lease_s=3)
+
+    def make_provider(self, table_uri: str) -> LockProvider:
+        return EtcdLockProvider(LockScope(table_uri, self.options))

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from lakelatch.locks.contract import LockProvider, LockScope
+from lakelatch.locks.object_store.provider import HudiStorageLockProvider, StorageLockProvider
+from lakelatch.testing.conformance.lock_provider import LockProviderConformance
+from lakelatch.testing.servers import Server
+from lakelatch.testing.servers.reach import lock_options
+
+
+class TestFileStorage(LockProviderConformance):
+    provider: ClassVar[type[StorageLockProvider]] = StorageLockProvider
+
+    def make_provider(self, table_uri: str) -> LockProvider:
+        return self.provider(LockScope(table_uri, {"lakelatch.lock.lease_s": "3"}))
+
+
+class TestS3Storage(LockProviderConformance):
+    provider: ClassVar[type[StorageLockProvider]] = StorageLockProvider
+
+    @pytest.fixture(autouse=True)
+    def _use_server(self, seaweedfs_server: Server) -> None:
+        self.options = lock_options(seaweedfs_server, lease_s=3)
+
+    def make_provider(self, table_uri: str) -> LockProvider:
+        return self.provider(LockScope(table_uri.replace("file://", "s3://lakelatch"), self.options))
+
+
+class TestHudiS3Storage(TestS3Storage):
+    provider = HudiStorageLockProvider

@@ -1,0 +1,308 @@
+"""One run: writers, compactors and readers under faults, then without any, then the checker."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+
+from actors import Actor, Setting, Told
+from seams import LOCKS, STORAGE, Place
+from shelf import overwrite, put
+from stream import write_batch
+from world import SECOND_NS, Hang, Process, World
+
+from lakelatch import failpoints
+from lakelatch.errors import LakelatchError
+from lakelatch.torture.check.checker import (
+    OF_CALLERS,
+    OF_READERS,
+    OF_SIMULATION,
+    OF_STATEMENTS,
+    OF_TABLE,
+    find_problems,
+)
+from lakelatch.torture.check.table import nothing_is_left_behind, nothing_is_pending
+from lakelatch.torture.check.table_files import TableFiles
+from lakelatch.torture.history.evidence import Evidence
+from lakelatch.torture.history.reading import History
+from lakelatch.transactions.settings import OPTIMISTIC, EarlySettings
+
+_LATEST_ARRIVAL_S = 8.0
+_ZOMBIES_END_S = 6.0  # the latest step of an attempt that nobody waits for
+_CONVERGE_S = 60.0
+_VIRTUAL_MOST_S = 900.0
+# Where something may happen: the others are of data that only Spark writes.
+_STEPS = tuple(
+    name for name in failpoints.NAMES if name.split(".")[0] not in ("create", "compact", "relocate", "rebase", "write")
+)
+_STRATEGIES = ("simple_direct", "transactional_direct")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `problems` is empty if everything that was promised held."""
+
+    seed: int
+    problems: tuple[str, ...]
+    fingerprint: str
+    virtual_s: float
+    counts: Counter[str]
+    recovered_s: float = 0.0
+    lines: tuple[str, ...] = ()
+
+
+@dataclass
+class _Job:
+    """What somebody has to get done, however often its process is killed on the way."""
+
+    name: str
+    work: Callable[[Actor, int], None]
+    left: int
+    incarnation: int = 0
+    actor: Actor | None = None
+
+
+@dataclass
+class Run:
+    """One run on its way."""
+
+    seed: int
+    keep_lines: bool = False
+    history: Told = field(default_factory=Told)
+    jobs: list[_Job] = field(default_factory=list)
+    over: bool = False
+
+    def __post_init__(self) -> None:
+        self.world = World(self.seed, self.keep_lines)
+        self.place = Place(self.world)
+        draw = self.world.random
+        early = EarlySettings(draw.choice(_STRATEGIES), check_commits=draw.random() < 0.3)
+        self.setting = Setting(
+            draw.random() < 0.3,
+            draw.random() < 0.4,
+            draw.choice((1, 1, 2, 32)),
+            early if draw.random() < 0.4 else None,
+        )
+        self.leaves = draw.random() < 0.5  # whoever is done, and with it what it still renews
+        self.favourite = draw.choice(_STEPS) if draw.random() < 0.6 else ""  # where most go wrong
+        self.faults_end_ns = int(self.world.between_s(3, 10) * SECOND_NS)
+        self._readers: list[Actor] = []
+        self._killed = self._recovered_ns = 0
+
+    def outcome(self) -> Outcome:
+        problems, recovered_s = self.history.problems, 0.0
+        try:
+            self._run_under_faults()
+            recovered_s = self._converge()
+            problems += find_problems(
+                Evidence(TableFiles(self._files()), History(self.history.lines), {"killed": self._killed}),
+                (*OF_TABLE, *OF_STATEMENTS),
+                (*OF_CALLERS, *OF_READERS, *OF_SIMULATION),
+            )
+        except Hang as hang:
+            problems.append(str(hang))
+        except (LakelatchError, AssertionError, KeyError, ValueError, TypeError, AttributeError) as error:
+            problems.append(f"{type(error).__name__}: {error}")
+        return Outcome(
+            self.seed,
+            tuple(problems),
+            self._fingerprint(),
+            self.world.now_ns / SECOND_NS,
+            Counter(self.place.counts),
+            recovered_s,
+            tuple(self.world.lines or ()),
+        )
+
+    def _fingerprint(self) -> str:
+        """Of all that is there afterwards, what everybody was told, and where time and chance have come to."""
+        digest = blake2b(digest_size=16)
+        for path, (data, modified_ms) in sorted(self.place.memory._objects.items()):
+            digest.update(f"{path} {modified_ms} {len(data)} ".encode() + data)
+        rest = (self.history.lines, self.world.now_ns, self.world.steps, self.place.counts)
+        digest.update(json.dumps([*rest, [process.random.random() for process in self.world.processes]]).encode())
+        return digest.hexdigest()
+
+    # -- under faults ------------------------------------------------------------------------------------------------
+
+    def _run_under_faults(self) -> None:
+        draw, faults = self.world.random, self.place.faults
+        self._hire()
+        for number in range(2):
+            reader = Actor(self.place, self.setting, self.history, f"reader{number}")
+            self._readers.append(reader)
+            reader.start(partial(reader.tail, self._how_far), self._stop_if_read)
+        if draw.random() < 0.9:
+            faults.slow = draw.choice((0, 0.02, 0.1))
+            faults.unavailable = draw.choice((0, 0.003, 0.01))
+            faults.lost_before = draw.choice((0, 0.005, 0.015))
+            faults.lost_after = draw.choice((0, 0.005, 0.03))
+            faults.late = draw.choice((0, 0.005, 0.03))
+            faults.repeated = draw.choice((0, 0.02, 0.1))
+            faults.at_step = self._at_step
+        for job in self.jobs:
+            self._begin(job)
+        for _ in range(draw.randrange(0, 9)):
+            self.world.at(draw.randrange(self.faults_end_ns), draw.choice(self._mischief))
+        self.world.at(self.faults_end_ns, self._calm)
+        self.world.at(self.faults_end_ns + int(_VIRTUAL_MOST_S * SECOND_NS), self.world.stop)
+        self.world.run()
+        if self._late():
+            raise Hang(f"not done after {_VIRTUAL_MOST_S} s: {[job.name for job in self.jobs if job.left]}")
+
+    def _hire(self) -> None:
+        """Who works in this run: always transfers, and some of the others."""
+        draw = self.world.random
+
+        def add(name: str, count: int, work: Callable[[Actor, int], None], least: int = 2, most: int = 3) -> None:
+            for number in range(count):
+                self.jobs.append(_Job(f"{name}{number}", work, draw.randint(least, most)))
+
+        add("transfers", draw.choice((2, 2, 3)), lambda actor, _: actor.transfer(), 1, 3)
+        kinds = draw.sample(("appends", "compactions", "shelf", "stream"), draw.choice((1, 1, 2)))
+        if "appends" in kinds:
+            add("appends", draw.choice((1, 2)), lambda actor, _: actor.append())
+        if "compactions" in kinds:
+            add("compactions", 1, lambda actor, _: actor.compact(), 1, 3)
+        if "shelf" in kinds:
+            add("puts", draw.choice((1, 2)), lambda actor, _: put(actor), 1, 3)
+            add("overwrites", draw.choice((1, 2)), lambda actor, _: overwrite(actor), 1, 2)
+        if "stream" in kinds:
+            batches = draw.randint(1, 2)
+            add("batches", 2, lambda actor, left: write_batch(actor, batches + 1 - left), batches, batches)
+
+    def _begin(self, job: _Job) -> None:
+        actor = job.actor = Actor(self.place, self.setting, self.history, f"{job.name}.{job.incarnation}")
+        job.incarnation += 1
+
+        def run() -> None:
+            while job.left:
+                actor.patiently(partial(job.work, actor, job.left), f"{job.name} {job.left}")
+                job.left -= 1
+            self._stop_if_done()
+            if self.leaves:
+                self.world.after(_ZOMBIES_END_S, actor.process.kill)
+
+        actor.start(run)
+
+    def _stop_if_done(self) -> None:
+        if self.world.now_ns >= self.faults_end_ns and not any(job.left for job in self.jobs):
+            self.world.stop()
+
+    def _how_far(self) -> int:
+        return 0 if self.world.now_ns < self.faults_end_ns or any(job.left for job in self.jobs) else 1 + self.over
+
+    def _stop_if_read(self) -> None:
+        if all(reader.name in self.history.finished for reader in self._readers):
+            self.world.stop()
+
+    def _late(self) -> bool:
+        return self.world.now_ns >= self.faults_end_ns + _VIRTUAL_MOST_S * SECOND_NS
+
+    def _calm(self) -> None:
+        self.world.note("calm")
+        self.place.faults.end()
+        self.place.cut_off.clear()
+        for process in self.world.processes:
+            process.paused_until_ns = min(process.paused_until_ns, self.world.now_ns)
+        self._stop_if_done()
+
+    def _at_step(self, process: Process, name: str) -> None:
+        draw = self.world.random.random()
+        if draw < (0.3 if name == self.favourite else 0.012):
+            self.place.count("paused at a step")
+            process.pause(self._pause_s())
+            process.sleep(0)
+        elif draw > 0.993 and (job := self._job_of(process)) is not None:
+            self.place.count("killed at a step")
+            self.world.after(0, lambda: self._restart(job, process))
+            process.sleep(1)
+
+    @property
+    def _mischief(self) -> tuple[Callable[[], None], ...]:
+        return self._pause, self._pause, self._kill, self._cut_off, self._cut_off, self._step_clock, self._forget
+
+    def _pause(self) -> None:
+        self.place.count("paused")
+        self._victim().pause(self._pause_s())
+
+    def _pause_s(self) -> float:
+        """Mostly short, so that much goes on meanwhile; and some outlast heartbeats, leases and waiting for locks."""
+        return 0.05 + 8 * self.world.draw() ** 3
+
+    def _kill(self) -> None:
+        process = self._victim()
+        job = self._job_of(process)
+        if job is not None:
+            self.place.count("killed")
+            self._restart(job, process)
+
+    def _cut_off(self) -> None:
+        self.place.count("cut off")
+        process, until_ns = self._victim(), self.world.now_ns + int(self.world.between_s(0.1, 4) * SECOND_NS)
+        services = self.world.random.choice(((STORAGE,), (LOCKS,), (STORAGE, LOCKS)))
+        self.world.note(f"{process.name} is cut off from {' and '.join(services)}")
+        for service in services:
+            self.place.cut_off[process.name, service] = until_ns
+
+    def _step_clock(self) -> None:
+        self.place.count("clock stepped")
+        process, step_s = self._victim(), self.world.random.choice((-3600, -30, -1, 1, 30, 500, 3600))
+        self.world.note(f"the clock of {process.name} steps by {step_s} s")
+        process.wall_off_ns += step_s * SECOND_NS
+        if process.wall_off_ns > 550 * SECOND_NS:  # too far ahead to be believed; somebody sets it right again
+            self.world.after(3, lambda: self._set_back(process, step_s))
+
+    def _set_back(self, process: Process, step_s: int) -> None:
+        process.wall_off_ns -= step_s * SECOND_NS
+
+    def _forget(self) -> None:
+        self.place.count("locks forgotten")
+        self.world.note("the lock service forgets everything")
+        for name in self.place.records.names(""):
+            self.place.records.delete(name)
+
+    def _victim(self) -> Process:
+        actors = [job.actor for job in self.jobs if job.actor is not None] + self._readers
+        return self.world.random.choice(actors).process
+
+    def _job_of(self, process: Process) -> _Job | None:
+        return next((job for job in self.jobs if job.left and job.actor and job.actor.process is process), None)
+
+    def _restart(self, job: _Job, process: Process) -> None:
+        if job.actor is not None and job.actor.process is process and not process.dead:
+            process.kill()
+            self._killed += 1
+            self.world.after(self.world.between_s(0, 2), lambda: self._begin(job))
+
+    # -- afterwards -------------------------------------------------------------------------------------------------
+
+    def _converge(self) -> float:
+        """One more writer puts everything in order; seconds since the last late call can have arrived."""
+        begins_ns = max(self.world.now_ns, self.faults_end_ns + int(_LATEST_ARRIVAL_S * SECOND_NS))
+        self.world.run_to(begins_ns)
+        recoverer = Actor(self.place, self.setting, self.history, "recoverer")
+
+        def recover() -> None:
+            manager = recoverer.manager(OPTIMISTIC)
+            recoverer.transfer()
+            recoverer.system.sleep(_ZOMBIES_END_S)
+            while self._left() and self.world.now_ns < begins_ns + _CONVERGE_S * SECOND_NS:
+                manager.recover()
+                recoverer.system.sleep(0.2)
+            self.over, self._recovered_ns = True, self.world.now_ns
+
+        recoverer.start(recover)
+        self.world.run()  # until the readers have seen it
+        return (self._recovered_ns - begins_ns) / SECOND_NS
+
+    def _left(self) -> bool:
+        table = TableFiles(self._files())
+        checks = (nothing_is_left_behind(table), nothing_is_pending(Evidence(table, History([]), {})))
+        return any(problem for found in checks for problem in found)
+
+    def _files(self) -> dict[str, bytes]:
+        return {path: data for path, (data, _) in self.place.memory._objects.items()}

@@ -1,0 +1,136 @@
+"""A table with two column groups and one column outside of them, as several writers fill it at once; no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hudi
+import pyarrow as pa
+from live_table import Writing
+
+from lakelatch.locks.contract import LockScope
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.spark.open_table import open_for_write, open_table
+from lakelatch.spark.options import CompactionOptions, WriteOptions
+from lakelatch.spark.read.reader import plan_read
+from lakelatch.spark.services import compaction, log_compaction
+from lakelatch.spark.services.plans import run_here
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.storage import LocalStorage
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
+
+GROUPS = "dt: d, e; at: a"
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("dt", pa.int64()),
+        ("d", pa.string()),
+        ("e", pa.int64()),
+        ("at", pa.int64()),
+        ("a", pa.string()),
+        ("ts", pa.int64()),
+        ("v", pa.string()),
+    ]
+)
+D, A, V = ("dt", "d", "e"), ("at", "a"), ("ts", "v")
+Values = Mapping[str, Any]
+
+
+@dataclass
+class GroupedTable:
+    """Keyed by `id`; `schema` and `groups` say which columns go together."""
+
+    root: Path
+    schema: pa.Schema = SCHEMA
+    groups: str = GROUPS
+    ordering: str | None = "ts"
+    mode: str = NON_BLOCKING
+    block_format: str = "parquet"
+
+    def __post_init__(self) -> None:
+        self.storage = LocalStorage(str(self.root))
+        self.options: dict[str, object] = {
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.bucket.index.num.buckets": 1,
+            "hoodie.write.concurrency.mode": self.mode,
+            "hoodie.logfile.data.block.format": self.block_format,
+            "lakelatch.table.column.groups": self.groups,
+        }
+        if self.ordering:
+            self.options["hoodie.datasource.write.precombine.field"] = self.ordering
+        self.opened: Table = open_for_write(self.storage, WriteOptions.parse(self.options), self.schema)
+
+    def manager(self) -> TransactionManager:
+        provider = FilesystemLockProvider(LockScope(self.storage.uri, {}))
+        settings = TransactionSettings(mode=self.mode)
+        return TransactionManager(self.storage, provider, HybridTimeGenerator(provider), settings)
+
+    def begin(self, operation: str = "upsert") -> Writing:
+        options = WriteOptions.parse({**self.options, "hoodie.datasource.write.operation": operation})
+        manager = self.manager()
+        return Writing(self, manager, manager.begin(options.action), options)
+
+    def frame(self, columns: Sequence[str], rows: Sequence[Values]) -> pa.Table:
+        """Rows with these columns and the key."""
+        names = [name for name in self.schema.names if name in ("id", *columns)]
+        return pa.Table.from_pylist(list(rows), schema=pa.schema([self.schema.field(name) for name in names]))
+
+    def write(self, columns: Sequence[str], *rows: Values) -> CommitResult:
+        return self.begin().put_table(self.frame(columns, rows)).commit()
+
+    def delete(self, columns: Sequence[str], *rows: Values) -> CommitResult:
+        return self.begin("delete").put_table(self.frame(columns, rows)).commit()
+
+    def plan(self, options: Mapping[str, str] | None = None) -> str | None:
+        return compaction.schedule(
+            open_table(self.storage), self.manager(), CompactionOptions.from_options(options or {})
+        )
+
+    def execute(self, plan: str) -> CommitResult:
+        return compaction.execute(run_here, open_table(self.storage), self.manager(), plan)
+
+    def compact(self, options: Mapping[str, str] | None = None) -> CommitResult | None:
+        plan = self.plan(options)
+        return None if plan is None else self.execute(plan)
+
+    def compact_logs(self) -> CommitResult | None:
+        """A log compaction, planned and carried out."""
+        opened = open_table(self.storage)
+        plan = log_compaction.schedule(opened, self.manager(), CompactionOptions(least_logs_of_run=2))
+        return None if plan is None else log_compaction.execute(run_here, opened, self.manager(), plan)
+
+    def read(self, options: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """Rows without what is null in them, sorted by key."""
+        plan = plan_read(str(self.root), options)
+        rows = [row for found in plan.slices for batch in plan.read(found) for row in batch.to_pylist()]
+        return plain(rows)
+
+    def since(self, begin: str, end: str | None = None) -> list[dict[str, Any]]:
+        options = {
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.read.begin.instanttime": begin,
+            **({"hoodie.datasource.read.end.instanttime": end} if end else {}),
+        }
+        return self.read(options)
+
+    def by_hudi_rs(self, optimized: bool = False) -> list[dict[str, Any]]:
+        builder = hudi.HudiTableBuilder.from_base_uri(str(self.root))
+        if optimized:
+            builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
+        batches = [pa.record_batch(batch) for batch in builder.build().read(hudi.HudiReadOptions())]
+        return plain([row for batch in batches for row in batch.to_pylist()])
+
+
+def plain(rows: Sequence[Values]) -> list[dict[str, Any]]:
+    """Rows by key, without meta columns and nulls."""
+    kept = [
+        {name: value for name, value in row.items() if value is not None and not name.startswith("_hoodie")}
+        for row in rows
+    ]
+    return sorted(kept, key=lambda row: row["id"])

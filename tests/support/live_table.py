@@ -1,0 +1,191 @@
+"""A table that writers, overwrites and compactions work on at once; no Spark, and real rows for both readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import hudi
+import pyarrow as pa
+
+from lakelatch.locks.contract import LockScope
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.spark.open_table import open_for_write, open_table
+from lakelatch.spark.options import CompactionOptions, WriteOptions
+from lakelatch.spark.read.reader import plan_read
+from lakelatch.spark.services import compaction
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.attempt import attempted, result_or_raise
+from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.relocation import Relocator, relocate_here
+from lakelatch.spark.write.replace import matching
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.task import FileReport
+from lakelatch.storage import LocalStorage
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.actions import DELETE, DELETE_PARTITION
+from lakelatch.timeline.metadata import CompactionOperation
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.transaction import Transaction
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string()), ("part", pa.string())])
+NAMES = ("id", "ts", "v")
+Row = tuple[int, int, str]  # id, ts, v; the partition is a matter of the test
+Snapshot = list[tuple[Any, ...]]
+
+
+class Opened(Protocol):
+    """Whatever is written to."""
+
+    opened: Table
+
+
+@dataclass
+class Writing:
+    """A write between its beginning and its commit."""
+
+    table: Opened
+    manager: TransactionManager
+    transaction: Transaction
+    options: WriteOptions
+    reports: list[FileReport] = field(default_factory=list)
+
+    @property
+    def instant(self) -> str:
+        return self.transaction.instant
+
+    def put(self, partition: str, rows: Sequence[Row], token: str = "0-0-0") -> Writing:
+        """Writes rows, as a task does."""
+        values = [(*row, partition) for row in rows]
+        return self.put_table(
+            pa.Table.from_arrays([list(column) for column in zip(*values, strict=True)], schema=SCHEMA), token
+        )
+
+    def put_table(self, data: pa.Table, token: str = "0-0-0") -> Writing:
+        opened = self.table.opened
+        task = write_task(opened, self.options, self.transaction)
+        for batch in data.to_batches():
+            self.reports += task.write(iter([task.tag(batch)]), token)
+        return self
+
+    def commit(self, partitions: Sequence[str] = (), relocator: Relocator = relocate_here) -> CommitResult:
+        choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
+        opened, options = self.table.opened, self.options
+        return result_or_raise(
+            attempted(
+                self.transaction,
+                lambda: commit_files(self.transaction, opened, options, self.reports, relocator, choose),
+            )
+        )
+
+
+class LiveTable:
+    """Keyed by `id`, ordered by `ts`, partitioned by `part` unless told otherwise; each manager is another process."""
+
+    def __init__(
+        self, root: Path, mode: str = NON_BLOCKING, partitioned: bool = True, buckets: int = 2, **more: str
+    ) -> None:
+        self.root = root
+        self.storage = LocalStorage(str(root))
+        self.options: dict[str, object] = {
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.datasource.write.precombine.field": "ts",
+            "hoodie.bucket.index.num.buckets": buckets,
+            "hoodie.write.concurrency.mode": mode,
+        }
+        if partitioned:
+            self.options["hoodie.datasource.write.partitionpath.field"] = "part"
+        self.options.update({name.replace("__", "."): value for name, value in more.items()})
+        self.mode = mode
+        self.opened: Table = open_for_write(self.storage, WriteOptions.parse(self.options), SCHEMA)
+
+    def manager(self) -> TransactionManager:
+        provider = FilesystemLockProvider(LockScope(self.storage.uri, {}))
+        settings = TransactionSettings(mode=self.mode)
+        return TransactionManager(self.storage, provider, HybridTimeGenerator(provider), settings)
+
+    def begin(self, operation: str = "upsert") -> Writing:
+        options = WriteOptions.parse({**self.options, "hoodie.datasource.write.operation": operation})
+        manager = self.manager()
+        return Writing(self, manager, manager.begin(options.action), options)
+
+    def write(self, rows: Sequence[Row], partition: str = "p", operation: str = "upsert") -> CommitResult:
+        writing = self.begin(operation)
+        if rows:
+            writing.put(partition, rows)
+        return writing.commit()
+
+    def delete(self, rows: Sequence[Row], partition: str = "p") -> CommitResult:
+        return self.write(rows, partition, DELETE)
+
+    def drop(self, *partitions: str) -> CommitResult:
+        return self.begin(DELETE_PARTITION).commit(partitions)
+
+    def plan(self, options: Mapping[str, str] | None = None) -> str | None:
+        return compaction.schedule(
+            open_table(self.storage), self.manager(), CompactionOptions.from_options(options or {})
+        )
+
+    def execute(self, plan: str) -> CommitResult:
+        return compaction.execute(_run_here, open_table(self.storage), self.manager(), plan)
+
+    def compact(self) -> CommitResult | None:
+        plan = self.plan()
+        return None if plan is None else self.execute(plan)
+
+    def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> Snapshot:
+        """Rows as this project reads them: (partition, id, ts, v), sorted."""
+        plan = plan_read(str(self.root), options)
+        batches = [batch for file_slice in plan.slices for batch in plan.read(file_slice)]
+        return _plain(batches, meta)
+
+    def as_of(self, time: str) -> Snapshot:
+        return self.read({"as.of.instant": time})
+
+    def since(self, begin: str, end: str | None = None) -> Snapshot:
+        options = {
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.read.begin.instanttime": begin,
+            **({"hoodie.datasource.read.end.instanttime": end} if end else {}),
+        }
+        return self.read(options)
+
+    def optimized(self) -> Snapshot:
+        return self.read({"hoodie.datasource.query.type": "read_optimized"})
+
+    def by_hudi_rs(
+        self, options: hudi.HudiReadOptions | None = None, meta: bool = False, optimized: bool = False
+    ) -> Snapshot:
+        """Rows as hudi-rs reads them."""
+        builder = hudi.HudiTableBuilder.from_base_uri(str(self.root))
+        if optimized:
+            builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
+        opened = builder.build()
+        batches = [pa.record_batch(batch) for batch in opened.read(options or hudi.HudiReadOptions())]
+        return _plain(batches, meta)
+
+    def agreed(self) -> Snapshot:
+        """The rows, after making sure that both readers see the same, meta columns included."""
+        ours = self.read(meta=True)
+        assert ours == self.by_hudi_rs(meta=True)
+        return self.read()
+
+
+def rows_since(begin: str, end: str | None = None) -> hudi.HudiReadOptions:
+    """What asks hudi-rs for an incremental read."""
+    options = hudi.HudiReadOptions().with_query_type(hudi.HudiQueryType.Incremental).with_start_timestamp(begin)
+    return options.with_end_timestamp(end) if end else options
+
+
+def _run_here(task: Any, operations: tuple[CompactionOperation, ...]) -> list[FileReport]:
+    return [task.run(operation) for operation in operations]
+
+
+def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> Snapshot:
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    if meta:
+        return sorted(tuple(row.items()) for row in rows)
+    return sorted((row["part"], *(row[name] for name in NAMES)) for row in rows)

@@ -1,0 +1,32 @@
+"""The Spark session of the tests: small, quiet, with the same settings in whichever process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+from pyspark.sql import SparkSession
+
+SESSION_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def open_test_session() -> SparkSession:
+    """The session of this process; its executors run the interpreter of the tests."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
+    for key, value in SESSION_SETTINGS.items():
+        builder = builder.config(key, value)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session

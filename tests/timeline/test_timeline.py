@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+
+from lakelatch.storage import MemoryStorage
+from lakelatch.timeline.timeline import (
+    COMPLETED,
+    INFLIGHT,
+    REQUESTED,
+    TIMELINE_FOLDER,
+    Instant,
+    Timeline,
+    completed,
+    inflight,
+    parse_file_name,
+    requested,
+)
+
+START, END = "20261121120000123", "20261121120001456"
+
+# pending action, requested file, inflight file, completed file: as Hudi names them on timeline layout 2
+NAMES = [
+    ("commit", f"{START}.commit.requested", f"{START}.inflight", f"{START}_{END}.commit"),
+    ("deltacommit", f"{START}.deltacommit.requested", f"{START}.deltacommit.inflight", f"{START}_{END}.deltacommit"),
+    ("compaction", f"{START}.compaction.requested", f"{START}.compaction.inflight", f"{START}_{END}.commit"),
+    (
+        "logcompaction",
+        f"{START}.logcompaction.requested",
+        f"{START}.logcompaction.inflight",
+        f"{START}_{END}.deltacommit",
+    ),
+    ("clustering", f"{START}.clustering.requested", f"{START}.clustering.inflight", f"{START}_{END}.replacecommit"),
+    (
+        "replacecommit",
+        f"{START}.replacecommit.requested",
+        f"{START}.replacecommit.inflight",
+        f"{START}_{END}.replacecommit",
+    ),
+    ("clean", f"{START}.clean.requested", f"{START}.clean.inflight", f"{START}_{END}.clean"),
+    ("rollback", f"{START}.rollback.requested", f"{START}.rollback.inflight", f"{START}_{END}.rollback"),
+    ("restore", f"{START}.restore.requested", f"{START}.restore.inflight", f"{START}_{END}.restore"),
+    ("savepoint", f"{START}.savepoint.requested", f"{START}.savepoint.inflight", f"{START}_{END}.savepoint"),
+    ("indexing", f"{START}.indexing.requested", f"{START}.indexing.inflight", f"{START}_{END}.indexing"),
+]
+
+
+@pytest.mark.parametrize(("action", "asked", "running", "done"), NAMES)
+def test_every_state_of_every_action_has_hudis_name(action: str, asked: str, running: str, done: str) -> None:
+    assert requested(START, action).file_name == asked
+    assert inflight(START, action).file_name == running
+    assert completed(START, action, END).file_name == done
+
+
+@pytest.mark.parametrize(("action", "asked", "running", "done"), NAMES)
+def test_names_are_parsed_back_to_what_they_stand_for(action: str, asked: str, running: str, done: str) -> None:
+    assert parse_file_name(asked) == Instant(START, action, REQUESTED)
+    assert parse_file_name(running) == Instant(START, action, INFLIGHT)
+    parsed = parse_file_name(done)
+    assert parsed is not None
+    assert (parsed.requested, parsed.state, parsed.completion, parsed.file_name) == (START, COMPLETED, END, done)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "history",
+        ".hoodie_partition_metadata",
+        f"{START}",
+        f"{START}.commit",
+        f"{START}.deltacommit.done",
+        f"{START}.party.requested",
+        f"{START}_.deltacommit",
+        f"_{END}.deltacommit",
+        f"{START}_{END}",
+        f"{START}_{END}.deltacommit.inflight",
+        f"{START}_{END}.compaction",
+        f"{START}_{END}.deltacommit.crc",
+        f".{START}_{END}.deltacommit.crc",
+        f"{START[:-1]}.deltacommit.requested",
+        f"{START}0_{END}.deltacommit",
+        "2026112112000012³.deltacommit.requested",
+        "٢٠٢٦١١٢١١٢٠٠٠٠١٢٣.deltacommit.requested",
+    ],
+)
+def test_other_names_are_no_instants(name: str) -> None:
+    assert parse_file_name(name) is None
+
+
+def test_times_of_14_digits_are_read() -> None:
+    assert parse_file_name("20261121120000.deltacommit.requested") == Instant(
+        "20261121120000", "deltacommit", REQUESTED
+    )
+
+
+def test_a_listing_shows_the_furthest_state_of_each_instant() -> None:
+    storage = MemoryStorage("furthest-states")
+    later = "20261121120002000"
+    for name in (
+        f"{START}.compaction.requested",
+        f"{START}.compaction.inflight",
+        f"{START}_{END}.commit",
+        f"{later}.deltacommit.requested",
+        f"{later}.deltacommit.inflight",
+        f"{END}.rollback.requested",
+        "rubbish",
+    ):
+        storage.put(f"{TIMELINE_FOLDER}/{name}", b"")
+    timeline = Timeline.load(storage)
+    assert [instant.file_name for instant in timeline.completed] == [f"{START}_{END}.commit"]
+    assert timeline.pending == (Instant(END, "rollback", REQUESTED), Instant(later, "deltacommit", INFLIGHT))
+    assert timeline.completion_times() == {START: END}
+    assert timeline.latest_time() == later
+    assert Timeline(()).latest_time() == ""

@@ -1,0 +1,286 @@
+"""What must hold in a table's files alone, whoever wrote them and whatever they were told.
+
+Each check yields sentences that name what is wrong; none of them changes anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lakelatch.torture.check.log_reading import Row
+from lakelatch.torture.check.table_files import (
+    COMPLETED_AS,
+    TIMELINE,
+    Commit,
+    Operation,
+    TableFiles,
+    completion_of,
+    requested_of,
+)
+from lakelatch.torture.history.evidence import Evidence
+
+LEFTOVER_FOLDERS = (
+    ".hoodie/.heartbeat",
+    ".hoodie/.temp",
+    ".hoodie/.lakelatch/open",
+    ".hoodie/.lakelatch/beats",
+    ".hoodie/.lakelatch/notes",
+)
+CONTENT = ".hoodie/.lakelatch/content"
+_BASE_NAME = re.compile(r"[^_/]+_[^_/]+_([0-9]{17})\.parquet")
+_COMPACTED_MARK = "_2147483646-0-0"  # at the end of the name of a log that repeats others
+
+
+def slots_are_gapless(table: TableFiles) -> Iterator[str]:
+    """From the watermark on, and from the first slot on if the watermark is below it."""
+    if not table.slots:
+        if table.commits:
+            yield f"the commit log is empty, and {len(table.commits)} writes have completed"
+        return
+    there = {slot["number"] for slot in table.slots}
+    first = min(max(table.slots[-1]["watermark"], 1), table.live_slots[0]["number"])
+    gone = [number for number in range(first, table.slots[-1]["number"]) if number not in there]
+    if gone:
+        yield f"slots at or above {first} are gone: {_some(gone)}"
+
+
+def slot_times_increase(table: TableFiles) -> Iterator[str]:
+    """Each slot's time is greater than that of the slot before it."""
+    for before, after in pairwise(table.live_slots):
+        if not before["time"] < after["time"]:
+            yield f"slot {after['number']} has the time {after['time']}, and the one before it {before['time']}"
+
+
+def operations_are_once(table: TableFiles) -> Iterator[str]:
+    """An operation is in the log once, however often it was sent."""
+    for operation, count in Counter(slot["operation_id"] for slot in table.live_slots).items():
+        if count > 1:
+            yield f"the operation {operation} is in the commit log {count} times"
+
+
+def slots_have_their_files(table: TableFiles) -> Iterator[str]:
+    """Each file is there and says what its slot says; a plan's goes when the plan is rolled back."""
+    gone = {victim for _, victim in table.rolled_back()}
+    for slot in table.live_slots:
+        if slot["kind"] == "locks" or (slot["kind"] == "plan" and slot["instant"] in gone):
+            continue
+        shown = table.files.get(f"{TIMELINE}/{slot['file']}")
+        if shown is None:
+            yield f"slot {slot['number']} has no file {slot['file']}"
+        elif (content := _content(table, slot)) is not None and shown != content:
+            yield f"{slot['file']} says something else than slot {slot['number']}"
+
+
+def _content(table: TableFiles, slot: dict[str, Any]) -> bytes | None:
+    """What a slot wants in its file; None if that lay beside the log and is no longer there."""
+    if not slot.get("content_path"):
+        return base64.b64decode(slot["content"])
+    return table.files.get(slot["content_path"])
+
+
+def content_belongs_to_slots(table: TableFiles) -> Iterator[str]:
+    """What lies beside the log is of a slot that is there; told only where no removal can have failed."""
+    if table.every_slot:
+        wanted = {slot["content_path"] for slot in table.slots}
+        for name in table.below(CONTENT):
+            if f"{CONTENT}/{name}" not in wanted:
+                yield f"content {name} is of no slot"
+
+
+def completions_are_in_the_log(table: TableFiles) -> Iterator[str]:
+    """Whatever completed since the first slot that is still there is in a slot."""
+    if table.live_slots:
+        shown = {slot["file"] for slot in table.live_slots}
+        for name in table.ended:
+            if completion_of(name) >= table.live_slots[0]["time"] and name not in shown:
+                yield f"{name} is in no slot of the commit log"
+
+
+def times_are_unique(table: TableFiles) -> Iterator[str]:
+    """No two instants complete at one time, and none before it began."""
+    for time, count in Counter(map(completion_of, table.ended)).items():
+        if count > 1:
+            yield f"{count} instants completed at {time}"
+    for name in table.ended:
+        if not requested_of(name) < completion_of(name):
+            yield f"{name} completed before it began"
+
+
+def instants_end_once(table: TableFiles) -> Iterator[str]:
+    """An instant has one action and one end."""
+    for start, count in Counter(map(requested_of, table.ended)).items():
+        if count > 1:
+            yield f"the instant {start} ended {count} times"
+    for start, actions in table.begun.items():
+        if len(actions) > 1:
+            yield f"two instants have the requested time {start}: {_some(sorted(actions))}"
+    for name in table.ended:
+        ended_as = name.rpartition(".")[2]
+        for action in table.begun.get(requested_of(name), set()):
+            if COMPLETED_AS.get(action, action) != ended_as:
+                yield f"{name} was begun as {action}"
+
+
+def rolled_back_stays_so(table: TableFiles) -> Iterator[str]:
+    """What was rolled back is neither committed nor pending."""
+    for name, victim in table.rolled_back():
+        if victim in table.by_instant:
+            yield f"{victim} was rolled back by {name}, and is committed as {table.by_instant[victim].name}"
+        if victim in table.begun:
+            yield f"{victim} was rolled back by {name}, and is pending"
+    aborted = {slot["target"]: slot["number"] for slot in table.live_slots if slot["kind"] == "rollback"}
+    for slot in table.live_slots:
+        if slot["kind"] == "complete" and slot["instant"] in aborted:
+            yield f"slot {slot['number']} completes {slot['instant']}, which slot {aborted[slot['instant']]} aborts"
+
+
+def nothing_is_pending(evidence: Evidence) -> Iterator[str]:
+    """But for plans of compactions, unless the round has ended with the execution of all there were."""
+    allowed = set() if evidence.facts.get("ended_ns") else {"compaction", "logcompaction"}
+    for start, actions in evidence.table.pending.items():
+        if not actions <= allowed:
+            yield f"{start} is still pending: {_some(sorted(actions))}"
+
+
+def committed_files_are_there(table: TableFiles) -> Iterator[str]:
+    """Every data file that a commit names is there and has content."""
+    sizes = table.data_files()
+    for commit in table.commits:
+        for path in commit.paths:
+            if path not in sizes:
+                yield f"{path} is missing, and {commit.name} names it"
+            elif not sizes[path]:
+                yield f"{path} is empty, and {commit.name} names it"
+
+
+def no_file_is_nobodys(table: TableFiles) -> Iterator[str]:
+    """Files with content that no commit names. Plans that wait may have their files already."""
+    named = {path for commit in table.commits for path in commit.paths}
+    plans = {start for start, actions in table.pending.items() if actions & {"compaction", "logcompaction"}}
+    for path, size in table.data_files().items():
+        base = _BASE_NAME.fullmatch(path.rpartition("/")[2])
+        waits = (base is not None and base[1] in plans) or (bool(plans) and path.endswith(_COMPACTED_MARK))
+        if size and path not in named and not waits:
+            yield f"{path} has content, and no commit names it"
+
+
+def nothing_is_left_behind(table: TableFiles) -> Iterator[str]:
+    """Folders of heartbeats, markers, claims and notes are empty."""
+    for folder in LEFTOVER_FOLDERS:
+        for path in sorted(path for path in table.files if path.startswith(f"{folder}/")):
+            yield f"{path} was left behind"
+
+
+def plans_name_what_completed(table: TableFiles) -> Iterator[str]:
+    """A plan takes exactly those logs of a file group that completed before it and that no earlier plan took."""
+    if any("logcompaction" in actions for actions in table.begun.values()):
+        return  # compacted logs stand for others, and then a plan names those
+    plans = sorted(start for start, actions in table.begun.items() if "compaction" in actions)
+    taken: dict[tuple[str, str], set[str]] = {}
+    for plan in plans:
+        before = [commit for commit in table.commits if not commit.is_rewrite and commit.completion < plan]
+        logs: dict[tuple[str, str], set[str]] = {}
+        for commit in before:
+            for group, path in zip(commit.groups, commit.paths, strict=True):
+                logs.setdefault(group, set()).add(path)
+        for operation in table.plan(plan):
+            group = (operation.partition, operation.file_id)
+            earlier = taken.setdefault(group, set())
+            wanted = logs.get(group, set()) - earlier
+            wrong = wanted ^ set(operation.logs)
+            if wrong:
+                verb = "leaves out" if wrong & wanted else "takes too many"
+                yield f"the compaction {plan} {verb} logs of {operation.file_id}: {_some(sorted(wrong))}"
+            earlier |= wanted
+
+
+def plans_start_from_the_last_base(table: TableFiles) -> Iterator[str]:
+    """A plan builds on the base file that the last compaction before it made of the same file group."""
+    compactions = [commit for commit in table.commits if commit.operation == "COMPACT"]
+    for plan in sorted(start for start, actions in table.begun.items() if "compaction" in actions):
+        last: dict[tuple[str, str], str] = {}
+        for commit in compactions:  # by completion
+            if commit.instant < plan:
+                last.update(zip(commit.groups, commit.paths, strict=True))
+        for operation in table.plan(plan):
+            wanted = last.get((operation.partition, operation.file_id))
+            if operation.base != wanted:
+                yield f"the compaction {plan} builds {operation.file_id} on {operation.base}, and {wanted} was its base"
+
+
+def compactions_keep_every_row(table: TableFiles) -> Iterator[str]:
+    """A base file holds the greatest version of each key of what it was made from, once."""
+    for commit in table.commits:
+        if commit.operation != "COMPACT":
+            continue
+        made = dict(zip(commit.groups, commit.paths, strict=True))
+        for operation in table.plan(commit.instant):
+            path = made.get((operation.partition, operation.file_id))
+            if path is None:
+                yield f"the compaction {commit.name} made no base file of {operation.partition}/{operation.file_id}"
+                continue
+            yield from _base_file(table, commit, operation, path)
+
+
+def _base_file(table: TableFiles, commit: Commit, operation: Operation, path: str) -> Iterator[str]:
+    sources = [*([operation.base] if operation.base else ()), *operation.logs]
+    wanted = fold(row for source in sources for row in table.rows(source))
+    rows = table.rows(path)
+    found = {row.key: row for row in rows}
+    if len(found) != len(rows):
+        yield f"{path} of {commit.name} holds a key twice"
+    wrong = [key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key)]
+    if wrong:
+        yield f"{path} of {commit.name} is not what its logs say about {_some(sorted(wrong))}"
+
+
+def fold(rows: Iterable[Row]) -> dict[str, Row]:
+    """The row of the greatest version of each key; the later one of equals."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        before = found.get(row.key)
+        if before is None or row.version >= before.version:
+            found[row.key] = row
+    return found
+
+
+def by_hudi_rs(table: TableFiles, root: Path) -> tuple[str, list[str]]:
+    """What hudi-rs says to the table: a word ("agreed", "differs", "skipped: ..."), and the problems."""
+    try:
+        import hudi
+    except ImportError:
+        return "skipped: hudi is not installed (pip install hudi)", []
+    if not table.commits:
+        return "skipped: nothing was committed", []
+    try:
+        opened = hudi.HudiTableBuilder.from_base_uri(str(root)).build()
+        names = ("key", "version", "balance", "work", "kind")
+        batches = opened.read(hudi.HudiReadOptions())
+        rows = [Row(*(row[name] for name in names)) for batch in batches for row in _plain(batch)]
+    except Exception as error:  # the library raises whatever the files provoke
+        return "differs", [f"hudi-rs cannot read the table: {type(error).__name__}: {error}"]
+    wanted = fold(row for _, own in table.written for row in own)
+    found = {row.key: row for row in rows}
+    wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
+    problems = [f"hudi-rs reads something else than was committed of {_some(wrong)}"] if wrong else []
+    if len(found) != len(rows):
+        problems.append(f"hudi-rs reads keys twice: {len(rows)} rows of {len(found)} keys")
+    return ("differs" if problems else "agreed"), problems
+
+
+def _plain(batch: Any) -> list[dict[str, Any]]:
+    import pyarrow
+
+    rows: list[dict[str, Any]] = pyarrow.record_batch(batch).to_pylist()
+    return rows
+
+
+def _some(values: list[Any]) -> str:
+    more = f" and {len(values) - 5} more" if len(values) > 5 else ""
+    return ", ".join(map(str, values[:5])) + more

@@ -1,0 +1,203 @@
+"""A table as its files tell it: the commit log, the timeline, and the rows of each commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lakelatch.errors import CorruptTable
+from lakelatch.torture.check.files import avro_record
+from lakelatch.torture.check.log_reading import Row, read_rows
+
+TIMELINE = ".hoodie/timeline"
+LOG = ".hoodie/.lakelatch/log"
+WRITES = ("commit", "deltacommit", "replacecommit")
+COMPLETED_AS = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
+REWRITES = ("COMPACT", "LOG_COMPACT")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One completed write: what its file says. `paths` are its data files, relative to the table.
+
+    `replaced` has the file ids that it took away, by partition.
+    """
+
+    name: str
+    instant: str
+    completion: str
+    action: str
+    operation: str
+    groups: tuple[tuple[str, str], ...]
+    paths: tuple[str, ...]
+    replaced: Mapping[str, tuple[str, ...]]
+    extra: Mapping[str, str]
+
+    @property
+    def is_rewrite(self) -> bool:
+        """Whether it repeats rows of others, as a compaction does."""
+        return self.operation in REWRITES
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a compaction plan says of one file group; paths are relative to the table."""
+
+    partition: str
+    file_id: str
+    base: str | None
+    logs: tuple[str, ...]
+
+
+class TableFiles:
+    """One look at a table that nobody writes to any more. `damage` collects what cannot even be read.
+
+    `every_slot` says that slots are removed in order and never come back, as on a storage that does not fail: then
+    those below the watermark that are still there count as well.
+    """
+
+    def __init__(self, files: Mapping[str, bytes], every_slot: bool = False) -> None:
+        self.files, self.every_slot = files, every_slot
+        self.damage: list[str] = []
+        names = sorted(self.below(TIMELINE))
+        self.timeline = [name for name in names if name[:14].isdigit()]
+        self.ended = sorted((name for name in self.timeline if "_" in name), key=completion_of)
+        self.begun: dict[str, set[str]] = {}  # actions by requested time, of all that was ever begun
+        for name in self.timeline:
+            if "_" not in name:
+                start, first, *_ = name.split(".")
+                self.begun.setdefault(start, set()).add("commit" if first == "inflight" else first)
+        self._rows: dict[str, list[Row]] = {}
+
+    @cached_property
+    def commits(self) -> list[Commit]:
+        """Completed writes, by completion time."""
+        return [commit for name in self.ended if (commit := self._commit(name)) is not None]
+
+    @cached_property
+    def by_instant(self) -> dict[str, Commit]:
+        """Completed writes, by requested time."""
+        return {commit.instant: commit for commit in self.commits}
+
+    @property
+    def pending(self) -> dict[str, set[str]]:
+        """Actions by requested time, of all that has begun and not ended."""
+        ended = {requested_of(name) for name in self.ended}
+        return {start: actions for start, actions in self.begun.items() if start not in ended}
+
+    @cached_property
+    def live_slots(self) -> list[dict[str, Any]]:
+        """Slots that must be there: those at and above the watermark of the last one."""
+        if self.every_slot:
+            return self.slots
+        watermark = self.slots[-1]["watermark"] if self.slots else 0
+        return [slot for slot in self.slots if slot["number"] >= watermark]
+
+    @cached_property
+    def written(self) -> list[tuple[Commit, list[Row]]]:
+        """Each commit that brought rows of its own, with those rows, by completion time."""
+        return [
+            (commit, [row for path in commit.paths for row in self.rows(path)])
+            for commit in self.commits
+            if not commit.is_rewrite
+        ]
+
+    @cached_property
+    def instants_of_works(self) -> dict[str, dict[str, list[Row]]]:
+        """By work and instant: the rows that committed log files hold of it."""
+        found: dict[str, dict[str, list[Row]]] = {}
+        for commit, rows in self.written:
+            for row in rows:
+                found.setdefault(row.work, {}).setdefault(commit.instant, []).append(row)
+        return found
+
+    def rows(self, path: str) -> list[Row]:
+        """The rows of a data file; none for one that is missing or damaged, which then is in `damage`."""
+        if path not in self._rows:
+            try:
+                self._rows[path] = read_rows(self.files[path], path) if path in self.files else []
+            except CorruptTable as error:
+                self._rows[path] = []
+                self.damage.append(str(error))
+        return self._rows[path]
+
+    def plan(self, instant: str, action: str = "compaction") -> list[Operation]:
+        """What a plan says; nothing if its file is missing or damaged."""
+        record = self._avro(f"{instant}.{action}.requested")
+        found = []
+        for operation in (record or {}).get("operations") or ():
+            partition = operation["partitionPath"] or ""
+            prefix = f"{partition}/" if partition else ""
+            base = operation["dataFilePath"]
+            logs = tuple(prefix + name for name in operation["deltaFilePaths"])
+            found.append(Operation(partition, operation["fileId"], prefix + base if base else None, logs))
+        return found
+
+    def rolled_back(self) -> Iterator[tuple[str, str]]:
+        """(name of the rollback, requested time of its victim), of every completed rollback."""
+        for name in self.ended:
+            if name.endswith(".rollback"):
+                for victim in (self._avro(name) or {}).get("commitsRollback") or ():
+                    yield name, victim
+
+    def data_files(self) -> dict[str, int]:
+        """Sizes by path of everything that lies in the partitions, but for the files that say they are partitions."""
+        return {
+            path: len(data)
+            for path, data in self.files.items()
+            if not path.startswith(".hoodie/") and path.rpartition("/")[2] != ".hoodie_partition_metadata"
+        }
+
+    def below(self, folder: str) -> list[str]:
+        """The names of the files that lie directly in a folder."""
+        prefix = f"{folder}/"
+        names = (path[len(prefix) :] for path in self.files if path.startswith(prefix))
+        return [name for name in names if "/" not in name]
+
+    @cached_property
+    def slots(self) -> list[dict[str, Any]]:
+        """The commit log, by number."""
+        found = []
+        for name in sorted(name for name in self.below(LOG) if name.endswith(".json")):
+            try:
+                slot = json.loads(self.files[f"{LOG}/{name}"])
+                found.append({**slot, "number": int(slot["number"]), "watermark": int(slot["watermark"])})
+            except (ValueError, KeyError, TypeError) as error:
+                self.damage.append(f"slot {name} cannot be read: {error}")
+        return found
+
+    def _commit(self, name: str) -> Commit | None:
+        action = name.rpartition(".")[2]
+        if action not in WRITES:
+            return None
+        record = self._avro(name) or {}
+        stats = [stat for found in (record.get("partitionToWriteStats") or {}).values() for stat in found]
+        groups = tuple((stat["partitionPath"] or "", stat["fileId"]) for stat in stats)
+        operation = record.get("operationType") or ""
+        paths = tuple(stat["path"] for stat in stats)
+        gone = {part: tuple(ids) for part, ids in (record.get("partitionToReplaceFileIds") or {}).items()}
+        extra = record.get("extraMetadata") or {}
+        return Commit(name, requested_of(name), completion_of(name), action, operation, groups, paths, gone, extra)
+
+    def _avro(self, name: str) -> Any:
+        """The one record of a timeline file, or None."""
+        try:
+            return avro_record(self.files[f"{TIMELINE}/{name}"])
+        except Exception as error:  # the library raises whatever the bytes provoke
+            problem = f"{name} cannot be read: {type(error).__name__}: {error}"
+            if problem not in self.damage:
+                self.damage.append(problem)
+            return None
+
+
+def requested_of(name: str) -> str:
+    """The requested time in a completed file's name."""
+    return name.partition("_")[0]
+
+
+def completion_of(name: str) -> str:
+    """The completion time in a completed file's name."""
+    return name.partition("_")[2].partition(".")[0]

@@ -1,0 +1,1 @@
+"""What a round's processes wrote down, and how it is read."""

@@ -1,0 +1,61 @@
+"""Everything that the checker looks at: a table, a history, and the facts of the round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lakelatch.torture.check.files import Folder
+from lakelatch.torture.check.log_reading import Row
+from lakelatch.torture.check.table_files import Commit, TableFiles
+from lakelatch.torture.history.reading import History, read_history
+
+LYING = "lying"
+BANK, JOURNAL = "bank", "journal"
+
+
+class Evidence:
+    """What is known of work that has ended: the table's files, the history, and the facts of the round."""
+
+    def __init__(self, table: TableFiles, history: History, facts: Mapping[str, Any]) -> None:
+        self.table, self.history, self.facts = table, history, facts
+
+    @classmethod
+    def of_round(cls, folder: Path) -> Evidence:
+        """That of a recorded round. What its own file does not say is in its settings, or in those of the run."""
+        facts = json.loads((folder / "round.json").read_bytes())
+        run = folder.parent.parent / "run.json"
+        of_run = json.loads(run.read_bytes()) if run.is_file() else {}
+        known = {**of_run, **_given(facts.get("settings") or {}), **_given(facts)}
+        return cls(TableFiles(Folder(folder / "table")), History(read_history(folder / "history")), known)
+
+    def setting(self, name: str, default: float) -> float:
+        """A number among the facts."""
+        value = self.facts.get(name)
+        return default if value is None else float(value)
+
+    @property
+    def provider(self) -> str:
+        return str(self.facts.get("provider", ""))
+
+    @property
+    def lease_s(self) -> float:
+        return self.setting("lease_s", 0.0)
+
+    @property
+    def healed_ns(self) -> int:
+        """When all faults had ended."""
+        return int(self.facts.get("healed_ns") or 0)
+
+    @cached_property
+    def bank(self) -> list[tuple[Commit, list[Row]]]:
+        """Each commit that has bank rows, with those, by completion time."""
+        found = [(commit, [row for row in rows if row.kind == BANK]) for commit, rows in self.table.written]
+        return [(commit, rows) for commit, rows in found if rows]
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

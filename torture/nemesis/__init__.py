@@ -1,0 +1,1 @@
+"""What is done to a round: faults of processes, servers, disks and clocks."""

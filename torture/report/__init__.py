@@ -1,0 +1,1 @@
+"""A run as a page to look at."""

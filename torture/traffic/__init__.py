@@ -1,0 +1,1 @@
+"""The clients of a round: what they do to its table."""

@@ -1,0 +1,97 @@
+"""The table of a round, and what clients do to it: transfers between accounts, entries in a journal, compactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakelatch.format.avro import with_meta_columns
+from lakelatch.format.bucket_index import bucket_ids_of_texts, bucket_of_file_id
+from lakelatch.format.table_view import TableView
+from lakelatch.spark.open_table import open_for_write
+from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.read.reader import ReadPlan
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.attempt import result_or_raise
+from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.storage.contract import Storage
+from lakelatch.transactions.settings import MODE_OPTION
+from lakelatch.transactions.transaction import Transaction
+
+BANK, JOURNAL = "bank", "journal"
+ACCOUNTS = tuple(f"account-{number}" for number in range(8))
+_BUCKETS = 4
+SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("version", pa.int64()),
+        ("balance", pa.int64()),
+        ("work", pa.string()),
+        ("kind", pa.string()),
+    ]
+)
+OPTIONS: Mapping[str, object] = {
+    "hoodie.datasource.write.recordkey.field": "key",
+    "hoodie.datasource.write.precombine.field": "version",
+    "hoodie.datasource.write.partitionpath.field": "kind",
+    "hoodie.bucket.index.num.buckets": str(_BUCKETS),
+    "hoodie.logfile.data.block.format": "avro",  # for few rows at a time
+}
+Row = tuple[str, int, int, str, str]  # as SCHEMA has them
+
+
+def open_bank(storage: Storage, mode: str) -> tuple[Table, WriteOptions]:
+    """The table, made if nobody has yet."""
+    options = WriteOptions.parse({**OPTIONS, MODE_OPTION: mode})
+    return open_for_write(storage, options, SCHEMA), options
+
+
+def read_accounts(table: Table, wanted: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Version and balance of these accounts as they are now; those that were never written to are left out."""
+    buckets = set(bucket_ids_of_texts([pa.array(wanted)], _BUCKETS).to_pylist())
+    rows = _read(table, [BANK], buckets, ["key", "version", "balance"])
+    return {row["key"]: (row["version"], row["balance"]) for row in rows if row["key"] in wanted}
+
+
+def count_everything(table: Table) -> tuple[dict[str, tuple[int, int]], int]:
+    """All accounts and the number of entries, of one moment."""
+    rows = _read(table, [BANK, JOURNAL], set(range(_BUCKETS)), ["key", "version", "balance", "kind"])
+    accounts = {row["key"]: (row["version"], row["balance"]) for row in rows if row["kind"] == BANK}
+    return accounts, sum(row["kind"] == JOURNAL for row in rows)
+
+
+def _read(table: Table, partitions: list[str], buckets: set[int], columns: list[str]) -> list[dict[str, Any]]:
+    view, full = TableView.load(table.storage, table.config), with_meta_columns(table.schema)
+    slices = [found for found in view.slices(partitions) if bucket_of_file_id(found.file_id) in buckets]
+    plan = ReadPlan(table, tuple(slices), pa.schema([full.field(name) for name in columns]))
+    return [row for found in slices for batch in plan.read(found) for row in batch.to_pylist()]
+
+
+def put(transaction: Transaction, table: Table, options: WriteOptions, rows: Sequence[Row]) -> CommitResult:
+    """Writes rows as a task does, and commits them. Errors: those of tasks and of `Transaction.commit`."""
+    task = write_task(table, options, transaction)
+    data = pa.Table.from_arrays([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)
+    reports = [
+        report for batch in data.to_batches() for report in task.write(iter([task.tag(batch)]), write_token="0-0-0")
+    ]
+    return result_or_raise(commit_files(transaction, table, options, reports))
+
+
+def transferred(
+    before: Mapping[str, tuple[int, int]], giver: str, taker: str, amount: int, work: str
+) -> tuple[Row, Row]:
+    """Both accounts after an amount went from one to the other."""
+
+    def after(account: str, change: int) -> Row:
+        version, balance = before.get(account, (0, 0))
+        return account, version + 1, balance + change, work, BANK
+
+    return after(giver, -amount), after(taker, amount)
+
+
+def entries(work: str, count: int) -> list[Row]:
+    """The rows of a work in the journal."""
+    return [(f"{work}/{number}", 1, 0, work, JOURNAL) for number in range(count)]

@@ -1,0 +1,396 @@
+"""The processes of a round: each does one thing over and over, and writes down what it asked for and was told."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from multiprocessing.connection import Connection
+from random import Random  # noqa: TID251  (seeded by the run)
+from typing import Any
+
+from lakelatch import failpoints
+from lakelatch.errors import (
+    CommitUnknown,
+    CorruptTable,
+    InvariantBroken,
+    LakelatchError,
+    TransactionEnded,
+    WriteConflict,
+)
+from lakelatch.heartbeat.contract import HeartbeatSettings
+from lakelatch.locks.contract import LockProvider, LockScope
+from lakelatch.locks.open import open_lock_provider
+from lakelatch.spark.options import CompactionOptions
+from lakelatch.spark.services import compaction
+from lakelatch.spark.services.plans import pending_plans, run_here
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.writer import write
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.local import LocalStorage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.testing.faults.lying_lock import LyingLockProvider
+from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.timeline import Timeline
+from lakelatch.torture.history.recorder import Recorder
+from lakelatch.torture.nemesis.client_faults import ClientFaultPlan, ShiftedSystem, StorageFaults, WatchedLocks
+from lakelatch.torture.settings import LYING, Place
+from lakelatch.torture.traffic.bank import (
+    ACCOUNTS,
+    JOURNAL,
+    OPTIONS,
+    count_everything,
+    entries,
+    open_bank,
+    put,
+    read_accounts,
+    transferred,
+)
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import (
+    HEARTBEAT_INTERVAL_OPTION,
+    HEARTBEAT_MISSES_OPTION,
+    MODE_OPTION,
+    NON_BLOCKING,
+    OPTIMISTIC,
+    WRITER_NAME_OPTION,
+    TransactionSettings,
+)
+from lakelatch.transactions.transaction import Transaction
+
+_SLOTS_KEPT = 32
+_SPARK_ROWS = 2000
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_LOGS_UNTIL_COMPACTION = 12
+_PLANS_WAIT_S = 0.5
+
+
+Attempt = Callable[[Table, Transaction, Any, str], CommitResult]
+
+
+def heartbeat_of(lease_s: float) -> HeartbeatSettings:
+    """Beats that are missed for a lease time are those of somebody dead."""
+    return HeartbeatSettings(interval_ms=max(100, int(lease_s * 1000 / 4)), tolerable_misses=3)
+
+
+@dataclass(frozen=True)
+class Name:
+    """One process: what it does, which of its kind it is, and how often it has been begun anew."""
+
+    role: str
+    number: int
+    incarnation: int = 1
+
+    @property
+    def client(self) -> str:
+        return f"{self.role}-{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.client}.{self.incarnation}"
+
+
+class Client:
+    """What every role needs: a storage and a clock into which faults are injected, locks, and a history."""
+
+    def __init__(self, name: Name, place: Place, options: dict[str, str], orders: Connection) -> None:
+        self.name, self.place, self.options = name, place, options
+        self._orders, self._telling = orders, threading.Lock()
+        self.system = ShiftedSystem()
+        self.storage_faults = StorageFaults(late_s=place.late_s)
+        plan = ClientFaultPlan(self.storage_faults, self.system)
+        self.storage = FaultyStorage(LocalStorage(str(place.table)), plan)
+        self.recorder = Recorder(place.history / f"{name}.jsonl")
+        self.random = Random(f"{place.seed} {name}")
+        self.finishing = threading.Event()
+        self.works = 0
+        self._provider: WatchedLocks | None = None
+        self._managers: dict[str, TransactionManager] = {}
+
+    def manager(self, mode: str) -> TransactionManager:
+        """The transaction manager of this client and mode, opened once."""
+        if self._provider is None:
+            locks = open_locks(self.place, self.options, self.system)
+            self._provider = WatchedLocks(locks, self.recorder, lambda: self._tell_run({"fault": "forked_holder"}))
+        if mode not in self._managers:
+            self._managers[mode] = manager_at(
+                self.place, self.storage, self._provider, mode, str(self.name), self.system
+            )
+        return self._managers[mode]
+
+    def close(self) -> None:
+        if self._provider is not None:
+            with suppress(LakelatchError):
+                self._provider.close()
+
+    def obey(self, order: dict[str, Any]) -> None:
+        """What the run tells it from outside, while it works."""
+        kind, values = order["order"], order.get("values", {})
+        if kind == "finish":
+            self.finishing.set()
+        elif kind == "storage":
+            self.storage_faults.change(**values)
+        elif kind == "clock":
+            self.system.set_clock(**values)
+        elif kind == "fork":
+            if self._provider is not None:
+                self._provider.fork_next.set()
+        elif kind == "failpoint":
+            failpoints.turn_on(order["text"], lambda name, action: self._hit(name, action))
+        else:
+            raise InvariantBroken(f"nobody told this client what {kind!r} is")
+
+    def _hit(self, name: str, action: str) -> None:
+        self.recorder.note("hit", failpoint=name, action=action)
+        self._tell_run({"failpoint": name, "action": action})
+
+    def _tell_run(self, what: dict[str, str]) -> None:
+        with self._telling, suppress(OSError):
+            self._orders.send(what)
+
+    # -- work -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Works until it is told to finish; what it began is resolved first."""
+        work = getattr(self, self.name.role)
+        while not self.finishing.is_set():
+            work()
+        self.recorder.note("finished")
+
+    def transfer(self) -> None:
+        """Reads two accounts and writes both: wrong as soon as anybody else's transfer comes in between."""
+        giver, taker = self.random.sample(ACCOUNTS, 2)
+        amount = self.random.randrange(1, 100)
+
+        def attempt(table: Table, transaction: Transaction, options: Any, work: str) -> CommitResult:
+            rows = transferred(read_accounts(table, (giver, taker)), giver, taker, amount, work)
+            return put(transaction, table, options, rows)
+
+        self._until_resolved(OPTIMISTIC, attempt)
+
+    def append(self) -> None:
+        """Adds entries to the journal, which conflict with nothing."""
+        count = self.random.choice((1, 1, 1, 20))
+
+        def attempt(table: Table, transaction: Transaction, options: Any, work: str) -> CommitResult:
+            return put(transaction, table, options, entries(work, count))
+
+        self._until_resolved(NON_BLOCKING, attempt, count)
+
+    def _until_resolved(self, mode: str, attempt: Attempt, count: int = 0) -> None:
+        self.works += 1
+        work = f"{self.name}.{self.works:04d}"
+        while self._tried(mode, attempt, work, count) and not self.finishing.is_set():
+            self.system.sleep(0.01 + 0.05 * self.random.random())
+
+    def _tried(self, mode: str, attempt: Attempt, work: str, count: int) -> bool:
+        """One attempt; whether another one would be right."""
+        self.recorder.note("call", work=work, role=self.name.role, entries=count)
+        transaction, outcome, completion, rows, failure = None, "failed", "", 0, ""
+        try:
+            manager = self.manager(mode)
+            manager.recover()
+            table, options = open_bank(self.storage, mode)
+            transaction = manager.begin()
+            self.recorder.note("begun", work=work, instant=transaction.instant)
+            result = attempt(table, transaction, options, work)
+            outcome, completion, rows = "committed", result.completion, result.rows_written
+        except CommitUnknown as error:
+            outcome, failure = "unknown", type(error).__name__
+        except (WriteConflict, TransactionEnded) as error:
+            outcome, failure = "refused", type(error).__name__
+        except LakelatchError as error:
+            failure = self._allowed(error)
+        instant = transaction.instant if transaction else ""
+        if outcome in ("failed", "refused") and transaction is not None:
+            with suppress(LakelatchError):  # what cannot be rolled back now is the next writer's to see to
+                transaction.abort()
+        self.recorder.note(
+            "return", work=work, instant=instant, outcome=outcome, completion=completion, rows=rows, error=failure
+        )
+        return outcome in ("failed", "refused")
+
+    def _allowed(self, error: LakelatchError) -> str:
+        """The error's name. Some kinds are the product's fault, whatever the nemesis does."""
+        if isinstance(error, (CorruptTable, InvariantBroken)):
+            self.recorder.note("broken", what=f"{type(error).__name__}: {error.message}")
+        return type(error).__name__
+
+    def compact(self) -> None:
+        """Schedules a compaction, or carries out a plan, whoever made it."""
+        self.works += 1
+        kind = self.random.choice(("plan", "execute"))
+        work = f"{self.name}.{self.works:04d}"
+        self.recorder.note("call", work=work, role="compact", kind=kind)
+        outcome, instant, completion, failure = "failed", "", "", ""
+        try:
+            manager = self.manager(NON_BLOCKING)
+            manager.recover()
+            table, _ = open_bank(self.storage, NON_BLOCKING)
+            if kind == "plan":
+                found = compaction.schedule(table, manager, CompactionOptions(_LOGS_UNTIL_COMPACTION))
+                outcome, instant = "committed" if found else "refused", found or ""
+            else:
+                manager.folder.refresh(0)
+                plans = pending_plans(manager.folder, COMPACTION)
+                outcome = "refused"
+                if plans:
+                    instant = self.random.choice(plans)
+                    result = compaction.execute(run_here, table, manager, instant)
+                    outcome, completion = "committed", result.completion
+        except CommitUnknown as error:
+            outcome, failure = "unknown", type(error).__name__
+        except LakelatchError as error:
+            outcome, failure = "failed", self._allowed(error)
+        self.recorder.note(
+            "return", work=work, kind=kind, instant=instant, outcome=outcome, completion=completion, error=failure
+        )
+        self.system.sleep(_PLANS_WAIT_S * self.random.random())
+
+    def spark(self) -> None:
+        """Appends through Spark: a session of its own, and `lakelatch.write` as a job calls it."""
+        self.works += 1
+        work = f"{self.name}.{self.works:04d}"
+        session = spark_session()
+        rows = session.range(_SPARK_ROWS).selectExpr(
+            f"concat('{work}/', id) as key",
+            "1L as version",
+            "0L as balance",
+            f"'{work}' as work",
+            f"'{JOURNAL}' as kind",
+        )
+        options = {
+            **OPTIONS,
+            **self.options,
+            MODE_OPTION: NON_BLOCKING,
+            HEARTBEAT_INTERVAL_OPTION: heartbeat_of(self.place.lease_s).interval_ms,
+            HEARTBEAT_MISSES_OPTION: heartbeat_of(self.place.lease_s).tolerable_misses,
+            WRITER_NAME_OPTION: str(self.name),
+        }
+        self.recorder.note("call", work=work, role="spark", entries=_SPARK_ROWS)
+        outcome, instant, completion, rows_written, failure = "failed", "", "", 0, ""
+        try:
+            result = write(rows, str(self.place.table), options, self.system)
+            outcome, instant, completion, rows_written = "committed", result.instant, result.completion, _SPARK_ROWS
+        except CommitUnknown as error:
+            outcome, failure = "unknown", type(error).__name__
+        except LakelatchError as error:
+            failure = self._allowed(error)
+        self.recorder.note(
+            "return",
+            work=work,
+            instant=instant,
+            outcome=outcome,
+            completion=completion,
+            rows=rows_written,
+            error=failure,
+        )
+
+    # -- readers ----------------------------------------------------------------------------------------------------
+
+    def tail(self) -> None:
+        """Follows the table by completion time, as an incremental reader does; looks once more when all is over."""
+        seen: set[str] = set()
+        while True:
+            last = self.finishing.is_set()
+            try:
+                completed = sorted(Timeline.load(self.storage).completed, key=lambda found: found.completion or "")
+                fresh = [found for found in completed if found.file_name not in seen]
+                if fresh:
+                    contents = {found.file_name: self.storage.read(found.path) for found in fresh}
+                    shortened = {name: sha256(data).hexdigest()[:16] for name, data in contents.items()}
+                    self.recorder.note("seen", files=[found.file_name for found in fresh], sha=shortened)
+                    seen.update(found.file_name for found in fresh)
+                if last:
+                    return
+            except LakelatchError as error:
+                self._allowed(error)
+            self.system.sleep(0.05 * self.random.random())
+
+    def snapshot(self) -> None:
+        """All that can be read, again and again."""
+        try:
+            table, _ = open_bank(self.storage, NON_BLOCKING)
+            accounts, found = count_everything(table)
+            self.recorder.note("snapshot", accounts=accounts, entries=found)
+        except NotFound as error:
+            self.recorder.note("missing", path=error.details.get("path", ""))
+        except LakelatchError as error:
+            self._allowed(error)
+        self.system.sleep(0.3 * self.random.random())
+
+
+def spark_session() -> Any:
+    """The session of this process, of one core."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[1]").appName("lakelatch torture")
+    for key, value in (
+        ("spark.ui.enabled", "false"),
+        ("spark.driver.memory", "700m"),
+        ("spark.driver.bindAddress", "127.0.0.1"),
+        ("spark.driver.host", "127.0.0.1"),
+        ("spark.sql.session.timeZone", "UTC"),
+        ("spark.sql.shuffle.partitions", "2"),
+        ("spark.ui.showConsoleProgress", "false"),
+    ):
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def manager_at(
+    place: Place, storage: Storage, provider: LockProvider, mode: str, writer: str, system: System = REAL_SYSTEM
+) -> TransactionManager:
+    """The transaction manager of one process of a round."""
+    settings = TransactionSettings(
+        mode=mode, lock_timeout_s=3 * place.lease_s, heartbeat=heartbeat_of(place.lease_s), writer=writer
+    )
+    generator = HybridTimeGenerator(provider, system)
+    return TransactionManager(storage, provider, generator, settings, system, slots_kept=_SLOTS_KEPT)
+
+
+def open_locks(place: Place, options: dict[str, str], system: System) -> LockProvider:
+    """The round's lock provider, or the one that lies."""
+    scope = LockScope(LocalStorage(str(place.table)).uri, options, system)
+    return LyingLockProvider(scope) if place.provider == LYING else open_lock_provider(scope)
+
+
+def be_client(name: Name, place: Place, options: dict[str, str], orders: Connection) -> None:
+    """What a client's process does; it ends with the run at the latest."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run sees to it
+    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)  # also while it is stopped
+    place.logs.mkdir(exist_ok=True)
+    with open(place.logs / f"{name}.out", "ab") as out:  # of whatever it starts, as Spark
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    logging.basicConfig(filename=place.logs / f"{name}.log", format="%(asctime)s %(message)s", level=logging.INFO)
+    client = Client(name, place, options, orders)
+    client.recorder.note("started", client=name.client, incarnation=name.incarnation, role=name.role, pid=os.getpid())
+
+    def listen() -> None:
+        while True:
+            try:
+                client.obey(orders.recv())
+            except (EOFError, OSError):
+                os._exit(3)
+
+    for key, value in AWS_ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    threading.Thread(target=listen, name="orders", daemon=True).start()
+    try:
+        client.run()
+    finally:
+        client.close()

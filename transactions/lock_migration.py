@@ -1,0 +1,79 @@
+"""Moves a live table from one lock service to another.
+
+The change is an event of the commit log, so it has one place among the commits: whoever still takes the old locks is
+refused with its next slot, also a writer that has waited or slept since before. Until then the old table lock is held,
+so that nobody is in the middle of a commit.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.heartbeat.observer import Observer
+from lakelatch.locks.contract import TABLE_KEY, LockProvider
+from lakelatch.locks.lease import Lease
+from lakelatch.storage.contract import Storage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timegen.instant_time import to_instant, to_ms
+from lakelatch.timeline.commit_log import CommitLog, Tail
+from lakelatch.timeline.events import LOCKS, Event
+from lakelatch.timeline.timeline import TimelineFolder
+
+
+def change_locks(
+    storage: Storage,
+    old: LockProvider,
+    new: LockProvider,
+    writer: str,
+    timeout_s: float,
+    old_is_gone: bool = False,
+    system: System = REAL_SYSTEM,
+) -> Event | None:
+    """Makes `new` the locks of the table, for all writers; None if they are that already.
+
+    `old_is_gone` is for a service that does not come back: its lock is not taken, and its times are not asked for.
+    Safe at any moment, also with writers at work: those that began with the old locks are refused when they commit.
+
+    Errors: `InvalidRequest` if the table's locks are not `old`; `LockTimeout` if somebody kept the old table lock.
+    """
+    log, folder, observer = CommitLog(storage, system), TimelineFolder(storage), Observer(storage)
+    if new.domain == old.domain:
+        raise InvalidRequest(f"the old and the new locks are the same ({new.domain!r}): name another provider")
+    tail = log.tail()
+    if tail.lock_domain == new.domain:
+        return None
+    _refuse_others(tail, old)
+    new.holders(TABLE_KEY)  # so that a service that cannot be reached is found before anything has changed
+    held: AbstractContextManager[Lease | None] = nullcontext() if old_is_gone else old.acquire(TABLE_KEY, timeout_s)
+    operation_id = system.new_id()
+    with held as lease:
+        folder.refresh(log.tail().number)
+        latest_ms = to_ms(folder.latest_time) if folder.latest_time else 0
+        if not old_is_gone:
+            latest_ms = max(latest_ms, HybridTimeGenerator(old, system).next(latest_ms))
+        generator = HybridTimeGenerator(new, system)
+
+        def decide(tail: Tail) -> Event:
+            _refuse_others(tail, old)
+            token = lease.token if lease is not None else 0
+            return Event(LOCKS, "locks", "", operation_id, writer, token=token, lock_domain=new.domain)
+
+        def take_time(above: str) -> str:
+            return to_instant(generator.next(max(latest_ms, to_ms(above) if above else 0)))
+
+        return log.append(decide, take_time, lambda: observer.oldest_start_slot(default=2**62))
+
+
+def _refuse_others(tail: Tail, old: LockProvider) -> None:
+    if tail.lock_domain not in ("", old.domain):
+        raise InvalidRequest(
+            f"the table's locks are {tail.lock_domain!r}, and not {old.domain!r}: name those as the old ones (--from)",
+            option="--from",
+        )
+
+
+def lock_domain(storage: Storage) -> str:
+    """The locks that the table's writers use, "" if none has said so yet."""
+    return CommitLog(storage).tail().lock_domain

@@ -1,0 +1,1 @@
+"""Markers: each data file is announced before it is made."""

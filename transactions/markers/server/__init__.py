@@ -1,0 +1,1 @@
+"""The marker server: many markers with one put, announced over HTTP."""

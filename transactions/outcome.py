@@ -1,0 +1,71 @@
+"""How a commit ends: as a value that says what its caller has to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lakelatch.errors import CommitUnknown, InvariantBroken, TransactionEnded, WriteConflict
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.transactions.conflicts.contract import FileGroup
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The proof of a commit: it is visible under this completion time, which is above every earlier one.
+
+    `metadata` is what was committed, as it was resolved at the place in the log.
+    """
+
+    instant: str
+    completion: str
+    slot: int
+    token: int
+    metadata: CommitMetadata = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Conflicted:
+    """Another write came first; nothing of this one is visible. `files_kept`: until `abort`, for another try."""
+
+    conflict: WriteConflict
+    files_kept: bool = False
+
+
+@dataclass(frozen=True)
+class Displaced:
+    """Some of the files lie in file groups that were replaced since they were written; the transaction is still open.
+
+    `successors` has the file id that holds now for each file group of this write whose file id does not any more.
+    """
+
+    successors: Mapping[FileGroup, str]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Somebody else has ended the transaction: rolled it back, or completed it."""
+
+    error: TransactionEnded
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Nobody can say yet whether it was committed: neither commit nor abort it again, but look."""
+
+    error: CommitUnknown
+
+
+Outcome: TypeAlias = Committed | Conflicted | Displaced | Ended | Unknown
+
+
+def committed_or_raise(outcome: Outcome) -> Committed:
+    """The proof of a commit, or the error that says why there is none."""
+    if isinstance(outcome, Committed):
+        return outcome
+    if isinstance(outcome, Conflicted):
+        raise outcome.conflict
+    if isinstance(outcome, Ended | Unknown):
+        raise outcome.error
+    raise InvariantBroken("a commit was displaced that has no files to relocate")

@@ -1,0 +1,202 @@
+"""Rollback: of aborted transactions by their owner, of dead ones by whoever comes next, each once.
+
+A rollback is decided first and carried out afterwards. Its place in the commit log decides against the victim's own
+commit: whichever slot comes first wins. What follows can be done again by anybody, any number of times: remove the
+victim's files, remove its timeline files, complete the rollback.
+"""
+
+from __future__ import annotations
+
+from lakelatch.errors import CorruptTable
+from lakelatch.failpoints import failpoint
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.storage.contract import NotFound
+from lakelatch.storage.lost_answers import ensure_created
+from lakelatch.timeline import actions
+from lakelatch.timeline.commit_log import GivenUp, LogMoved, Tail
+from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
+from lakelatch.timeline.timeline import Instant, inflight, requested
+from lakelatch.transactions.append import append_claimed, append_completion, table_lock
+from lakelatch.transactions.claims import clean_up
+from lakelatch.transactions.context import TransactionContext
+from lakelatch.transactions.early.notes import noted_instants
+from lakelatch.transactions.markers.direct import Markers, marked_instants
+
+_STAGED_FOR_S = 86_400.0  # far above any put
+_UNKNOWN_ACTION = actions.DELTA_COMMIT  # of an instant that has nothing but its claim
+
+
+class Recovery:
+    """The rollbacks of one table."""
+
+    def __init__(self, context: TransactionContext) -> None:
+        self._context = context
+        self._storage = context.storage
+
+    def recover(self) -> list[str]:
+        """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind."""
+        context = self._context
+        tail = context.log.tail()
+        context.log.project(tail)
+        context.folder.refresh(tail.number)
+        pending = context.folder.pending()
+        beating = set(context.observer.instants())
+        plans = {instant.requested for instant in pending if instant.action in actions.PLANNED_SERVICES}
+        suspects = {instant.requested for instant in pending} - plans
+        noted = noted_instants(self._storage)
+        suspects |= self._left_behind(pending, beating | noted) | (plans & beating)
+        dead = set(context.observer.dead(sorted(suspects)))
+        rolled_back = []
+        for instant in pending:
+            if instant.requested in dead and instant.action == actions.ROLLBACK:
+                rolled_back.append(self._finish(instant.requested))
+        for instant in pending:
+            abortable = instant.requested in dead and instant.action in actions.WRITE_ACTIONS
+            if abortable and self.roll_back(instant.requested, instant.action):
+                rolled_back.append(instant.requested)
+        for left in self._not_pending(dead.difference(instant.requested for instant in pending)):
+            if self._has_ended(left, context.log.tail()):
+                clean_up(context, left, left in noted)
+            elif self.roll_back(left, _UNKNOWN_ACTION):
+                rolled_back.append(left)
+        for plan in context.observer.dead(sorted(dead & plans)):  # asked again: it may have been taken over meanwhile
+            self._storage.delete(heartbeat_path(plan))
+        self._storage.sweep(_STAGED_FOR_S)
+        return rolled_back
+
+    def roll_back(self, victim: str, action: str) -> bool:
+        """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
+        with table_lock(self._context) as lease:
+            operation_id = self._context.system.new_id()
+
+            def decide(tail: Tail) -> Event | GivenUp[str]:
+                self._context.folder.refresh(tail.number)
+                ended = self._why_not_abortable(victim, tail)
+                if ended:
+                    return GivenUp(ended)
+                nonlocal action  # of a claim nobody knows it before the instant is on the timeline
+                begun = (one.action for one in self._context.folder.pending() if one.requested == victim)
+                found = next(begun, action)
+                if found not in (action, *actions.WRITE_ACTIONS):
+                    return GivenUp(f"{victim} is a {found} that has begun meanwhile")
+                action = found
+                plan = RollbackPlan(victim, action, tuple(Markers(self._storage, victim).announced()))
+                return Event(
+                    ROLLBACK,
+                    actions.ROLLBACK,
+                    "",
+                    operation_id,
+                    self._context.writer,
+                    target=victim,
+                    content=plan.to_avro(),
+                    token=lease.token,
+                )
+
+            event = append_claimed(self._context, decide, operation_id, lease, above=victim)
+        if isinstance(event, GivenUp):
+            return False
+        failpoint("rollback.after_slot")
+        self._carry_out(event.instant, victim, action)
+        return True
+
+    def _why_not_abortable(self, victim: str, tail: Tail) -> str:
+        """Under the log: "" if the instant has not ended, and no other rollback is ending it."""
+        folder = self._context.folder
+        pending = {instant.requested: instant for instant in folder.pending()}
+        if victim not in pending and self._has_ended(victim, tail):
+            return f"{victim} has ended"
+        for instant in pending.values():
+            if instant.action == actions.ROLLBACK and self._plan(instant.requested).instant == victim:
+                return f"{victim} is being rolled back by {instant.requested}"
+        return ""
+
+    def _finish(self, rollback: str) -> str:
+        plan = self._plan(rollback)
+        self._carry_out(rollback, plan.instant, plan.action)
+        return plan.instant
+
+    def _carry_out(self, rollback: str, victim: str, action: str) -> None:
+        context = self._context
+        ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
+        failpoint("rollback.after_plan")
+        self._storage.delete(heartbeat_path(victim))  # bars the victim's tasks
+        markers = Markers(self._storage, victim)
+        markers.close_all()
+        removed = markers.close_and_sweep()
+        failpoint("rollback.after_files")
+        self._storage.delete(inflight(victim, action).path)
+        self._storage.delete(requested(victim, action).path)
+        self._complete(rollback, RollbackMetadata(rollback, victim, action, tuple(removed)))
+        failpoint("rollback.after_completed")
+        clean_up(context, victim)
+        clean_up(context, rollback)
+
+    def _complete(self, rollback: str, metadata: RollbackMetadata) -> None:
+        context = self._context
+        operation_id = context.system.new_id()
+        with table_lock(context) as lease:
+
+            def decide(tail: Tail) -> Event | GivenUp[str]:
+                context.folder.refresh(tail.number)
+                if all(instant.requested != rollback for instant in context.folder.pending()):
+                    return GivenUp(f"{rollback} has completed")
+                return Event(
+                    COMPLETE,
+                    actions.ROLLBACK,
+                    rollback,
+                    operation_id,
+                    context.writer,
+                    content=metadata.to_avro(),
+                    token=lease.token,
+                )
+
+            append_completion(context, decide, rollback, lease)
+
+    def _plan(self, rollback: str) -> RollbackPlan:
+        path = requested(rollback, actions.ROLLBACK).path
+        try:
+            return RollbackPlan.read(self._storage, path)
+        except NotFound:
+            raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
+
+    def _not_pending(self, dead: set[str]) -> list[str]:
+        """Those that are not pending now either: one that began after our listing may be in the middle of a rollback.
+
+        Its markers are what that rollback finds its files by.
+        """
+        if not dead:
+            return []
+        tail = self._context.log.tail()
+        self._context.folder.refresh(tail.number)
+        pending = self._context.folder.pending()
+        try:
+            victims = {self._plan(one.requested).instant for one in pending if one.action == actions.ROLLBACK}
+        except CorruptTable:  # whoever finishes that rollback says so; until then nobody knows whose markers it needs
+            return []
+        return sorted(dead.difference(victims, (instant.requested for instant in pending)))
+
+    def _has_ended(self, instant: str, tail: Tail) -> bool:
+        """Whether the log bars the commit of an instant that is not on the timeline.
+
+        It may be between its claim and its requested file, and only slow. Its markers must not go before the log says
+        that it is aborted: a beat under way could bring its claim back, and it would commit without them. While its
+        claim is there, so are the slots that its commit would be checked against.
+        """
+        beat = self._context.observer.beat_of(instant)
+        if beat is None or beat.start_slot + 1 < tail.watermark:
+            return True
+        try:
+            events = self._context.log.events_after(beat.start_slot, tail)
+        except LogMoved:
+            return True
+        return any(
+            (event.kind == COMPLETE and event.instant == instant)
+            or (event.kind == ROLLBACK and event.target == instant)
+            for event in events
+        )
+
+    def _left_behind(self, pending: list[Instant], known: set[str]) -> set[str]:
+        """Instants that are not pending and still have a heartbeat, markers, or whatever else made them known."""
+        left = known | marked_instants(self._storage)
+        return left.difference(instant.requested for instant in pending)
