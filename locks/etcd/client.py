@@ -45,6 +45,8 @@ grpc = _quiet_grpc()
 _LIBRARIES = ("pyetcd", "etcd3")
 _CALL_MOST_S = 5.0
 _LEAST_LEFT_S = 0.02
+_AT_REST_S = 2.0
+_LOOK_S = 0.01
 _CHANNEL = (
     ("grpc.use_local_subchannel_pool", 1),  # or a forked child would be given its parent's TCP connection
     ("grpc.enable_retries", 0),
@@ -121,6 +123,7 @@ class EtcdClient:
         self._open: set[Connection] = set()
         self._current: Connection | None = None
         self._turn = 0
+        self._users = 0  # calls under way, on whichever connection
         self._closed = False
 
     def transact(
@@ -189,10 +192,20 @@ class EtcdClient:
             connection.close()
 
     def close(self) -> None:
-        """For good: later calls are `Unavailable`."""
+        """For good: later calls are `SessionGone`. Calls under way are cut short and, for a moment, waited for.
+
+        A thread that the end of the process overtakes inside gRPC may hold a lock of it that its destructors need.
+        """
         with self._guard:
             self._closed = True
         self.disconnect()
+        until_ns = self._system.monotonic_ns() + int(_AT_REST_S * 1e9)
+        while self._inside() and self._system.monotonic_ns() < until_ns:
+            self._system.sleep(_LOOK_S)
+
+    def _inside(self) -> int:
+        with self._guard:
+            return self._users
 
     def _call(
         self,
@@ -234,11 +247,13 @@ class EtcdClient:
                 self._current = self._connect(timeout_s)
                 self._open.add(self._current)
             self._current.users += 1
+            self._users += 1
             return self._current
 
     def _leave(self, connection: Connection) -> None:
         with self._guard:
             connection.users -= 1
+            self._users -= 1
             close = connection.retired and connection.users == 0 and connection in self._open
             if close:
                 self._open.discard(connection)

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any
 
 _DELETED = 1  # mvccpb.Event.DELETE
-_JOIN_S = 1.0
+_JOIN_S = 5.0  # a machine under load takes its time; a thread inside gRPC must not be there when the process ends
 
 
 class Watch:

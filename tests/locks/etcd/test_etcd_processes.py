@@ -31,7 +31,8 @@ TIMEOUT_S = 60.0
 opened: list[Any] = []
 
 HOLD_AND_END = """
-import os, sys, threading
+import faulthandler, os, sys, threading
+faulthandler.dump_traceback_later(30, exit=True)  # who does not end says where it stands
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.etcd.provider import EtcdLockProvider
 
