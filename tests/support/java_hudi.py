@@ -53,6 +53,7 @@ ORDERED = {
     "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING",
 }
 NON_BLOCKING = {
+    "hoodie.table.type": "MERGE_ON_READ",  # Hudi checks this one, and not the one of the data source
     "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
     "hoodie.cleaner.policy.failed.writes": "LAZY",
     "hoodie.clean.failed.writes.policy": "LAZY",
