@@ -46,9 +46,9 @@ class Maker:
         options = {**self.options, "hoodie.datasource.write.operation": operation}
         self.java.write(self.path, table_of(COLUMNS, rows), options, **more)
 
-    def call(self, procedure: str, **arguments: str) -> Rows:
+    def call(self, procedure: str, **arguments: str | int) -> Rows:
         table = self.java.register(self.path)
-        given = "".join(f", {name} => '{value}'" for name, value in arguments.items())
+        given = "".join(f", {name} => {value!r}" for name, value in arguments.items())
         return self.java.sql(f"call {procedure}(table => '{table}'{given})")
 
     def last(self) -> str:
@@ -79,7 +79,7 @@ def cleaned(table: Maker) -> None:
     for step in range(4):
         table.put(range(6), 10 + step, f"s{step}-", **{name.replace(".", "__"): "1" for name in COMPACTING})
         table.call("run_compaction", op="run")
-    table.call("run_clean", retain_commits="1")
+    table.call("run_clean", retain_commits=1)
     table.put(range(3), 30, "last")
 
 
@@ -221,7 +221,13 @@ def make(java: JavaHudi, folder: Path, name: str) -> None:
     if others != rows:
         notes["hudi-rs"] = others
     pack(path, name, notes)
-    print(name, len(rows), "rows;", "hudi-rs reads the same" if others == rows else f"hudi-rs differs: {others}"[:300])
+    print(
+        name,
+        len(rows),
+        "rows;",
+        "hudi-rs reads the same" if others == rows else f"hudi-rs differs: {others}"[:300],
+        flush=True,
+    )
 
 
 def main(names: list[str]) -> None:
@@ -237,7 +243,7 @@ def main(names: list[str]) -> None:
                     try:
                         make(java, folder, name)
                     except JavaHudiError as error:
-                        print(name, "could not be made:", error)
+                        print(name, "could not be made:", error, flush=True)
             finally:
                 java.close()
 
