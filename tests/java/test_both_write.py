@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from java_hudi import NON_BLOCKING, OPTIMISTIC, ORDERED, SHARED, JavaHudi, JavaHudiError, Rows, table_of
+from java_hudi import NON_BLOCKING, OPTIMISTIC, ORDERED, OURS, SHARED, JavaHudi, JavaHudiError, Rows, table_of
 from pyspark.sql import SparkSession
 
 import lakelatch
@@ -19,7 +19,7 @@ COMMITS = 5
 TRIES = 8
 COLUMNS = "id long, ts long, v string"
 SHARED_KEYS = range(4)
-OPERATION = "hoodie.datasource.write.operation"
+MODE = "hoodie.write.concurrency.mode"
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,6 @@ def lock_options(server: Server) -> dict[str, str]:
         "hoodie.write.lock.wait_time_ms": "60000",
         "hoodie.time.generator.type": "skew_adjusting",
     }
-
-
-def java_options(ours: dict[str, str]) -> dict[str, str]:
-    return {**ours, "hoodie.time.generator.type": "WAIT_TO_ADJUST_SKEW"}
 
 
 def rows_of(side: int, number: int) -> list[tuple[int, int, str]]:
@@ -73,7 +69,9 @@ def test_two_engines_under_one_lock(
 ) -> None:
     path = str(tmp_path / "trips")
     control = NON_BLOCKING if mode == "non-blocking" else OPTIMISTIC
-    options = {**SHARED, **ORDERED, **control, **lock_options(zookeeper)}
+    locks = lock_options(zookeeper)
+    options = {**OURS, **locks, MODE: control[MODE], "hoodie.table.name": "trips"}
+    java_options = {**SHARED, **ORDERED, **control, **locks, "hoodie.time.generator.type": "WAIT_TO_ADJUST_SKEW"}
     lost: list[Any] = []
 
     def write_ours(number: int) -> None:
@@ -89,7 +87,7 @@ def test_two_engines_under_one_lock(
     def write_java(number: int) -> None:
         for _ in range(TRIES):
             try:
-                java.write(path, table_of(COLUMNS, rows_of(1, number)), java_options(options))
+                java.write(path, table_of(COLUMNS, rows_of(1, number)), java_options)
                 return
             except JavaHudiError as error:
                 if "HoodieWriteConflictException" not in str(error):

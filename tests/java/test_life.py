@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from java_hudi import OPTIMISTIC, ORDERED, SHARED, JavaHudi, Rows, table_of
+from java_hudi import OPTIMISTIC, ORDERED, OURS, SHARED, JavaHudi, Rows, table_of
 from pyspark.sql import SparkSession
 
 import lakelatch
@@ -18,7 +18,7 @@ from lakelatch.system import REAL_SYSTEM
 
 COLUMNS = "id long, ts long, v string, part string"
 OPERATION = "hoodie.datasource.write.operation"
-OPTIONS = {**SHARED, **ORDERED, "hoodie.datasource.write.partitionpath.field": "part"}
+PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
 ONE_LOCK = {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
 SHORT_LIVES = {"hoodie.client.heartbeat.interval_in_ms": "1000", "hoodie.client.heartbeat.tolerable.misses": "1"}
 DEAD_AFTER_S = 4
@@ -44,16 +44,12 @@ class Both:
         hudi_rs: Callable[[str], Rows],
     ) -> None:
         self.spark, self.java, self.path, self.ours, self.hudi_rs = spark, java, path, ours, hudi_rs
-        self.options: dict[str, str] = dict(OPTIONS)
+        self.options: dict[str, str] = {**SHARED, **ORDERED, **PARTITIONED}
+        self.our_options: dict[str, str] = {**OURS, **PARTITIONED}
         self.expected: dict[int, str] = {}
 
     def by_us(self, ids: range, ts: int, name: str, operation: str = "upsert", **more: str) -> None:
-        options = {
-            **self.options,
-            OPERATION: operation,
-            **{key.replace("__", "."): value for key, value in more.items()},
-        }
-        options.pop("hoodie.write.lock.provider", None)
+        options = {**self.our_options, OPERATION: operation, **more}
         lakelatch.write(self.spark.createDataFrame(_rows(ids, ts, name)), self.path, options)
         self._note(ids, name, operation)
 
@@ -101,7 +97,7 @@ def test_java_compacts_cleans_archives_and_rolls_back_and_we_go_on(both: Both) -
     both.agree()
     assert both.timeline("_*.commit"), "Java has compacted"
     both.by_us(range(1), 14, "", "delete")
-    assert lakelatch.compact(both.spark, both.path, {**both.options, "hoodie.compact.inline.max.delta.commits": "1"})
+    assert lakelatch.compact(both.spark, both.path, {"hoodie.compact.inline.max.delta.commits": "1"})
     both.agree()
     for step in range(6):
         both.by_java(range(8, 9 + step), 20 + step, f"s{step}-", more={**ARCHIVING, **COMPACTING})
@@ -117,7 +113,7 @@ def test_java_compacts_cleans_archives_and_rolls_back_and_we_go_on(both: Both) -
     both.agree()
     both.by_us(range(5, 14), 42, "e")
     both.agree()
-    assert lakelatch.compact(both.spark, both.path, {**both.options, "hoodie.compact.inline.max.delta.commits": "1"})
+    assert lakelatch.compact(both.spark, both.path, {"hoodie.compact.inline.max.delta.commits": "1"})
     both.agree()
     both.by_java(range(14, 16), 43, "f", more={**ARCHIVING, **COMPACTING})
     both.agree()
@@ -140,6 +136,7 @@ def test_what_we_commit_and_java_archives_and_rolls_back_stays_so(both: Both) ->
 @pytest.fixture
 def multi_writer(both: Both) -> Iterator[Both]:
     both.options |= {**OPTIMISTIC, **SHORT_LIVES, **ONE_LOCK}
+    both.our_options |= SHORT_LIVES
     yield both
 
 

@@ -47,6 +47,12 @@ SHARED = {
     "hoodie.datasource.write.hive_style_partitioning": "false",
     "hoodie.compact.inline": "false",
 }
+# The same for us: the other options are Java's alone.
+OURS = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.bucket.index.num.buckets": "2",
+}
 ORDERED = {
     "hoodie.table.ordering.fields": "ts",
     "hoodie.datasource.write.precombine.field": "ts",
