@@ -42,6 +42,7 @@ def open_session(jar: str, settings: dict[str, str]) -> SparkSession:
         builder = builder.config(*pair)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    session.conf.set("hoodie.metadata.enable", "false")  # or procedures would build a metadata table
     return session
 
 
