@@ -33,7 +33,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-LINES_OF_A_TRACE = 12
+PLACES_OF_A_TRACE = 8
 
 
 def open_session(jar: str, settings: dict[str, str]) -> SparkSession:
@@ -73,18 +73,12 @@ def hand_over(frame: DataFrame, folder: str) -> None:
 
 
 def told(error: Exception) -> dict[str, str]:
-    if isinstance(error, Py4JJavaError):
-        trace = error.java_exception
-        kind, message = trace.getClass().getName(), str(trace.toString())
-        while trace.getCause() is not None:
-            trace = trace.getCause()
-            message += f"\ncaused by {trace.toString()}"
-        text = str(error)
-    else:
-        kind, message, text = type(error).__name__, str(error), str(error)
-    lines = text.splitlines()
-    causes = [line for line in lines[LINES_OF_A_TRACE:] if line.startswith("Caused by")]
-    return {"kind": kind, "message": message, "trace": "\n".join(lines[:LINES_OF_A_TRACE] + causes)}
+    """The causes in full, and where it happened in short: a trace of Spark has hundreds of lines."""
+    text = str(error)
+    kind = error.java_exception.getClass().getName() if isinstance(error, Py4JJavaError) else type(error).__name__
+    places = [line for line in text.splitlines() if line.startswith("\tat ")][:PLACES_OF_A_TRACE]
+    said = [line for line in text.splitlines() if line and not line.startswith(("\t", "Driver stacktrace"))]
+    return {"kind": kind, "message": "\n".join(dict.fromkeys(said)), "trace": "\n".join(places)}
 
 
 def main(jar: str, settings: str) -> None:

@@ -47,12 +47,19 @@ SHARED = {
     "hoodie.datasource.write.hive_style_partitioning": "false",
     "hoodie.compact.inline": "false",
 }
+# The same for us: the other options are Java's alone.
+OURS = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.bucket.index.num.buckets": "2",
+}
 ORDERED = {
     "hoodie.table.ordering.fields": "ts",
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING",
 }
 NON_BLOCKING = {
+    "hoodie.table.type": "MERGE_ON_READ",  # Hudi checks this one, and not the one of the data source
     "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
     "hoodie.cleaner.policy.failed.writes": "LAZY",
     "hoodie.clean.failed.writes.policy": "LAZY",
