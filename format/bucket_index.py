@@ -45,7 +45,8 @@ def key_hashes(texts: Sequence[pa.Array]) -> npt.NDArray[np.uint32]:
     combined = np.ones(len(texts[0]), np.uint32)
     for column in texts:
         combined = combined * _MULTIPLIER + string_hashes(column)
-    return combined & _POSITIVE
+    hashes: npt.NDArray[np.uint32] = combined & _POSITIVE
+    return hashes
 
 
 def possible_bucket_counts(hashes: npt.NDArray[np.uint32], buckets: Sequence[int]) -> list[int]:

@@ -24,6 +24,7 @@ from lakelatch.timeline.table_config import BACKUP_PATH, PROPERTIES_PATH, load_t
 from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
 DATA = Path(__file__).parents[1] / "data"
+BUCKETS = {"8": "java/mor_v8", "9": "java/mor_local_time"}
 SET = {
     "hoodie.index.type": "BUCKET",
     "hoodie.index.bucket.engine": "SIMPLE",
@@ -58,7 +59,7 @@ def set_property(path: Path, name: str, value: str) -> None:
 
 @pytest.mark.parametrize("version", ["8", "9"])
 def test_a_bucket_table_of_java_s_is_made_writable(version: str, unzip: Callable[[str], Path], adopt: Adopt) -> None:
-    path = unzip(f"mor_v{version}_bucket")
+    path = unzip(BUCKETS[version])
     before, schema = load_table_config(LocalStorage(str(path))), open_table(LocalStorage(str(path))).schema
     with pytest.raises(InvalidRequest):
         check_writable(before)
@@ -84,7 +85,7 @@ def test_a_bucket_table_of_java_s_is_made_writable(version: str, unzip: Callable
 def test_nothing_is_set_unless_somebody_agrees(
     unzip: Callable[[str], Path], adopt: Adopt, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = unzip("mor_v9_bucket")
+    path = unzip(BUCKETS["9"])
     before = (path / PROPERTIES_PATH).read_bytes()
     code, found = adopt(path)
     assert (code, found["set"], found["write"]) == (1, False, False)
@@ -100,7 +101,10 @@ def test_nothing_is_set_unless_somebody_agrees(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("cow_v9_txns_simple", "COPY_ON_WRITE"),
+        ("java/cow", "COPY_ON_WRITE"),
+        ("java/mor_clustered", "hoodie.index.type=BUCKET"),
+        ("java/mor_metadata_table", "hoodie.metadata.enable=false"),
+        ("java/mor_writer_killed", "deltacommit.inflight"),
         ("mor_v8_trips_8i3u1d", "hoodie.metadata.enable=false"),
         ("mor_v9_txns_nonpart", "hoodie.index.type=BUCKET"),
     ],
@@ -130,7 +134,7 @@ def test_what_cannot_be_written_is_refused_with_the_reason(
 def test_a_property_that_is_beyond_us_is_named(
     name: str, value: str, unzip: Callable[[str], Path], adopt: Adopt
 ) -> None:
-    path = unzip("mor_v9_bucket")
+    path = unzip(BUCKETS["9"])
     set_property(path, name, value)
     code, found = adopt(path, "--yes")
     assert (code, found["set"]) == (1, False)
@@ -138,7 +142,7 @@ def test_a_property_that_is_beyond_us_is_named(
 
 
 def test_a_wrong_number_of_buckets_or_wrong_fields_are_refused(unzip: Callable[[str], Path], adopt: Adopt) -> None:
-    path = unzip("mor_v9_bucket")
+    path = unzip(BUCKETS["9"])
     for more, expected in (
         (("--buckets", "3"), "3 buckets of id"),
         (("--hash-field", "v"), "only fields of the record key (id)"),
@@ -149,7 +153,7 @@ def test_a_wrong_number_of_buckets_or_wrong_fields_are_refused(unzip: Callable[[
 
 
 def test_two_groups_of_one_bucket_are_refused(unzip: Callable[[str], Path], adopt: Adopt) -> None:
-    path = unzip("mor_v9_bucket")
+    path = unzip(BUCKETS["9"])
     base = next((path / "q").glob("00000000-*.parquet"))
     base.with_name(base.name.replace("00000000-", "00000000-ffff", 1)).write_bytes(base.read_bytes())
     code, found = adopt(path, "--yes")
@@ -158,7 +162,7 @@ def test_two_groups_of_one_bucket_are_refused(unzip: Callable[[str], Path], adop
 
 
 def test_a_table_at_work_is_left_alone(unzip: Callable[[str], Path], adopt: Adopt) -> None:
-    path = unzip("mor_v9_bucket")
+    path = unzip(BUCKETS["9"])
     name = "20991122140530000.deltacommit"
     (path / TIMELINE_FOLDER / f"{name}.inflight").write_bytes(b"")
     code, found = adopt(path, "--yes")
@@ -166,15 +170,15 @@ def test_a_table_at_work_is_left_alone(unzip: Callable[[str], Path], adopt: Adop
 
 
 def test_local_times_ahead_of_utc_are_waited_for(unzip: Callable[[str], Path], adopt: Adopt) -> None:
-    path = unzip("mor_v9_bucket")
-    (done,) = (path / TIMELINE_FOLDER).glob("20261122140524809_*")
-    done.rename(done.with_name("20261122140524809_20991122140524809.deltacommit"))
+    path = unzip(BUCKETS["9"])
+    done = max((path / TIMELINE_FOLDER).glob("*_*.deltacommit"))
+    done.rename(done.with_name(f"{done.name.partition('_')[0]}_20991122140524809.deltacommit"))
     code, found = adopt(path, "--yes")
     assert code == 1 and "20991122140524809" in found["refusals"][0] and "timezone=LOCAL" in found["refusals"][0]
 
 
 def test_the_table_s_lock_is_waited_for(unzip: Callable[[str], Path], adopt: Adopt) -> None:
-    path = unzip("mor_v9_bucket")
+    path = unzip(BUCKETS["9"])
     provider = FilesystemLockProvider(LockScope(LocalStorage(str(path)).uri, {}))
     with provider.acquire(TABLE_KEY, 5):
         code, found = adopt(path, "--yes", "-o", "hoodie.write.lock.wait_time_ms=50")
@@ -186,7 +190,7 @@ def test_the_table_s_lock_is_waited_for(unzip: Callable[[str], Path], adopt: Ado
 def test_an_update_that_fails_half_way_leaves_a_table_and_is_completed_by_the_next(
     path: str, unzip: Callable[[str], Path]
 ) -> None:
-    storage = LocalStorage(str(unzip("mor_v9_bucket")))
+    storage = LocalStorage(str(unzip(BUCKETS["9"])))
     before = load_table_config(storage)
     with pytest.raises(Unavailable):
         update_properties(FaultyStorage(storage, [Fault(UNAVAILABLE, "put", path)]), SET)
