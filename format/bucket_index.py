@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +37,30 @@ def bucket_ids_of_texts(texts: Sequence[pa.Array], bucket_count: int) -> pa.Arra
         raise InvalidRequest(f"hoodie.bucket.index.num.buckets={bucket_count} is not from 1 to {_BUCKET_MAX}")
     if not texts:
         raise InvalidRequest("a bucket index needs at least one field: set hoodie.bucket.index.hash.field")
+    return pa.array((key_hashes(texts) % np.uint32(bucket_count)).astype(np.int32))
+
+
+def key_hashes(texts: Sequence[pa.Array]) -> npt.NDArray[np.uint32]:
+    """What the bucket of each row is the remainder of, from the texts of its index fields."""
     combined = np.ones(len(texts[0]), np.uint32)
     for column in texts:
         combined = combined * _MULTIPLIER + string_hashes(column)
-    return pa.array(((combined & _POSITIVE) % np.uint32(bucket_count)).astype(np.int32))
+    hashes: npt.NDArray[np.uint32] = combined & _POSITIVE
+    return hashes
+
+
+def possible_bucket_counts(hashes: npt.NDArray[np.uint32], buckets: Sequence[int]) -> list[int]:
+    """The bucket counts under which rows with these hashes lie in these buckets, least first; [] if there is none.
+
+    All counts would do for rows whose hash is their bucket's number: they give [] as well.
+    """
+    differences = hashes.astype(np.int64) - np.asarray(buckets, np.int64)
+    common = int(np.gcd.reduce(differences)) if len(differences) else 0
+    least = max(buckets, default=0) + 1
+    divisors = {
+        divisor for small in range(1, isqrt(common) + 1) if common % small == 0 for divisor in (small, common // small)
+    }
+    return sorted(divisor for divisor in divisors if least <= divisor <= _BUCKET_MAX)
 
 
 def string_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:

@@ -7,7 +7,7 @@ logs are ordered by instant, version and write token.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lakelatch.format.names import BaseFile, LogFile, kept_deletes_file, parse_data_file
@@ -56,13 +56,16 @@ def file_slices(
     as_of: str | None = None,
     replaced: Mapping[str, str] | None = None,
     absorbed_logs: Collection[str] = (),
+    committed_by: Callable[[str], Collection[str]] = lambda _: (),
 ) -> list[list[FileSlice]]:
     """The file groups of one partition, each as its slices, latest first.
 
     `names` are the files of the partition's folder and `completions` the completion time of each completed instant: a
     file of any other instant does not exist for readers, nor does one that completed after `as_of`. `replaced` gives
     the time at which a file group was replaced; rows that had completed by then are left out. `absorbed_logs` are
-    names of logs that a log compaction has rewritten.
+    names of logs that a log compaction has rewritten. `committed_by` gives the paths that an instant's commit names;
+    it is asked only where one instant has several base files of one group, as after two engines have carried out one
+    plan: the one that was committed counts, as the other may be half a file.
     """
     bases: dict[str, list[BaseFile]] = {}
     logs: dict[str, list[LogFile]] = {}
@@ -82,13 +85,18 @@ def file_slices(
         else:
             logs.setdefault(file.file_id, []).append(file)
     return [
-        _slices_of_group(partition, file_id, bases.get(file_id, []), logs.get(file_id, []), completions)
+        _slices_of_group(partition, file_id, bases.get(file_id, []), logs.get(file_id, []), completions, committed_by)
         for file_id in sorted(bases.keys() | logs.keys())
     ]
 
 
 def _slices_of_group(
-    partition: str, file_id: str, bases: list[BaseFile], logs: list[LogFile], completions: Mapping[str, str]
+    partition: str,
+    file_id: str,
+    bases: list[BaseFile],
+    logs: list[LogFile],
+    completions: Mapping[str, str],
+    committed_by: Callable[[str], Collection[str]],
 ) -> list[FileSlice]:
     barriers = sorted({base.instant for base in bases}, reverse=True)
     by_barrier: dict[str, list[LogFile]] = {barrier: [] for barrier in barriers}
@@ -98,7 +106,9 @@ def _slices_of_group(
         (older if barrier is None else by_barrier[barrier]).append(log)
     slices = []
     for barrier in barriers:
-        base = max((base for base in bases if base.instant == barrier), key=lambda base: base.write_token)
+        made = [base for base in bases if base.instant == barrier]
+        committed = committed_by(barrier) if len(made) > 1 else ()
+        base = max(made, key=lambda base: (path_below(partition, base.name) in committed, base.write_token))
         slices.append(_slice(partition, file_id, barrier, base.name, by_barrier[barrier]))
     if older:
         slices.append(_slice(partition, file_id, min(log.instant for log in older), None, older))

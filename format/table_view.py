@@ -67,6 +67,7 @@ class TableView:
                 as_of=self.as_of,
                 replaced=gone,
                 absorbed_logs=log_compactions.hidden(partition, names),
+                committed_by=self.files_of,
             )
             found.extend(group for group in groups if group[0].file_id not in gone or self._holds_rows(group))
         return found
@@ -96,6 +97,15 @@ class TableView:
     def metadata(self, instant: Instant) -> CommitMetadata:
         """The metadata of a completed write."""
         return CommitMetadata.read(self.storage, instant.path)
+
+    def files_of(self, instant: str) -> frozenset[str]:
+        """Paths of the files that the completed write of this requested time names."""
+        return frozenset(
+            stat.path
+            for found in self.timeline.completed
+            if found.requested == instant and found.action in WRITE_ACTIONS
+            for stat in self.metadata(found).stats
+        )
 
     def _descend(self, folder: str, depth: int) -> Iterator[str]:
         if depth == 0:

@@ -82,7 +82,7 @@ def check_agreement(options: WriteOptions, config: TableConfig) -> None:
         (PARTITION_FIELD, options.partition_fields, config.partition_fields),
         (ORDERING_FIELD, options.ordering_field, config.ordering_field),
         (MERGE_MODE, options.merge_mode, config.merge_mode),
-        (HASH_FIELD, options.hash_fields, config.hash_fields),
+        (HASH_FIELD, options.hash_fields, config.hash_fields or config.record_key_fields),
         (COLUMN_GROUPS, _groups(options.column_groups), _groups(config.column_groups)),
         (TABLE_NAME, options.table_name, config.name),
         (HIVE_STYLE, options.hive_style, config.hive_style_partitioning),

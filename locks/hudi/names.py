@@ -23,8 +23,20 @@ def hudi_path_hash(base_path: str) -> str:
 
 
 def hudi_base_path(scope: LockScope) -> str:
-    """The table's base path as Hudi's writers name it: `hoodie.base.path`, or our URI if it is not given."""
-    return str(scope.options.get(BASE_PATH) or scope.table_uri)
+    """The table's base path as Hudi's writers name it: `hoodie.base.path`, or our URI if it is not given.
+
+    Errors: `InvalidRequest` for a local table without `hoodie.base.path`: `/a/b`, `file:/a/b` and `file:///a/b` are one
+    folder and three locks, and nothing would show it.
+    """
+    given = str(scope.options.get(BASE_PATH) or "").strip()
+    if not given and scope.table_uri.startswith("file:"):
+        raise InvalidRequest(
+            f"{BASE_PATH} is not given, and Java writers make the lock's place of the table's path as they write it, "
+            f"which may be {scope.table_uri} or {scope.table_uri.removeprefix('file://')}: set {BASE_PATH} to the path "
+            "that the others use",
+            option=BASE_PATH,
+        )
+    return given or scope.table_uri
 
 
 def hudi_table_name(scope: LockScope, given: str, option: str) -> str:

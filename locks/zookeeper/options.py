@@ -72,6 +72,24 @@ def servers_of(options: BackendOptions) -> tuple[str, str]:
     return ",".join(places), path
 
 
+def ensure_ports(options: BackendOptions) -> None:
+    """`InvalidRequest` unless the url alone names the servers: Hudi's provider reads no port from elsewhere."""
+    port = options.number("port", 2181, 1, 65_535)
+    hosts = options.required("url", _EXAMPLE).partition("/")[0].split(",")
+    if port != 2181 and any(not match[2] for host in hosts if (match := _HOST.fullmatch(host.strip()))):
+        raise InvalidRequest(
+            f"{options.key('port')}={port} is read by no Java writer of Hudi's, which would lock at port 2181: set "
+            f"{options.key('url')}={','.join(_with_port(host.strip(), port) for host in hosts)} on both sides, and "
+            f"remove {options.key('port')}",
+            option=options.key("port"),
+        )
+
+
+def _with_port(host: str, port: int) -> str:
+    match = _HOST.fullmatch(host)
+    return host if match is None or match[2] else f"{host}:{port}"
+
+
 def path_of(options: BackendOptions, name: str, default: str, more: str = "") -> str:
     """An option that is the path of a node, with `more` at its end."""
     path = options.text(name, default).rstrip("/") + more

@@ -11,7 +11,15 @@ from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.locks.session.provider import SessionLockProvider
 from lakelatch.locks.zookeeper.backend import ZookeeperBackend
-from lakelatch.locks.zookeeper.options import DEFAULT_ROOT, KNOWN, path_of, servers_of, target_of, with_secrets
+from lakelatch.locks.zookeeper.options import (
+    DEFAULT_ROOT,
+    KNOWN,
+    ensure_ports,
+    path_of,
+    servers_of,
+    target_of,
+    with_secrets,
+)
 
 
 class ZookeeperLockProvider(SessionLockProvider):
@@ -51,7 +59,8 @@ class HudiZookeeperLockProvider(SharedTableKey, ZookeeperLockProvider):
 
     It lies at `base_path/lock_key` (`lock_key` is the table's name, `hoodie.table.name`, unless given), and both sides
     wait for each other in one queue. What Java writers have no lock for (file groups, registers) lies below `root`
-    (`/lakelatch`). The other options are those of `ZookeeperLockProvider`.
+    (`/lakelatch`). The other options are those of `ZookeeperLockProvider`, but that ports stand in `url`: Java writers
+    look for them nowhere else.
 
     A Java writer does not hear of `break_`: its node is removed all the same, after our lease time.
     """
@@ -61,6 +70,7 @@ class HudiZookeeperLockProvider(SharedTableKey, ZookeeperLockProvider):
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)
+        ensure_ports(self._options)
         self._lock_path = self._above + self._place()
 
     def _place(self) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lakelatch.spark.options import KEEP_DELETES, CompactionOptions, ServiceOptions
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.compaction_task import CompactTask, stat_of
+from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
 from lakelatch.spark.services.plans import (
     Runner,
     Service,
@@ -55,6 +56,7 @@ def compact(
             for instant in pending_plans(manager.folder, service.action)
             if service is SERVICE or log_compaction.is_ours(table.storage, instant)
         ]
+        finish_foreign_compactions(run, table)
         instant = schedule(table, manager, service_options.compaction)
         if instant is not None:
             results.append(carry_out_or_leave(SERVICE, run, table, manager, instant))

@@ -36,7 +36,7 @@ class CompactTask(RewriteTask):
         check_own_file(file)
         return file.name
 
-    def run(self, operation: CompactionOperation) -> FileReport:
+    def run(self, operation: CompactionOperation) -> FileReport | None:
         """See `RewriteTask`.
 
         Deletes that won are kept in a file beside it, which the commit does not name. Without them, a row that is

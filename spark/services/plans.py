@@ -22,6 +22,7 @@ from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import require_writable
 from lakelatch.spark.options import ManagerOptions
+from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.table import Table
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import REPORT_SCHEMA, FileReport, reports_to_batch
@@ -180,10 +181,14 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
         committed = transaction.commit(metadata)
     except BaseException as error:
         transaction.release()
+        if isinstance(error, TransactionEnded) and service.compacted:  # by an engine with other names for its files
+            remove_left_over_bases(table, instant, read_plan(table.storage, instant, service.action).operations)
         typed = None if isinstance(error, LakelatchError) else from_text(str(error))
         if typed is not None:
             raise typed from error
         raise
+    if service.compacted:
+        remove_left_over_bases(table, instant, operations)
     return CommitResult(
         instant=instant,
         completion=committed.completion,

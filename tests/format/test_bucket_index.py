@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from lakelatch.format.bucket_index import (
     bucket_ids,
     bucket_ids_of_texts,
     bucket_of_file_id,
+    possible_bucket_counts,
     string_hashes,
 )
 
@@ -99,3 +101,20 @@ def test_file_ids_name_their_bucket() -> None:
     for impossible in (-1, 100_000_000):
         with pytest.raises(InvalidRequest, match="8 digits"):
             bucket_file_id(impossible)
+
+
+@pytest.mark.parametrize(
+    ("hashes", "buckets", "expected"),
+    [
+        ([5, 10, 14], [1, 2, 2], [4]),
+        ([8, 16], [0, 0], [1, 2, 4, 8]),
+        ([9, 17], [1, 1], [2, 4, 8]),
+        ([5, 6], [1, 1], []),
+        ([1, 2], [1, 2], []),
+        ([], [], []),
+    ],
+)
+def test_the_number_of_buckets_follows_from_where_rows_lie(
+    hashes: list[int], buckets: list[int], expected: list[int]
+) -> None:
+    assert possible_bucket_counts(np.array(hashes, np.uint32), buckets) == expected

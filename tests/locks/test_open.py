@@ -31,11 +31,18 @@ def open_by_name(name: str | None) -> LockProvider:
         ("filesystem", FilesystemLockProvider),
         (" In_Process ", InProcessLockProvider),
         (HUDI + "InProcessLockProvider", InProcessLockProvider),
-        (HUDI + "FileSystemBasedLockProvider", FilesystemLockProvider),
     ],
 )
 def test_a_name_opens_its_provider(name: str | None, kind: type[LockProvider]) -> None:
     assert type(open_by_name(name)) is kind
+
+
+def test_hudis_lock_by_a_file_is_refused_since_kernel_locks_exclude_no_java_writer() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        open_by_name(HUDI + "FileSystemBasedLockProvider")
+    text = str(caught.value)
+    assert PROVIDER in text and "FileSystemBasedLockProvider" in text
+    assert "ZookeeperBasedLockProvider" in text and "'filesystem'" in text
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest_one() -> None:

@@ -283,7 +283,7 @@ def test_a_hudi_lock_needs_a_name(opening: Callable[..., DynamodbLockProvider], 
     del options["hoodie.table.name"]
     with pytest.raises(InvalidRequest, match=r"dynamodb\.partition_key"):
         opening()
-    assert opening(partition_key="flights") and opening(HudiImplicitDynamodbLockProvider)
+    assert opening(partition_key="flights") and opening(HudiImplicitDynamodbLockProvider, "s3://bucket/flights")
     del options[PREFIX + "table"]
     with pytest.raises(InvalidRequest, match=r"dynamodb\.table"):
         opening(partition_key="flights")

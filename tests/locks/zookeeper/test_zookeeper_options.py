@@ -63,7 +63,8 @@ def with_more(options: Options, **more: str) -> LockScope:
     ],
 )
 def test_implicit_places_are_those_of_hudi(options: Options, nodes: Any, table: str, place: str) -> None:
-    with closing(HudiImplicitZookeeperLockProvider(LockScope(table, options))) as provider:
+    scope = LockScope(table, options | {"hoodie.base.path": table})
+    with closing(HudiImplicitZookeeperLockProvider(scope)) as provider:
         lease = provider.acquire(TABLE_KEY, SOON_S)
         assert len(nodes.get_children(f"/tmp/{place}/lock_key")) == 1
         assert lease.release() and nodes.get_children(f"/tmp/{place}/lock_key") == []
@@ -216,6 +217,27 @@ def test_hudis_class_needs_to_know_the_place(options: Options) -> None:
     for more, expected in (({}, "neither"), ({"lock_key": "trips"}, "base_path is missing")):
         error = assert_raises(InvalidRequest, partial(HudiZookeeperLockProvider, with_more(options, **more)))
         assert expected in str(error)
+
+
+def test_hudis_class_reads_ports_from_the_url_as_java_writers_do(options: Options) -> None:
+    place = {"lock_key": "trips", "base_path": "/hudi"}
+    wrong = with_more(options, url="one,two:2182/below", port="2183", **place)
+    error = assert_raises(InvalidRequest, partial(HudiZookeeperLockProvider, wrong))
+    assert PREFIX + "port=2183" in str(error) and PREFIX + "url=one:2183,two:2182" in str(error)
+    implicit = LockScope("s3://bucket/trips", with_more(options, url="one", port="2183").options)
+    assert PREFIX + "port=2183" in str(
+        assert_raises(InvalidRequest, partial(HudiImplicitZookeeperLockProvider, implicit))
+    )
+    for url, port in (("one:2183", "2184"), ("one", "2181")):
+        assert HudiZookeeperLockProvider(with_more(options, url=url, port=port, **place)).table_lock == "/hudi/trips"
+
+
+def test_the_implicit_place_of_a_local_table_needs_the_path_as_the_others_write_it(options: Options) -> None:
+    scope = LockScope("file:///lake/trips", with_more(options).options)
+    error = assert_raises(InvalidRequest, partial(HudiImplicitZookeeperLockProvider, scope))
+    assert "hoodie.base.path" in str(error) and "/lake/trips" in str(error)
+    given = LockScope("file:///lake/trips", {**scope.options, "hoodie.base.path": "/lake/trips"})
+    assert HudiImplicitZookeeperLockProvider(given).table_lock.startswith("/tmp/")
 
 
 @pytest.mark.parametrize("more", [{"auth": "xyzzy"}, {"auth": "env:NO_SUCH"}, {"use_ssl": "true", "ca": "/no/such"}])

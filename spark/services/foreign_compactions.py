@@ -1,0 +1,83 @@
+"""What is left to do where another engine has carried out a compaction plan: base files too many, deletes forgotten.
+
+An engine that does not look at our heartbeats (Java Hudi below 1.2, and any version as a single writer) takes a plan
+over from a live executor of ours; any engine does so from a dead one. Both then leave their base files under one
+instant, which hudi-rs refuses to read. And no other engine keeps the deletes of a plan that asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakelatch.format.log.blocks import encode_log_file
+from lakelatch.format.merge.slice import merge_slice
+from lakelatch.format.names import kept_deletes_file
+from lakelatch.format.table_view import TableView
+from lakelatch.spark.options import KEEP_DELETES
+from lakelatch.spark.services.compaction_task import CompactTask, slice_of
+from lakelatch.spark.services.left_over_bases import remove_left_over_bases
+from lakelatch.spark.services.plans import Operations, Runner
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.task import FileReport
+from lakelatch.storage.checksums import add_checksum
+from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.timeline.actions import COMMIT, COMPACTION
+from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan
+from lakelatch.timeline.timeline import requested
+
+_log = logging.getLogger("lakelatch.spark")
+
+
+@dataclass(frozen=True)
+class KeepDeletes(CompactTask):
+    """Keeps the deletes of a compaction that another engine has carried out, as ours would have kept them."""
+
+    def run(self, operation: CompactionOperation) -> FileReport | None:
+        """See `RewriteTask`; there is never a base file to report. The plan has ended, so no claim is looked at."""
+        table, name = self.table, kept_deletes_file(operation.file_id, self.instant).name
+        try:
+            merged = merge_slice(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
+        except NotFound as error:
+            _log.warning("deletes of compaction %s are lost, their files were cleaned: %s", self.instant, error)
+            return None
+        if merged.deletes is not None:
+            data = encode_log_file(self.instant, table.full_avro_schema, None, merged.deletes)
+            path = path_below(operation.partition, name)
+            table.storage.put_if_absent(path, add_checksum(data, path))
+        return None
+
+
+def finish_foreign_compactions(run: Runner, table: Table) -> None:
+    """Removes base files that no commit names, and keeps the deletes that the plans asked for.
+
+    It looks at compactions on the active timeline that others completed, and is safe to repeat and to do at once.
+    """
+    view = TableView.load(table.storage, table.config)
+    for instant, plan in _carried_out_by_others(view):
+        remove_left_over_bases(table, instant, plan.operations)
+        if plan.extra.get(KEEP_DELETES) == "true" and not table.config.column_groups:
+            missing = _without_kept_deletes(view, instant, plan.operations)
+            run(KeepDeletes(table, instant, {}, True), missing)
+
+
+def _carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan]]:
+    names = {found.file_name for found in view.timeline.instants}
+    for found in view.timeline.completed:
+        plan = requested(found.requested, COMPACTION)
+        if found.action == COMMIT and plan.file_name in names and WRITER_KEY not in view.metadata(found).extra:
+            yield found.requested, CompactionPlan.read(view.storage, plan.path)
+
+
+def _without_kept_deletes(view: TableView, instant: str, operations: Operations) -> Operations:
+    """Those whose base file is still the newest of its group: behind a later one nothing could be kept any more."""
+    newest = {
+        (found.partition, found.file_id): found
+        for found in view.slices(sorted({one.partition for one in operations}))
+        if found.base_instant == instant
+    }
+    kept = {
+        group for group, found in newest.items() if kept_deletes_file(found.file_id, instant).name in found.log_files
+    }
+    return tuple(one for one in operations if (one.partition, one.file_id) in newest.keys() - kept)

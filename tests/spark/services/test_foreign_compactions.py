@@ -1,0 +1,142 @@
+"""Plans that two engines have carried out: two base files of one instant, and deletes that the other one forgot.
+
+The other engine's part is played with the bytes that it writes: a base file under a token of its own, and a commit
+without our writer's name. `tests/java` has the real one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from live_table import LiveTable
+
+from lakelatch.errors import TransactionEnded
+from lakelatch.failpoints import calling
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
+from lakelatch.spark.services.plans import run_here
+from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, WriteStat
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
+
+OTHER_TOKEN = "0-31-77"
+ROWS = [("p", 1, 6, "late"), ("p", 2, 5, "b")]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LiveTable:
+    table = LiveTable(tmp_path / "table", buckets=1)
+    table.write([(1, 5, "a"), (2, 5, "b")])
+    return table
+
+
+def base_of(table: LiveTable) -> Path:
+    (path,) = (table.root / "p").glob("*_0-0-0_*.parquet")
+    return path
+
+
+def others_base(table: LiveTable, data: bytes | None = None) -> Path:
+    path = base_of(table)
+    other = path.with_name(path.name.replace("_0-0-0_", f"_{OTHER_TOKEN}_"))
+    if data is None:
+        pq.write_table(pq.read_table(path).replace_schema_metadata(None), other)  # no checksum of ours
+    else:
+        other.write_bytes(data)
+    return other
+
+
+def complete_as_another(table: LiveTable, plan: str, base: Path) -> None:
+    """As an engine that takes no claim: its own inflight file, and a commit that names its own base file."""
+    path = inflight(plan, COMPACTION).path
+    if not table.storage.exists(path):
+        table.storage.put(path, b"")
+    (operation,) = CompactionPlan.read(table.storage, requested(plan, COMPACTION).path).operations
+    stat = WriteStat("p", operation.file_id, f"p/{base.name}", num_writes=2, file_size_bytes=base.stat().st_size)
+    extra = {"schema": table.opened.avro_schema}
+    commit = completed(plan, COMPACTION, str(int(plan) + 5000))
+    table.storage.put(commit.path, CommitMetadata((stat,), "COMPACT", extra, compacted=True).to_avro())
+
+
+def test_of_two_base_files_of_one_instant_the_committed_one_is_read(table: LiveTable) -> None:
+    """The other may be half a file: its engine was killed, and ours then carried the plan out."""
+    table.compact()
+    others_base(table, b"PAR1 and no more")
+    table.write([(1, 6, "late")])
+    assert table.read() == ROWS
+
+
+def test_an_executor_removes_its_base_file_if_another_has_completed_the_plan(table: LiveTable) -> None:
+    plan = table.plan()
+    assert plan is not None
+
+    def overtake() -> None:
+        complete_as_another(table, plan, others_base(table))
+
+    with calling(lambda _: overtake(), ["compact.before_commit"]), pytest.raises(TransactionEnded):
+        table.execute(plan)
+    (left,) = (table.root / "p").glob("*.parquet")
+    assert OTHER_TOKEN in left.name
+    assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
+
+
+def test_an_executor_removes_what_another_left_under_its_plan(table: LiveTable) -> None:
+    plan = table.plan()
+    assert plan is not None
+    with calling(lambda _: others_base(table, b"PAR1 and no more"), ["compact.before_commit"]):
+        table.execute(plan)
+    assert [base_of(table)] == list((table.root / "p").glob("*.parquet"))
+    assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
+
+
+def test_the_base_file_of_a_dead_executor_is_removed_after_another_engine_took_its_plan(table: LiveTable) -> None:
+    plan = table.plan()
+    assert plan is not None
+    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+        table.execute(plan)
+    complete_as_another(table, plan, others_base(table))
+    finish_foreign_compactions(run_here, open_table(table.storage))
+    (left,) = (table.root / "p").glob("*.parquet")
+    assert OTHER_TOKEN in left.name
+    assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
+
+
+def test_deletes_that_another_engine_forgot_are_kept_before_the_next_plan(table: LiveTable) -> None:
+    """A row that is older than its delete, and completes after the compaction, stays deleted."""
+    table.delete([(1, 9, "")])
+    late = table.begin().put("p", [(1, 7, "older than its delete")])
+    plan = table.plan()
+    assert plan is not None
+    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+        table.execute(plan)
+    complete_as_another(table, plan, others_base(table))
+    for log in (table.root / "p").glob(f".*_{plan}.log.*"):
+        log.unlink()
+    finish_foreign_compactions(run_here, open_table(table.storage))
+    late.commit()
+    assert table.agreed() == [("p", 2, 5, "b")]
+    names = sorted(path.name for path in (table.root / "p").iterdir())
+    finish_foreign_compactions(run_here, open_table(table.storage))
+    assert sorted(path.name for path in (table.root / "p").iterdir()) == names
+
+
+def test_nothing_is_removed_before_the_plan_has_completed(table: LiveTable) -> None:
+    plan = table.plan()
+    assert plan is not None
+    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+        table.execute(plan)
+    other = others_base(table)
+    finish_foreign_compactions(run_here, open_table(table.storage))
+    assert other.exists() and base_of(table).exists()
+    assert not list((table.root / TIMELINE_FOLDER).glob(f"{plan}_*"))
+    table.execute(plan)
+    assert not other.exists()
+
+
+class _Died(Exception):
+    """An executor that is no more."""
+
+
+def _die() -> None:
+    raise _Died

@@ -1,0 +1,29 @@
+"""Changing `.hoodie/hoodie.properties` of a table that is there, as Hudi's own tools do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import javaproperties
+
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.table_config import BACKUP_PATH, PROPERTIES_PATH, load_table_config
+
+
+def update_properties(storage: Storage, values: Mapping[str, str]) -> None:
+    """Sets these properties, and leaves all others as they are.
+
+    The file as it was lies beside it, as the backup that all readers of Hudi tables look for, until the new one is
+    whole; a call that died in between is completed by another. Two calls at once may lose one's values: hold the
+    table's lock. Errors: those of `load_table_config`, and nothing has changed.
+    """
+    config = load_table_config(storage)
+    changed = {**config.raw, **values}
+    if changed != config.raw:
+        storage.put(BACKUP_PATH, _encoded(config.raw))
+        storage.put(PROPERTIES_PATH, _encoded(changed))
+    storage.delete(BACKUP_PATH)
+
+
+def _encoded(values: Mapping[str, str]) -> bytes:
+    return javaproperties.dumps(values, sort_keys=True, timestamp=False).encode("utf-8")
