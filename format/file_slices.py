@@ -40,7 +40,7 @@ class FileSlice:
 
     @property
     def fresh_logs(self) -> tuple[str, ...]:
-        """The logs that readers have to merge: no placeholder, nor that of deletes which the base file has carried out."""
+        """The logs that readers merge: no placeholder, nor that of deletes which the base file has carried out."""
         kept = None if self.base_file is None else kept_deletes_file(self.file_id, self.base_instant).name
         return tuple(name for name in self.log_files if name != kept and not is_placeholder(name))
 
