@@ -1,4 +1,4 @@
-"""Which file id a bucket's rows go to: the fixed one, or its successor after a replace commit.
+"""Which file id we give a bucket that has no live file group: the fixed one, or its successor after a replace commit.
 
 A replaced file id stays hidden for as long as its replace commit is on the timeline, so nothing may be written to it
 again. Its successor follows from the replace commit alone: all writers find the same one without talking.
@@ -6,7 +6,7 @@ again. Its successor follows from the replace commit alone: all writers find the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -90,12 +90,17 @@ class FileIds:
         """Where the replace commit of this requested time writes its own rows."""
         return cls(default=_Generation(instant))
 
+    @property
+    def of_one_replace(self) -> bool:
+        """Whether these are the file ids of a replace commit's own rows, under which there is nothing yet."""
+        return bool(self.default.instant)
+
     def of(self, partition: str, bucket: int) -> str:
-        """The file id under which a bucket's rows are written."""
+        """The file id that we give a bucket that has no live file group; see `LiveGroups` for one that has."""
         return self.partitions.get(partition, self.default).of(bucket)
 
     def successor_of(self, partition: str, file_id: str) -> str:
-        """The file id that the rows of this one belong under: itself, unless it was replaced."""
+        """The file id that we give the bucket of this one."""
         bucket = bucket_of_file_id(file_id)
         return file_id if bucket is None else self.of(partition, bucket)
 
@@ -121,6 +126,27 @@ def _read(storage: Storage, name: str) -> ReplaceCommit | None:
         written.setdefault(partition, []).append(file_id)
     frozen = {partition: tuple(ids) for partition, ids in written.items()}
     return ReplaceCommit(instant, metadata.operation_type, frozen, metadata.replaced)
+
+
+def twins(file_ids: Sequence[str], bucket_count: int | None) -> tuple[str, str] | None:
+    """Two of these live file groups of one partition that are of one bucket; None if no two are.
+
+    A table that says nowhere that it has a bucket index has one if all its file ids look like it, since a random id
+    starts with eight decimal digits once in forty. There, ids that differ in their last number only are no twins.
+    """
+    seen: dict[int, str] = {}
+    found: tuple[str, str] | None = None
+    for file_id in file_ids:
+        bucket = bucket_of_file_id(file_id)
+        if bucket is None:
+            if bucket_count is None:
+                return None
+            continue
+        other = seen.setdefault(bucket, file_id)
+        same_draw = bucket_count is None and other.rpartition("-")[0] == file_id.rpartition("-")[0]
+        if other != file_id and not same_draw:
+            found = found or (other, file_id)
+    return found
 
 
 def _buckets(file_ids: Iterable[str]) -> dict[int, str]:

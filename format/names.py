@@ -15,6 +15,7 @@ _VERSION_MAX = 2**31 - 1
 # No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a compacted one.
 _KEPT_DELETES_TOKEN = "2147483647-0-0"
 _COMPACTED_TOKEN = "2147483646-0-0"
+_PLACEHOLDER_TASK = "2147483645"
 COMPACTED_MARK = f"_{_COMPACTED_TOKEN}"  # at the end of the names of compacted logs, and nowhere else
 
 
@@ -67,6 +68,16 @@ def compacted_log(last: LogFile) -> LogFile:
 def is_compacted_log(file: LogFile) -> bool:
     """Whether a log compaction made this file."""
     return file.write_token == _COMPACTED_TOKEN
+
+
+def placeholder_file(file_id: str, instant: str, write_token: str) -> LogFile:
+    """The empty log file with which an overwrite of this instant begins a file group in which it has no rows."""
+    return LogFile(file_id, instant, 1, f"{_PLACEHOLDER_TASK}-{write_token.partition('-')[2]}")
+
+
+def is_placeholder(name: str) -> bool:
+    """Whether there is nothing in the log file of this name, but for the place of its file group."""
+    return f"_{_PLACEHOLDER_TASK}-" in name
 
 
 def is_kept_deletes(file: LogFile) -> bool:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from lakelatch.format.file_groups import replace_commits
+from lakelatch.errors import CorruptTable
+from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.file_groups import replace_commits, twins
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.names import COMPACTED_MARK
+from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import LOG_COMPACTION, WRITE_ACTIONS
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import REQUESTED, Instant, Timeline
+
+_log = logging.getLogger("lakelatch.format")
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,45 @@ class TableView:
                 absorbed_logs=log_compactions.hidden(partition, names),
                 committed_by=self.files_of,
             )
-            found.extend(group for group in groups if group[0].file_id not in gone or self._holds_rows(group))
+            found.extend(self._live(partition, groups, gone))
         return found
 
+    def _live(self, partition: str, groups: list[list[FileSlice]], gone: Mapping[str, str]) -> list[list[FileSlice]]:
+        """The file groups that Hudi's readers see, too: they hide a replaced one, whenever its files were written.
+
+        Errors: `CorruptTable` for two of one bucket that both hold something.
+        """
+        live = []
+        for group in groups:
+            if group[0].file_id not in gone:
+                live.append(group)
+            elif self._holds_rows(group):
+                _log.warning(
+                    "in the partition %r somebody wrote to the file group %s (%s) after it was replaced at %s: no "
+                    "reader of the table sees these rows, so write them again",
+                    *(partition, group[0].file_id, group[0].base_instant, gone[group[0].file_id]),
+                )
+        if twins([group[0].file_id for group in live], self.config.bucket_count) is None:
+            return live
+        empty = [group for group in live if not self._holds_rows(group)]
+        for path in (path for group in empty for found in group for path in found.log_paths):
+            ensure_tombstone(self.storage, self.timeline, path)
+        live = [group for group in live if group not in empty]
+        pair = twins([group[0].file_id for group in live], self.config.bucket_count)
+        if pair is not None:
+            raise self._corrupt(partition, pair)
+        return live
+
+    def _corrupt(self, partition: str, pair: tuple[str, str]) -> CorruptTable:
+        return CorruptTable(
+            f"the bucket {bucket_of_file_id(pair[0])} of the partition {partition!r} of {self.storage.uri} has two "
+            f"live file groups, {pair[0]} and {pair[1]}: keys that are in both would be read twice. Take back what was "
+            "written to one of them (Hudi's CALL rollback_to_instant, newest instant first), and write it again",
+            file_groups=[(partition, file_id) for file_id in pair],
+        )
+
     def _holds_rows(self, group: list[FileSlice]) -> bool:
-        """False for a replaced file group in which a write that was relocated has left tombstones only."""
+        """False for a file group in which a write that was relocated has left tombstones only."""
         if any(found.base_file is not None for found in group):
             return True
         logs = (found.path_of(name) for found in group for name in found.log_files)

@@ -15,7 +15,14 @@ from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import TimelineFolder, inflight
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.claims import owns_claim
-from lakelatch.transactions.conflicts.contract import Contender, FileGroup, Others, OtherWrite, completed_writes
+from lakelatch.transactions.conflicts.contract import (
+    Conflict,
+    Contender,
+    FileGroup,
+    Others,
+    OtherWrite,
+    completed_writes,
+)
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
@@ -24,10 +31,14 @@ from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, End
 
 @dataclass(frozen=True)
 class Resolved:
-    """What is committed at a place in the log, and which of the writes completed since count as possible conflicts."""
+    """What is committed at a place in the log, and which of the writes completed since count as possible conflicts.
+
+    `conflict` is one that no strategy knows of.
+    """
 
     metadata: CommitMetadata
     considered: list[OtherWrite]
+    conflict: Conflict | None = None
 
 
 #: Called at the transaction's place in the log, perhaps several times. It sees the timeline as it is before that place,
@@ -57,7 +68,7 @@ def append_commit(
             return GivenUp(resolved)
         groups = resolved.metadata.file_groups() | resolved.metadata.replaced_file_groups()
         considered = others if resolve is None else others.only(resolved.considered)
-        conflict = find_conflict(context, state, groups, considered, work or Work.of(metadata))
+        conflict = find_conflict(context, state, groups, considered, work or Work.of(metadata), resolved.conflict)
         if conflict is not None:
             return GivenUp(conflict)
         failpoint("commit.after_check")
@@ -150,10 +161,15 @@ def others_since(context: TransactionContext, state: TransactionState, tail: Tai
 
 
 def find_conflict(
-    context: TransactionContext, state: TransactionState, groups: frozenset[FileGroup], others: Others, work: Work
+    context: TransactionContext,
+    state: TransactionState,
+    groups: frozenset[FileGroup],
+    others: Others,
+    work: Work,
+    known: Conflict | None = None,
 ) -> Conflicted | None:
-    """What the strategy finds in the way of these file groups, with the work that is lost."""
-    conflict = context.strategy.find(Contender(state.instant, state.action, groups), others)
+    """What is `known` to be in the way of these file groups, or what the strategy finds, with the work that is lost."""
+    conflict = known or context.strategy.find(Contender(state.instant, state.action, groups), others)
     if conflict is None:
         return None
     lost_s = (context.system.realtime_ms() - state.began_ms) / 1000

@@ -92,6 +92,13 @@ def encode_log_file(
     return b"".join(blocks)
 
 
+def encode_empty_log(instant: str, avro_schema: str) -> bytes:
+    """A log file with neither rows nor deletes: every Hudi reader finds its file group, and nothing in it."""
+    headers = {INSTANT_TIME: instant, SCHEMA: avro_with_meta_columns(avro_schema, {CHECKSUM_KEY: NO_CHECKSUM})}
+    nothing = Deletes(pa.chunked_array([pa.array([], pa.string())]), "", None)
+    return b"".join(encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(nothing))
+
+
 def read_log_file(data: bytes, path: str, columns: Collection[str] | None = None) -> list[LogEntries]:
     """The contents of a log file, block by block; of `columns` those that a block has, or all of them.
 

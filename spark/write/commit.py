@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
@@ -18,16 +17,23 @@ from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import Table
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.cancellation import work_of
+from lakelatch.spark.write.placement import Placement
 from lakelatch.spark.write.rebase import LostFiles
-from lakelatch.spark.write.relocation import RelocationTask, Relocator, relocate_here, relocations_to
+from lakelatch.spark.write.relocation import (
+    PlaceholderTask,
+    Relocation,
+    RelocationTask,
+    Relocator,
+    relocate_here,
+    relocations_to,
+)
 from lakelatch.spark.write.replace import Choice, Replacement, every, none_else
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport, WriteTask
 from lakelatch.timeline.actions import INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
-from lakelatch.timeline.timeline import TimelineFolder
-from lakelatch.transactions.commit import Resolve, Resolved
-from lakelatch.transactions.conflicts.contract import FileGroup, OtherWrite
+from lakelatch.transactions.commit import Resolve
+from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.context import TransactionState
 from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, committed_or_raise
 from lakelatch.transactions.transaction import Transaction
@@ -87,65 +93,32 @@ def commit_files(
     `choose` says which partitions a deletion of partitions takes away, and `keep_files` keeps the files of a try that
     has lost for the next one. Errors: those of `Transaction.commit`, but for a conflict.
     """
+    replacement = None
     if options.operation in REPLACING_OPERATIONS:
-        metadata = commit_metadata(table, options, reports, transaction)
         choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
-        resolve: Resolve = Replacement(table, metadata, choose, options.non_blocking).resolve
+        metadata = commit_metadata(table, options, reports, transaction)
+        replacement = Replacement(table, transaction.instant, metadata, choose, options.non_blocking)
+        reports = _with_placeholders(transaction, table, reports, replacement.lacking(), relocator)
+    for _ in range(_RELOCATIONS_MAX):
+        metadata = commit_metadata(table, options, reports, transaction)
+        resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking).resolve
+        if replacement is not None:
+            resolve = replacement.of(metadata).resolve
         outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)
-    else:
-        for _ in range(_RELOCATIONS_MAX):
-            metadata = commit_metadata(table, options, reports, transaction)
-            resolve = Placement(table, metadata, reports, options.non_blocking).resolve
-            outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)
-            if not isinstance(outcome, Displaced):
-                break
-            reports = _relocated(transaction, reports, outcome.successors, relocator)
+        if not isinstance(outcome, Displaced):
+            break
+        transaction.reopen()
+        failpoint("relocate.after_reopen")
+        if replacement is not None:
+            reports = _with_placeholders(transaction, table, reports, outcome.successors, relocator)
         else:
-            raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
+            reports = _relocated(transaction, reports, outcome.successors, relocator)
+    else:
+        raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
     if isinstance(outcome, Conflicted):
         kept = LostFiles(transaction, outcome.conflict, reports) if outcome.files_kept else None
         return Lost(outcome.conflict, kept)
     return _result(committed_or_raise(outcome), options.operation, reports)
-
-
-@dataclass(frozen=True)
-class Placement:
-    """The file ids of a write's files, held against those at its place in the log."""
-
-    table: Table
-    metadata: CommitMetadata
-    reports: list[FileReport]
-    non_blocking: bool
-
-    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
-        """See `Resolve`. Free unless a replace commit has completed since the write began."""
-        if all(write.action != REPLACE_COMMIT for write in completed):
-            return Resolved(self.metadata, completed)
-        replaces = replace_commits(self.table.storage, folder.names)
-        successors = _successors(FileIds.after(replaces), self.reports)
-        if self.non_blocking:
-            if successors:
-                return Displaced(successors)
-            return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
-        by_partition = {
-            one.instant.requested: frozenset(group for group in successors if group[0] in one.partitions)
-            for one in replaces
-        }
-        # A bucket without a file was not replaced by name, and yet its file id is not the one to write to any more.
-        return Resolved(
-            self.metadata,
-            [
-                replace(write, file_groups=write.file_groups | by_partition.get(write.instant, frozenset()))
-                for write in completed
-            ],
-        )
-
-
-def _successors(file_ids: FileIds, reports: list[FileReport]) -> dict[FileGroup, str]:
-    """The file ids that hold now for the files' groups, where they are others."""
-    groups = {(report.partition, report.file_id) for report in reports}
-    found = {group: file_ids.successor_of(*group) for group in groups}
-    return {group: file_id for group, file_id in found.items() if file_id != group[1]}
 
 
 def _relocated(
@@ -156,9 +129,24 @@ def _relocated(
     stay = [report for report in reports if (report.partition, report.file_id) not in successors]
     relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)
     _log.info("%s: %d files move, because their file groups were replaced", transaction.instant, len(relocations))
-    transaction.reopen()
-    failpoint("relocate.after_reopen")
     return [*stay, *relocator(RelocationTask(transaction.markers), relocations)]
+
+
+def _with_placeholders(
+    transaction: Transaction,
+    table: Table,
+    reports: list[FileReport],
+    successors: Mapping[FileGroup, str],
+    relocator: Relocator,
+) -> list[FileReport]:
+    """The reports, and an empty file group in the place of each of those that are replaced without new rows."""
+    task = PlaceholderTask(transaction.markers, table.avro_schema)
+    by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
+    places = [
+        Relocation(FileReport(partition, old, "", 0, 0, 0, 1), file_id, 1)
+        for (partition, file_id), old in sorted(by_successor.items())
+    ]
+    return [*reports, *relocator(task, places)] if places else reports
 
 
 def _result(committed: Committed, operation: str, reports: list[FileReport]) -> CommitResult:

@@ -42,7 +42,7 @@ class LostFiles:
     def rewrite(self, task: WriteTask, relocator: Relocator) -> list[FileReport]:
         """The files as files of another write. Errors: `TransactionEnded` if somebody has rolled them back."""
         lost = self._transaction.instant
-        relocations = relocations_to(task.file_ids.successor_of, self._reports, also_in_place=True)
+        relocations = relocations_to(task.live_groups().successor_of, self._reports, also_in_place=True)
         _log.info("%s takes over %d files of %s, which lost", task.instant, len(relocations), lost)
         found = relocator(RebaseTask(task, lost), relocations)
         self._rewritten = True

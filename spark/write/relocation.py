@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lakelatch.errors import InvariantBroken
 from lakelatch.failpoints import failpoint
-from lakelatch.format.names import LogFile, check_own_file, parse_data_file
+from lakelatch.format.log.blocks import encode_empty_log
+from lakelatch.format.names import LogFile, check_own_file, parse_data_file, placeholder_file
 from lakelatch.spark.write.task import REPORT_SCHEMA, FileReport, reports_to_batch, write_token
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import path_below
@@ -55,6 +56,23 @@ class RelocationTask:
         self.markers.create_data_file(report.partition, file.name, data)
         failpoint("relocate.after_file")
         return replace(report, file_id=relocation.file_id, file_name=file.name, version=relocation.version)
+
+
+@dataclass(frozen=True)
+class PlaceholderTask:
+    """Makes an empty file group in the place of each replaced one that has no new rows. Pickles."""
+
+    markers: Markers
+    avro_schema: str
+
+    def run(self, relocation: Relocation, token: str) -> FileReport:
+        """See `FileTask`; of the file that is given only the place counts."""
+        file = placeholder_file(relocation.file_id, self.markers.instant, token)
+        check_own_file(file)
+        data = encode_empty_log(self.markers.instant, self.avro_schema)
+        partition = relocation.report.partition
+        self.markers.create_data_file(partition, file.name, data)
+        return FileReport(partition, file.file_id, file.name, 0, 0, len(data), file.version)
 
 
 class FileTask(Protocol):

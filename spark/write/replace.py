@@ -7,10 +7,12 @@ everything that commits later is read. Of two of them that meet under non-blocki
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TypeAlias
 
+from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import FileGroup, replace_commits
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.table import Table
@@ -19,15 +21,23 @@ from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import OtherWrite
+from lakelatch.transactions.outcome import Displaced
 
 Choice: TypeAlias = Callable[[Collection[str]], set[str]]
 
 
 class Replacement:
-    """A replace commit on its way. `choose` picks partitions, besides those written, from the ones that have rows."""
+    """A replace commit on its way. `choose` picks partitions, besides those written, from the ones that have rows.
 
-    def __init__(self, table: Table, metadata: CommitMetadata, choose: Choice, non_blocking: bool) -> None:
+    Each replaced bucket has a successor in it, if only an empty one: Java's non-blocking writers give a bucket without
+    a live file group the fixed file id, and if that was replaced, no reader would see what they write.
+    """
+
+    def __init__(
+        self, table: Table, instant: str, metadata: CommitMetadata, choose: Choice, non_blocking: bool
+    ) -> None:
         self._table = table
+        self._instant = instant
         self._metadata = metadata
         self._choose = choose
         self._non_blocking = non_blocking
@@ -37,7 +47,17 @@ class Replacement:
         # What completes after this listing is among the completed writes that `resolve` is shown.
         self._live = self._live_groups()
 
-    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved:
+    def of(self, metadata: CommitMetadata) -> Replacement:
+        """The same with more files."""
+        other = copy(self)
+        other._metadata = metadata
+        return other
+
+    def lacking(self) -> dict[FileGroup, str]:
+        """The successors that have no file yet, by what is to be replaced, as far as this is known by now."""
+        return self._lacking(self._replaced(self._live))
+
+    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
         """See `Resolve`: the metadata with everything that is there now and goes."""
         live = set(self._live)
         for write in completed:
@@ -49,15 +69,30 @@ class Replacement:
         for other in replace_commits(self._table.storage, folder.names - self._seen):
             live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}
             live -= other.replaced_file_groups()
-        groups: dict[str, list[str]] = {}
-        for partition, file_id in sorted(live):
-            groups.setdefault(partition, []).append(file_id)
-        partitions = self._written | self._choose(groups)
-        replaced = {partition: tuple(groups.get(partition, ())) for partition in sorted(partitions)}
+        replaced = self._replaced(live)
+        lacking = self._lacking(replaced)
+        if lacking:
+            return Displaced(lacking)
         writes = completed
         if self._non_blocking:
             writes = [write for write in completed if write.action != REPLACE_COMMIT]
         return Resolved(replace(self._metadata, replaced=replaced), writes)
+
+    def _replaced(self, live: Collection[FileGroup]) -> dict[str, tuple[str, ...]]:
+        groups: dict[str, list[str]] = {}
+        for partition, file_id in sorted(live):
+            groups.setdefault(partition, []).append(file_id)
+        partitions = self._written | self._choose(groups)
+        return {partition: tuple(groups.get(partition, ())) for partition in sorted(partitions)}
+
+    def _lacking(self, replaced: Mapping[str, tuple[str, ...]]) -> dict[FileGroup, str]:
+        held = {(stat.partition, bucket_of_file_id(stat.file_id)) for stat in self._metadata.stats}
+        return {
+            (partition, file_id): successor_file_id(bucket, self._instant)
+            for partition, file_ids in replaced.items()
+            for file_id in file_ids
+            if (bucket := bucket_of_file_id(file_id)) is not None and (partition, bucket) not in held
+        }
 
     def _live_groups(self) -> frozenset[FileGroup]:
         only_written = self._metadata.operation_type == INSERT_OVERWRITE.upper()

@@ -13,6 +13,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, with_meta_columns
 from lakelatch.format.bucket_index import bucket_ids
 from lakelatch.format.file_groups import FileIds
+from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.names import LogFile, check_own_file
 from lakelatch.format.record_keys import partition_paths, record_keys
@@ -77,36 +78,36 @@ class WriteTask:
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
         """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
         with self.attempt(write_token) as files:
+            names = _Names(self.instant, write_token, self.live_groups())
             version, held, size, written = 1, [], 0, 0
             for batch in files.watched(batches):
                 if batch.num_rows:
                     if files.early:
-                        self._announce(batch, write_token, version, files)
+                        self._announce(batch, names, version, files)
                     held.append(batch)
                     size += batch.nbytes
                 if size > _FLUSH_BYTES:
                     rows = pa.Table.from_batches(held)
-                    yield from self._flush(rows, write_token, version, written, files)
+                    yield from self._flush(rows, names, version, written, files)
                     version, held, size, written = version + 1, [], 0, written + rows.num_rows
             if held:
-                yield from self._flush(pa.Table.from_batches(held), write_token, version, written, files)
+                yield from self._flush(pa.Table.from_batches(held), names, version, written, files)
 
-    def _announce(self, batch: pa.RecordBatch, write_token: str, version: int, files: TaskFiles) -> None:
+    def live_groups(self) -> LiveGroups:
+        """Where one attempt's rows go; all of its files of a bucket are in one file group."""
+        return LiveGroups(self.storage, self.config, self.file_ids)
+
+    def _announce(self, batch: pa.RecordBatch, names: _Names, version: int, files: TaskFiles) -> None:
         """Each file with its first row, so that who has to lose learns it before the others are there."""
         columns = [PARTITION_COLUMN, BUCKET_COLUMN]
         groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns).aggregate([])
         files.announce_all(
-            (row[PARTITION_COLUMN], self._file(row[PARTITION_COLUMN], row[BUCKET_COLUMN], version, write_token).name)
+            (row[PARTITION_COLUMN], names.file(row[PARTITION_COLUMN], row[BUCKET_COLUMN], version).name)
             for row in groups.to_pylist()
         )
 
-    def _file(self, partition: str, bucket: int, version: int, write_token: str) -> LogFile:
-        file = LogFile(self.file_ids.of(partition, bucket), self.instant, version, write_token)
-        check_own_file(file)
-        return file
-
     def _flush(
-        self, rows: pa.Table, write_token: str, version: int, first_row: int, files: TaskFiles
+        self, rows: pa.Table, names: _Names, version: int, first_row: int, files: TaskFiles
     ) -> Iterator[FileReport]:
         rows = rows.combine_chunks().sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
         partitions = pc.rank(rows[PARTITION_COLUMN], sort_keys="ascending", tiebreaker="dense").to_numpy()
@@ -114,23 +115,21 @@ class WriteTask:
         starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
         for start, stop in zip(starts, np.r_[starts[1:], len(group)], strict=True):
             group_rows = rows.slice(int(start), int(stop - start))
-            yield self._write_group(group_rows, write_token, version, first_row + int(start), files)
+            yield self._write_group(group_rows, names, version, first_row + int(start), files)
 
-    def _write_group(
-        self, rows: pa.Table, write_token: str, version: int, first_row: int, files: TaskFiles
-    ) -> FileReport:
+    def _write_group(self, rows: pa.Table, names: _Names, version: int, first_row: int, files: TaskFiles) -> FileReport:
         partition = rows[PARTITION_COLUMN][0].as_py()
-        file = self._file(partition, rows[BUCKET_COLUMN][0].as_py(), version, write_token)
+        file = names.file(partition, rows[BUCKET_COLUMN][0].as_py(), version)
         file_id, name = file.file_id, file.name
         if self.operation == UPSERT and not self.config.column_groups:  # each group would have a winner of its own
             rows = self._combine(rows)
         records = deletes = cleared = None
         if self.operation != DELETE:
-            records = self._records(rows, partition, file_id, write_token, first_row)
+            records = self._records(rows, partition, file_id, file.write_token, first_row)
         elif self.config.column_groups:
             cleared = delete_rows(rows, self.config, self.schema.names)
         if cleared is not None:
-            cleared = self._records(cleared, partition, file_id, write_token, first_row)
+            cleared = self._records(cleared, partition, file_id, file.write_token, first_row)
         elif self.operation == DELETE:
             deletes = self._deletes(rows)
         data = encode_log_file(
@@ -199,6 +198,21 @@ class WriteTask:
         depth = len(partition.split("/")) if partition else 0
         text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
         self.storage.put_if_absent(path, text.encode("ascii"))
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names of one attempt's files."""
+
+    instant: str
+    token: str
+    groups: LiveGroups
+
+    def file(self, partition: str, bucket: int, version: int) -> LogFile:
+        """The log file of a bucket."""
+        file = LogFile(self.groups.of(partition, bucket), self.instant, version, self.token)
+        check_own_file(file)
+        return file
 
 
 @dataclass(frozen=True)

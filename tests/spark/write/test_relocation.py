@@ -218,7 +218,7 @@ def test_the_log_names_what_was_replaced(table: LiveTable) -> None:
     event = manager.context.log.tail().event
     assert event is not None and (event.kind, event.action, event.instant) == (COMPLETE, "replacecommit", over.instant)
     replaced = {("p", bucket_file_id(0)), ("p", bucket_file_id(1))}
-    assert event.file_groups == replaced | {("p", successor_file_id(0, over.instant))}
+    assert event.file_groups == replaced | {("p", successor_file_id(bucket, over.instant)) for bucket in (0, 1)}
 
 
 # -- which file id a bucket has --------------------------------------------------------------------------------------

@@ -1,0 +1,76 @@
+"""Where a bucket's rows go: to its live file group, whoever named that; where there is none, under a file id of ours.
+
+A single Java writer names the file group of a bucket by chance, and every Hudi writer goes on in the one that is there.
+So must ours: two live file groups of one bucket would show each key twice, and stop Java's writers.
+"""
+
+from __future__ import annotations
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.file_groups import FileIds
+from lakelatch.format.names import parse_data_file
+from lakelatch.format.table_view import TableView
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+
+
+class LiveGroups:
+    """The file id of each bucket, for one process that writes; used by one thread.
+
+    Each partition is listed once, when it is first asked about. Where all its files have the names that `ours` gives,
+    that is all it costs; otherwise the timeline says which of them are live. What completes later is not seen: the
+    commit looks for it.
+    """
+
+    def __init__(self, storage: Storage, config: TableConfig, ours: FileIds) -> None:
+        self._storage = storage
+        self._config = config
+        self._ours = ours
+        self._view: TableView | None = None
+        self._found: dict[str, dict[int, str]] = {}
+
+    def of(self, partition: str, bucket: int) -> str:
+        """The file id under which a bucket's rows are written.
+
+        Errors: `CorruptTable` for two live file groups of one bucket, `InvalidRequest` for those of another index.
+        """
+        if self._ours.of_one_replace:
+            return self._ours.of(partition, bucket)
+        if partition not in self._found:
+            self._found[partition] = self._look(partition)
+        return self._found[partition].get(bucket) or self._ours.of(partition, bucket)
+
+    def successor_of(self, partition: str, file_id: str) -> str:
+        """The file id that the rows of this one belong under now. Errors: those of `of`."""
+        bucket = bucket_of_file_id(file_id)
+        return file_id if bucket is None else self.of(partition, bucket)
+
+    def _look(self, partition: str) -> dict[int, str]:
+        files = map(parse_data_file, self._storage.list(partition).files)
+        file_ids = {file.file_id for file in files if file is not None}
+        if all(self._is_ours(partition, file_id) for file_id in file_ids):
+            return {}
+        if self._view is None:
+            self._view = TableView.load(self._storage, self._config)
+        live = [group[0].file_id for group in self._view.groups([partition])]
+        return {self._bucket(partition, file_id): file_id for file_id in live}
+
+    def _is_ours(self, partition: str, file_id: str) -> bool:
+        bucket = bucket_of_file_id(file_id)
+        return bucket is not None and bucket < self._count and self._ours.of(partition, bucket) == file_id
+
+    def _bucket(self, partition: str, file_id: str) -> int:
+        bucket = bucket_of_file_id(file_id)
+        if bucket is None or bucket >= self._count:
+            raise InvalidRequest(
+                f"the table {self._config.name!r} has {self._count} buckets, and the file group {file_id} in its "
+                f"partition {partition!r} belongs to none of them: it was written with another index or another number "
+                f"of buckets, and keys in it would be written twice. Correct hoodie.bucket.index.num.buckets in "
+                f"{PROPERTIES_PATH}, or write to a new table"
+            )
+        return bucket
+
+    @property
+    def _count(self) -> int:
+        return self._config.bucket_count or 1

@@ -1,0 +1,112 @@
+"""The file groups of a write's files, held against those that are live at its place in the log.
+
+A write learns when it begins, or when its tasks list a partition, in which file group a bucket's rows belong. What has
+completed since may have replaced that one, or made the bucket's first under another file id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id
+from lakelatch.format.file_groups import FileIds, ReplaceCommit, replace_commits
+from lakelatch.format.live_groups import LiveGroups
+from lakelatch.format.names import parse_data_file
+from lakelatch.spark.table import Table
+from lakelatch.spark.write.task import FileReport
+from lakelatch.timeline.actions import REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.transactions.commit import Resolved
+from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
+from lakelatch.transactions.outcome import Displaced
+
+Bucket = tuple[str, int]  # partition, number
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One try of a write to commit."""
+
+    table: Table
+    instant: str
+    metadata: CommitMetadata
+    reports: list[FileReport]
+    non_blocking: bool
+
+    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+        """See `Resolve`. Free unless what has completed since the write began replaced file groups or named them anew.
+
+        A file group that another engine made for one of the write's buckets is a conflict, also under non-blocking
+        control: files that are copied leave tombstones under their old file id, and those would be a second file group
+        for Java's writers.
+        """
+        groups = {(report.partition, report.file_id) for report in self.reports}
+        others = list(self._named_by_others(groups, completed))
+        if not others and all(write.action != REPLACE_COMMIT for write in completed):
+            return Resolved(self.metadata, completed)
+        replaces = replace_commits(self.table.storage, folder.names)
+        names = FileIds.after(replaces)
+        live = LiveGroups(self.table.storage, self.table.config, names)
+        successors = {group: now for group in groups if (now := live.successor_of(*group)) != group[1]}
+        if not self.non_blocking:
+            return self._optimistic(groups, completed, others, successors, replaces)
+        gone = {group for one in replaces for group in one.replaced_file_groups()}
+        for group, now in successors.items():
+            if group not in gone and now != names.successor_of(*group):
+                winner = next((write for write in completed if (group[0], now) in write.file_groups), completed[-1])
+                return Resolved(self.metadata, [], Conflict(winner, frozenset([group])))
+        for write, group in others:
+            if self._has_strays(group, gone):
+                return Resolved(self.metadata, [], Conflict(write, frozenset([group])))
+        if successors:
+            return Displaced(successors)
+        return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
+
+    def _optimistic(
+        self,
+        groups: set[FileGroup],
+        completed: list[OtherWrite],
+        others: list[tuple[OtherWrite, FileGroup]],
+        successors: dict[FileGroup, str],
+        replaces: tuple[ReplaceCommit, ...],
+    ) -> Resolved:
+        by_partition = {
+            one.instant.requested: frozenset(group for group in successors if group[0] in one.partitions)
+            for one in replaces
+        }
+        # A bucket without a file was not replaced by name, and yet its file id is not the one to write to any more.
+        considered = [
+            replace(write, file_groups=write.file_groups | by_partition.get(write.instant, frozenset()))
+            for write in completed
+        ]
+        for write, (partition, file_id) in others:
+            ours = {group for group in groups if _bucket(group) == (partition, bucket_of_file_id(file_id))}
+            return Resolved(self.metadata, considered, Conflict(write, frozenset(ours)))
+        return Resolved(self.metadata, considered)
+
+    def _named_by_others(
+        self, groups: set[FileGroup], completed: list[OtherWrite]
+    ) -> Iterator[tuple[OtherWrite, FileGroup]]:
+        """Writes to buckets of this one in file groups with other file ids than its own, or with drawn ones."""
+        buckets = {_bucket(group) for group in groups}
+        for write in completed:
+            if write.action == REPLACE_COMMIT or write.operation_type in SERVICES_THAT_ADD_A_SLICE.values():
+                continue
+            for group in sorted(write.file_groups):
+                bucket = bucket_of_file_id(group[1])
+                if bucket is None or (group[0], bucket) not in buckets:
+                    continue
+                if group not in groups or (not write.slot and group[1] != bucket_file_id(bucket)):
+                    yield write, group
+
+    def _has_strays(self, group: FileGroup, gone: set[FileGroup]) -> bool:
+        """Whether a failed attempt has left tombstones of this write in another file group of that bucket."""
+        found = map(parse_data_file, self.table.storage.list(group[0]).files)
+        mine = {(group[0], file.file_id) for file in found if file is not None and file.instant == self.instant}
+        return any(other != group and _bucket(other) == _bucket(group) and other not in gone for other in mine)
+
+
+def _bucket(group: FileGroup) -> tuple[str, int | None]:
+    return group[0], bucket_of_file_id(group[1])
