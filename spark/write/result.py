@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CommitResult:
     """What was committed: visible to every reader from `completion` on. Counts are rows of this write.
 
@@ -25,3 +25,18 @@ class CommitResult:
     conflicts_retried: int = 0
     file_groups_replaced: int = 0
     repeated: bool = False
+
+    def __repr__(self) -> str:
+        """One line, however many files there are: their names are in `files`."""
+        parts = [f"{self.rows_written:,} rows"]
+        if self.deletes_written:
+            parts.append(f"{self.deletes_written:,} deletes")
+        parts += [f"{len(self.files):,} files", f"{self.bytes_written:,} bytes"]
+        if self.file_groups_replaced:
+            parts.append(f"{self.file_groups_replaced:,} file groups replaced")
+        if self.conflicts_retried:
+            parts.append(f"{self.conflicts_retried:,} conflicts retried")
+        if self.repeated:
+            parts.append("committed before")
+        times = f"instant={self.instant!r}, completion={self.completion!r}"
+        return f"CommitResult({self.operation}: {', '.join(parts)}; {times})"
