@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import NoReturn
 
 try:
     from rich.console import Console
@@ -18,24 +19,54 @@ from lakelatch.console.commands import adopt, compact, conflicts, demo, locks, t
 from lakelatch.errors import LakelatchError
 
 _PIPED_WIDTH = 200  # a file is no screen of 80 columns
+_NOBODY_READS = 141  # what shells say of a command that SIGPIPE ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; 0 if it did what it was parsed, 1 if not, 2 for a wrong call."""
-    parser = build_parser()
-    parsed = parser.parse_args(locks.join_words(list(sys.argv[1:] if arguments is None else arguments)))
+    """Runs one command; 0 if it did what it was parsed, 1 if not, 2 for a wrong call, 141 if nobody read its output."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            _say("")
+    except _NobodyReads:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):  # what is left in their buffers is written when Python ends
+            os.dup2(nowhere, stream.fileno())
+        return _NOBODY_READS
+
+
+class _NobodyReads(Exception):
+    """Whoever read the output has had enough, as `head` has. Not every broken pipe: a server's is no such end."""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        raise _NobodyReads
+
+
+def _say(text: str) -> None:
+    """Text to standard output, at once; `_NobodyReads` if it is closed."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        raise _NobodyReads from None
+
+
+def _run(arguments: list[str]) -> int:
+    parsed = build_parser().parse_args(locks.join_words(arguments))
     # People and programs read different streams: with --json only JSON goes to standard output.
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
-    console = Console(stderr=parsed.json, highlight=False, width=wide)
+    console = _Console(stderr=parsed.json, highlight=False, width=wide)
     try:
         code, result = parsed.run(parsed, console)
     except LakelatchError as error:
         if parsed.json:
-            print(json.dumps({"error": error.code, "message": error.message}))
-        Console(stderr=True, highlight=False, markup=False).print(str(error), soft_wrap=True)
+            _say(json.dumps({"error": error.code, "message": error.message}) + "\n")
+        _Console(stderr=True, highlight=False, markup=False).print(str(error), soft_wrap=True)
         return 1
     if parsed.json:
-        print(json.dumps(result, indent=2, default=str))
+        _say(json.dumps(result, indent=2, default=str) + "\n")
     return int(code)
 
 

@@ -11,32 +11,45 @@ from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.memory import find_memory_storage
 
 _USER_INFORMATION = re.compile(r"(?<=://)[^/@]*@")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 
 
 def open_storage(path: str) -> Storage:
     """The storage at a path or URI; makes nothing and asks nothing of it yet.
 
-    Nothing in a path is decoded or cut off (`%20`, `#`, `?`), as Spark does it, so that both mean the same folder.
+    Nothing in a path is decoded or cut off (`%20`, `#`, `?`), as Spark does it, so that both mean the same folder. A
+    path that begins with a word and a colon (`dbfs:/x`) is on that scheme, as it is for Spark, with or without `//`; a
+    `~` at its beginning is refused, since only a shell makes a home of it.
 
-    Errors: `InvalidRequest` for an empty path and for a scheme that this version has no storage for.
+    Errors: `InvalidRequest` for an empty path, for `~`, and for a scheme that this version has no storage for.
     """
+    refuse_home(path, "the path")
     if not path:
         raise InvalidRequest("the option 'path' is empty: name the table's folder, as in save('/data/flights')")
     found = _SCHEME.match(path)
     if found is None:
         return _local(path)
-    scheme = (found.group(1) or found.group(2)).lower()
+    scheme, slashes = found.group(1).lower(), found.group(2)
     rest = path[found.end() :]
     if scheme == "file":
-        return _local(_without_host(path, rest) if found.group(1) else rest)
-    if scheme == "memory" and rest.strip("/"):
+        return _local(_without_host(path, rest) if slashes else rest)
+    if scheme == "memory" and slashes and rest.strip("/"):
         return find_memory_storage(rest.rstrip("/"))
     if scheme == "memory":
         raise InvalidRequest(f"the path {path!r} names nothing: write memory://name")
     raise InvalidRequest(
         f"the path {path!r} is on {scheme!r}, for which this version has no storage: use a local path or file:///..."
+        + ("" if slashes else f", and ./{path} for a folder of that name")
     )
+
+
+def refuse_home(path: str, what: str) -> None:
+    """`InvalidRequest` for a path that begins with `~`: a folder of that name would be made, and no home be found."""
+    if path.startswith("~"):
+        raise InvalidRequest(
+            f"{what} {path!r} begins with '~', which only a shell turns into a home folder: write "
+            f"{os.path.expanduser(path)!r} (os.path.expanduser), or ./{path} for a folder of that name"
+        )
 
 
 def scheme_of(uri: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
@@ -30,3 +31,11 @@ def read_options(pairs: list[str]) -> dict[str, str]:
             raise InvalidRequest(f"--option {pair!r}: write KEY=VALUE")
         values[key] = value
     return normalise(values)
+
+
+def check_least(parsed: argparse.Namespace, **least: int) -> None:
+    """`InvalidRequest` for a number that is smaller than its command can use; one that was left out is none."""
+    for name, smallest in least.items():
+        value = getattr(parsed, name)
+        if value is not None and value < smallest:
+            raise InvalidRequest(f"--{name} {value} is too small: use at least {smallest}")

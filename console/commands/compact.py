@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, open_table, read_options
+from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options
 
 
 def add_parsers(
@@ -26,6 +26,7 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     from lakelatch.console.sessions import open_session
     from lakelatch.spark.services.compaction import compact, waiting_plans
 
+    check_least(parsed, cores=1)
     open_table(parsed.table)
     options = read_options(parsed.option)
     with console.status("starting Spark"):

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakelatch.console.commands.arguments import Outcome, open_table
-from lakelatch.errors import InvalidRequest
+from lakelatch.console.commands.arguments import Outcome, check_least, open_table
 from lakelatch.transactions.conflicts.report import CONFLICTS_KEPT, Loss, recent_losses
 
 _GROUPS_SHOWN = 2
@@ -30,8 +29,7 @@ def add_parsers(
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """The last conflicts that losers have noted down."""
-    if parsed.limit < 1:
-        raise InvalidRequest(f"--limit {parsed.limit} is too small: use at least 1")
+    check_least(parsed, limit=1)
     losses = recent_losses(open_table(parsed.table), parsed.limit)
     if not losses:
         console.print("no write has lost lately")

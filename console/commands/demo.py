@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, read_options
-from lakelatch.errors import InvalidRequest
+from lakelatch.console.commands.arguments import Outcome, check_least, read_options
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 
@@ -32,10 +31,7 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     from lakelatch.console.demo.plan import DemoPlan
     from lakelatch.console.demo.run import print_report, run_demo
 
-    for name, least in (("commits", 2), ("buckets", 1), ("rows", 1000)):
-        value = getattr(parsed, name)
-        if value is not None and value < least:
-            raise InvalidRequest(f"--{name} {value} is too small: use at least {least}")
+    check_least(parsed, commits=2, buckets=1, rows=1000)
     extra = read_options(parsed.option)
     folder = str(Path(parsed.folder).absolute())
     plan = DemoPlan(folder, parsed.mode, parsed.commits, parsed.buckets, parsed.rows, extra)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakelatch.console.commands.arguments import Outcome, open_table
+from lakelatch.console.commands.arguments import Outcome, check_least, open_table
 from lakelatch.console.drawing import draw_picture, draw_terminal
 from lakelatch.console.entries import timeline_entries
 from lakelatch.errors import InvalidRequest
@@ -30,10 +30,11 @@ def add_parsers(
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """The last instants, in the order in which they were requested."""
+    check_least(parsed, limit=1)
     storage = open_table(parsed.table)
     entries = timeline_entries(storage)
-    limit = parsed.limit if parsed.limit is not None else (0 if parsed.json else _SHOWN)
-    shown = entries[-limit:] if limit > 0 else entries
+    limit = parsed.limit or (len(entries) if parsed.json else _SHOWN)
+    shown = entries[-limit:]
     if not parsed.json:
         times = [Column(name, min_width=17, no_wrap=True) for name in ("requested", "completed")]
         table = Table(*times, "action", "operation", "writer", "rows", "files", box=None)

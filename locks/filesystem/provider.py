@@ -19,6 +19,7 @@ from lakelatch.locks.options import FILESYSTEM_PATH, WAIT_TIME
 from lakelatch.locks.renewal import renewals
 from lakelatch.storage.checksums import json_object
 from lakelatch.storage.kernel_locks import Taken, kernel_locks
+from lakelatch.storage.uris import refuse_home, scheme_of
 from lakelatch.system import process_name
 
 DEFAULT_FOLDER = ".hoodie/.lakelatch/locks"
@@ -267,7 +268,8 @@ def _choose_folder(given: str | None, table_uri: str) -> str:
     if given is not None:
         if given.startswith("file:"):
             return os.path.abspath(unquote(urlsplit(given).path))
-        if "://" in given:
+        refuse_home(given, f"{FILESYSTEM_PATH}:")
+        if scheme_of(given):
             raise InvalidRequest(
                 f"{FILESYSTEM_PATH}={given!r} is not on this machine: kernel locks need a local folder",
                 option=FILESYSTEM_PATH,

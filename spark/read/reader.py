@@ -17,10 +17,12 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import INCREMENTAL, READ_OPTIMIZED, ReadOptions
+from lakelatch.spark.options import AS_OF, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
 from lakelatch.spark.spark_types import for_spark, to_spark
 from lakelatch.spark.table import Table
 from lakelatch.storage.uris import open_storage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timegen.instant_time import to_instant, to_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,11 +55,13 @@ class ReadPlan:
         yield from for_spark(rows.select(self.schema.names), self.schema)
 
 
-def plan_read(path: str, options: Mapping[str, object] | None = None) -> ReadPlan:
+def plan_read(path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM) -> ReadPlan:
     """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`."""
     read_options = ReadOptions.parse(options)
     table = open_table(open_storage(path))
+    now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
     view = TableView.load(table.storage, table.config, read_options.end or read_options.as_of)
+    _refuse_future(view, read_options, now_ms)
     schema = _selected(table.full_schema, read_options.columns)
     completions = view.timeline.completion_times() if table.config.column_groups else {}
     if read_options.query_type == INCREMENTAL:
@@ -72,11 +76,30 @@ def plan_read(path: str, options: Mapping[str, object] | None = None) -> ReadPla
     return ReadPlan(table, tuple(slices), schema, completions=completions)
 
 
+def _refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
+    """`InvalidRequest` for a moment that is still to come: the same read would give other rows later.
+
+    The table's times may be ahead of this clock, and what they have passed is no future.
+    """
+    for option, time in ((AS_OF, options.as_of), (END_INSTANT, options.end)):
+        if time is None or to_ms(time) <= now_ms:
+            continue
+        latest = max((instant.completion or instant.requested for instant in view.timeline.instants), default="")
+        if time > latest:
+            raise InvalidRequest(
+                f"{option}={time} is in the future: by this machine's clock it is {to_instant(now_ms)}, and the "
+                f"table's latest time is {latest or 'none'}. What completes until then would change the answer: take a "
+                "time that has passed (one without milliseconds is the end of its second), or leave the option out",
+                option=option,
+            )
+
+
 def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = None) -> DataFrame:
     """The table as a frame, with Hudi's five meta columns: the rows of one moment, fixed when this is called.
 
     Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
     Python, so name `columns` if few are needed. `as.of.instant` and incremental bounds speak of *completion* times.
+    One that is still to come is refused (`InvalidRequest`), since what completes until then would change the answer.
     """
     plan = plan_read(path, options)
     native = [found for found in plan.slices if found.base_file and not found.fresh_logs]

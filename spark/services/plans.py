@@ -194,7 +194,7 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
         completion=committed.completion,
         operation=service.operation,
         rows_written=sum(report.records for report in reports),
-        rows_deleted=0,
+        deletes_written=0,
         files=tuple(sorted(report.file_name for report in reports)),
         bytes_written=sum(report.size_bytes for report in reports),
     )

@@ -155,7 +155,7 @@ def _result(committed: Committed, operation: str, reports: list[FileReport]) -> 
         completion=committed.completion,
         operation=operation,
         rows_written=sum(report.records for report in reports),
-        rows_deleted=sum(report.deletes for report in reports),
+        deletes_written=sum(report.deletes for report in reports),
         files=tuple(sorted(report.file_name for report in reports)),
         bytes_written=sum(report.size_bytes for report in reports),
         file_groups_replaced=len(committed.metadata.replaced_file_groups()),

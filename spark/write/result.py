@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CommitResult:
     """What was committed: visible to every reader from `completion` on. Counts are rows of this write.
 
+    `deletes_written` counts the rows that asked for a deletion, whether or not the table had their keys: a delete reads
+    nothing of the table, so that it cannot know how many rows are fewer afterwards.
     `file_groups_replaced` is what an overwrite or a deletion of partitions took away. `repeated` says that the batch
     was committed before: this is the result of that commit, and nothing was written now.
     """
@@ -17,9 +19,24 @@ class CommitResult:
     completion: str
     operation: str
     rows_written: int
-    rows_deleted: int
+    deletes_written: int
     files: tuple[str, ...]
     bytes_written: int
     conflicts_retried: int = 0
     file_groups_replaced: int = 0
     repeated: bool = False
+
+    def __repr__(self) -> str:
+        """One line, however many files there are: their names are in `files`."""
+        parts = [f"{self.rows_written:,} rows"]
+        if self.deletes_written:
+            parts.append(f"{self.deletes_written:,} deletes")
+        parts += [f"{len(self.files):,} files", f"{self.bytes_written:,} bytes"]
+        if self.file_groups_replaced:
+            parts.append(f"{self.file_groups_replaced:,} file groups replaced")
+        if self.conflicts_retried:
+            parts.append(f"{self.conflicts_retried:,} conflicts retried")
+        if self.repeated:
+            parts.append("committed before")
+        times = f"instant={self.instant!r}, completion={self.completion!r}"
+        return f"CommitResult({self.operation}: {', '.join(parts)}; {times})"

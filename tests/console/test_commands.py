@@ -95,6 +95,10 @@ def test_locks_shows_holders_and_writers(
         (["locks", "{table}", "-o", "hoodie.write.lock.provider=zookeper"], "Did you mean 'zookeeper'"),
         (["locks", "{table}", "-o", "nonsense"], "KEY=VALUE"),
         (["demo", "--commits", "1"], "--commits 1 is too small"),
+        (["timeline", "{table}", "--limit", "-1"], "--limit -1 is too small: use at least 1"),
+        (["timeline", "{table}", "--limit", "0"], "--limit 0 is too small"),
+        (["conflicts", "{table}", "--limit", "-1"], "--limit -1 is too small"),
+        (["compact", "{table}", "--cores", "0"], "--cores 0 is too small"),
     ],
 )
 def test_errors_end_with_one_and_say_what_to_do(

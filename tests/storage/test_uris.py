@@ -65,6 +65,28 @@ def test_an_unknown_place_is_refused_by_its_name(path: str) -> None:
         open_storage(path)
 
 
+@pytest.mark.parametrize("path", ["dbfs:/tables/flights", "s3:/bucket/table", "C:/tables", "hdfs:flights", "memory:x"])
+def test_a_scheme_with_one_slash_makes_no_local_folder(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequest, match=path.partition(":")[0].lower()):
+        open_storage(path)
+    assert open_storage(f"./{path}").uri == f"file://{tmp_path}/{path}"
+
+
+@pytest.mark.parametrize("path", ["~", "~/tables/flights", "~somebody/flights"])
+def test_a_home_that_only_a_shell_knows_makes_no_local_folder(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    with pytest.raises(InvalidRequest, match="only a shell") as caught:
+        open_storage(path)
+    assert path.replace("~/", "/home/me/") in caught.value.message
+    assert open_storage(f"./{path}").uri == f"file://{tmp_path}/{path}"
+
+
 def test_an_empty_path_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="'path' is empty"):
         open_storage("")

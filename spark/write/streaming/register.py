@@ -189,7 +189,7 @@ def _result(instant: Instant, metadata: CommitMetadata) -> CommitResult:
         completion=instant.completion or "",
         operation=metadata.operation_type.lower(),
         rows_written=sum(stat.num_writes for stat in metadata.stats),
-        rows_deleted=sum(stat.num_deletes for stat in metadata.stats),
+        deletes_written=sum(stat.num_deletes for stat in metadata.stats),
         files=tuple(sorted(stat.path.rpartition("/")[2] for stat in metadata.stats)),
         bytes_written=sum(stat.total_write_bytes for stat in metadata.stats),
         file_groups_replaced=len(metadata.replaced_file_groups()),

@@ -47,7 +47,15 @@ def test_the_folder_may_be_given_for_a_table_elsewhere(tmp_path: Path, form: str
     assert (tmp_path / "locks" / "table.lock").exists()
 
 
-@pytest.mark.parametrize("uri, options", [("s3://bucket/t", {}), ("file:///t", {FILESYSTEM_PATH: "hdfs://host/locks"})])
+@pytest.mark.parametrize(
+    "uri, options",
+    [
+        ("s3://bucket/t", {}),
+        ("file:///t", {FILESYSTEM_PATH: "hdfs://host/locks"}),
+        ("file:///t", {FILESYSTEM_PATH: "dbfs:/locks"}),
+        ("file:///t", {FILESYSTEM_PATH: "~/locks"}),
+    ],
+)
 def test_a_folder_elsewhere_is_refused(uri: str, options: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest, match=FILESYSTEM_PATH):
         FilesystemLockProvider(LockScope(uri, options))

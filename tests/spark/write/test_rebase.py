@@ -121,7 +121,7 @@ def test_deletes_are_committed_by_the_next_try(table: LiveTable) -> None:
     table.write([(1, 1, "old"), (2, 1, "old")])
     writer = Retrying(table, 1, [lambda: table.write([(1, 2, "winner")])], **{OPERATION: "delete"})
     done = writer.write([(1, 3, "")])
-    assert (done.rows_deleted, writer.computed) == (1, 1)
+    assert (done.deletes_written, writer.computed) == (1, 1)
     assert table.agreed() == [("p", 2, 1, "old")]
 
 

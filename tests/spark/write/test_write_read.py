@@ -23,7 +23,7 @@ def test_upsert_keeps_the_row_with_the_greater_ordering_value(make_table: MakeTa
     table.write([(1, 10, "a"), (2, 10, "b"), (3, 10, "c")], local=local)
     result = table.write([(1, 9, "older"), (2, 10, "equal"), (3, 11, "newer"), (4, 1, "new")], local=local)
     assert table.read() == [(1, 10, "a"), (2, 10, "equal"), (3, 11, "newer"), (4, 1, "new")]
-    assert (result.rows_written, result.rows_deleted, result.operation) == (4, 0, "upsert")
+    assert (result.rows_written, result.deletes_written, result.operation) == (4, 0, "upsert")
     assert result.instant < result.completion
     table.compact()
     assert table.read() == [(1, 10, "a"), (2, 10, "equal"), (3, 11, "newer"), (4, 1, "new")]
@@ -61,8 +61,8 @@ def test_insert_and_bulk_insert_of_a_key_that_exists_update_it(make_table: MakeT
 def test_a_delete_needs_only_the_key_and_respects_the_ordering_value_if_it_is_given(make_table: MakeTable) -> None:
     table = make_table()
     table.write([(1, 10, "a"), (2, 10, "b"), (3, 10, "c"), (4, 10, "d")])
-    result = table.operate("delete", [(1,), (9,)], "id long")
-    assert (result.rows_written, result.rows_deleted) == (0, 2)
+    result = table.operate("delete", [(1,), (9,), (9,)], "id long")
+    assert (result.rows_written, result.deletes_written) == (0, 3)  # asked for: 9 is not there, and nobody looks
     table.operate("delete", [(2, 9), (3, 11)], "id long, ts long")
     assert table.read() == [(2, 10, "b"), (4, 10, "d")]
     table.compact()
