@@ -82,7 +82,7 @@ def test_java_adds_rows_that_lose_to_what_is_outside_the_window(windows: Windows
     assert windows.beaten(BEGINNING, end) == [(0, "late0")]
 
 
-def test_java_misses_an_overtaken_writer_until_the_compaction_has_run(
+def test_java_misses_an_overtaken_writer_in_its_own_window(
     windows: Windows, hudi_rs: Callable[[str], Rows]
 ) -> None:
     """Requested before a compaction's plan and completed after it: its files belong to the slice that is to come.
@@ -101,5 +101,6 @@ def test_java_misses_an_overtaken_writer_until_the_compaction_has_run(
     path = str(windows.table.root)
     assert windows.java.read(path) == hudi_rs(path)
     windows.completions.append(windows.table.execute(plan).completion)
+    assert windows.by_java(begin, end) == []
     assert windows.beaten(begin, windows.completions[-1]) == []
     assert windows.ours(begin, windows.completions[-1]) == [(0, "late0"), (1, "late1")]
