@@ -6,7 +6,7 @@ from pathlib import Path
 
 from live_table import LiveTable, rows_since
 
-from lakelatch.format.names import is_kept_deletes, parse_data_file
+from lakelatch.format.names import LogFile, is_kept_deletes, parse_data_file
 from lakelatch.format.table_view import TableView
 
 
@@ -20,7 +20,7 @@ def test_the_commit_names_kept_deletes_before_the_base_file(tmp_path: Path) -> N
     instant = next(one for one in view.completed_between("", None) if one.requested == compacted.instant)
     kept, base = view.metadata(instant).stats
     file = parse_data_file(kept.path.rpartition("/")[2])
-    assert file is not None and not base.path.endswith(file.name)
+    assert isinstance(file, LogFile)
     assert is_kept_deletes(file) and kept.file_size_bytes == (table.root / kept.path).stat().st_size
     assert base.path.endswith(".parquet") and kept.file_id == base.file_id
     table.write([(0, 15, "late"), (1, 30, "b")])
