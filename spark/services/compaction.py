@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakelatch.spark.options import KEEP_DELETES, CompactionOptions, ServiceOptions
 from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.compaction_task import CompactTask, stat_of
+from lakelatch.spark.services.compaction_task import CompactTask, stats_of
 from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
 from lakelatch.spark.services.plans import (
     Runner,
@@ -116,4 +116,4 @@ def _task_of(table: Table, instant: str, completions: Mapping[str, str], plan: C
     return CompactTask(table, instant, completions, plan.extra.get(KEEP_DELETES) == "true")
 
 
-SERVICE = Service(COMPACTION, COMPACT.lower(), True, _task_of, stat_of)
+SERVICE = Service(COMPACTION, COMPACT.lower(), True, _task_of, stats_of)

@@ -39,7 +39,7 @@ class CompactTask(RewriteTask):
     def run(self, operation: CompactionOperation) -> FileReport | None:
         """See `RewriteTask`.
 
-        Deletes that won are kept in a file beside it, which the commit does not name. Without them, a row that is
+        Deletes that won are kept in a file beside it. Without them, a row that is
         older than its delete and completes after this plan would come back; without the compaction it would not.
         It is a log file, but for deletes of column groups, which Hudi's readers would take for rows.
         """
@@ -50,13 +50,16 @@ class CompactTask(RewriteTask):
         if self.keep_deletes and merged.group_deletes is not None:
             kept[KEPT_DELETES_FOOTER] = kept_deletes_name(operation.file_id, self.instant)
             self.put(operation, kept[KEPT_DELETES_FOOTER], encode_kept_deletes(merged.group_deletes))
+        kept_bytes = 0
         if self.keep_deletes and merged.deletes is not None:
             log = encode_log_file(self.instant, self.table.full_avro_schema, None, merged.deletes)
             self.put(operation, kept_deletes_file(operation.file_id, self.instant).name, log)
+            kept_bytes = len(log)
         data = self._encode(merged.rows, name, kept)
         self.put(operation, name, data)
         failpoint("compact.after_base_file")
-        return FileReport(operation.partition, operation.file_id, name, merged.rows.num_rows, 0, len(data), 0)
+        records = merged.rows.num_rows
+        return FileReport(operation.partition, operation.file_id, name, records, 0, len(data), 0, kept_bytes=kept_bytes)
 
     def _encode(self, rows: pa.Table, name: str, kept: Mapping[str, str]) -> bytes:
         """A base file as Hudi's readers know it: the file's name in each row, and the Avro schema in the footer."""
@@ -81,9 +84,13 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
     )
 
 
-def stat_of(report: FileReport, operation: CompactionOperation) -> WriteStat:
-    """The base file as the compaction's commit names it."""
-    return WriteStat(
+def stats_of(report: FileReport, operation: CompactionOperation, instant: str) -> tuple[WriteStat, ...]:
+    """The base file as the compaction's commit names it, after the log file of kept deletes, if there is one.
+
+    Java's incremental reads merge the files that a window's commits name, and no others. The base file comes last:
+    where Java wants one file of a group, it takes that.
+    """
+    base = WriteStat(
         partition=report.partition,
         file_id=report.file_id,
         path=path_below(report.partition, report.file_name),
@@ -93,3 +100,18 @@ def stat_of(report: FileReport, operation: CompactionOperation) -> WriteStat:
         file_size_bytes=report.size_bytes,
         total_log_files=len(operation.delta_files),
     )
+    if not report.kept_bytes:
+        return (base,)
+    name = kept_deletes_file(report.file_id, instant).name
+    kept = WriteStat(
+        partition=report.partition,
+        file_id=report.file_id,
+        path=path_below(report.partition, name),
+        previous_commit=instant,
+        total_write_bytes=report.kept_bytes,
+        file_size_bytes=report.kept_bytes,
+        log_version=1,
+        base_file="",
+        log_files=(name,),
+    )
+    return kept, base

@@ -156,12 +156,11 @@ def _task_of(table: Table, instant: str, completions: Mapping[str, str], _: Comp
     return LogCompactionTask(table, instant, completions)
 
 
-def _stat_of(report: FileReport, operation: CompactionOperation) -> WriteStat:
+def _stats_of(report: FileReport, operation: CompactionOperation, instant: str) -> tuple[WriteStat, ...]:
     """The compacted log as the commit names it."""
     stat = report.to_stat(operation.base_instant)
-    return replace(
-        stat, num_update_writes=0, base_file=operation.base_file or "", total_log_files=len(operation.delta_files)
-    )
+    total = len(operation.delta_files)
+    return (replace(stat, num_update_writes=0, base_file=operation.base_file or "", total_log_files=total),)
 
 
-SERVICE = Service(LOG_COMPACTION, LOG_COMPACT.lower(), False, _task_of, _stat_of)
+SERVICE = Service(LOG_COMPACTION, LOG_COMPACT.lower(), False, _task_of, _stats_of)

@@ -93,7 +93,7 @@ class Service:
     operation: str
     compacted: bool
     task_of: Callable[[Table, str, Mapping[str, str], CompactionPlan], RewriteTask]
-    stat_of: Callable[[FileReport, CompactionOperation], WriteStat]
+    stats_of: Callable[[FileReport, CompactionOperation, str], tuple[WriteStat, ...]]
 
 
 def pending_plans(folder: TimelineFolder, action: str = COMPACTION) -> list[str]:
@@ -175,7 +175,8 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
         reports = run(task, operations)
         failpoint("compact.before_commit")
         by_name = {(operation.partition, task.name_of(operation)): operation for operation in operations}
-        stats = tuple(service.stat_of(report, by_name[report.partition, report.file_name]) for report in reports)
+        pairs = [(report, by_name[report.partition, report.file_name]) for report in reports]
+        stats = tuple(stat for report, operation in pairs for stat in service.stats_of(report, operation, instant))
         extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}
         metadata = CommitMetadata(stats, service.operation.upper(), extra, compacted=service.compacted)
         committed = transaction.commit(metadata)

@@ -217,7 +217,10 @@ class _Names:
 
 @dataclass(frozen=True)
 class FileReport:
-    """What a task tells the driver of one file: a small row, never data."""
+    """What a task tells the driver of one file: a small row, never data.
+
+    `kept_bytes` is the size of the deletes that a compaction has kept in a log file beside it, 0 if there is none.
+    """
 
     partition: str
     file_id: str
@@ -227,6 +230,7 @@ class FileReport:
     size_bytes: int
     version: int
     task_ms: int = 0
+    kept_bytes: int = 0
 
     def to_stat(self, instant: str) -> WriteStat:
         """The file as the commit's metadata names it."""

@@ -1,0 +1,28 @@
+"""The deletes that a compaction keeps are among the files of its commit, where Java's incremental reads look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from live_table import LiveTable, rows_since
+
+from lakelatch.format.names import LogFile, is_kept_deletes, parse_data_file
+from lakelatch.format.table_view import TableView
+
+
+def test_the_commit_names_kept_deletes_before_the_base_file(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t", buckets=1)
+    table.write([(key, 10, "a") for key in range(4)])
+    first = table.delete([(0, 20, "")])
+    compacted = table.compact()
+    assert compacted is not None
+    view = TableView.load(table.storage, table.opened.config)
+    instant = next(one for one in view.completed_between("", None) if one.requested == compacted.instant)
+    kept, base = view.metadata(instant).stats
+    file = parse_data_file(kept.path.rpartition("/")[2])
+    assert isinstance(file, LogFile)
+    assert is_kept_deletes(file) and kept.file_size_bytes == (table.root / kept.path).stat().st_size
+    assert base.path.endswith(".parquet") and kept.file_id == base.file_id
+    table.write([(0, 15, "late"), (1, 30, "b")])
+    assert table.since(first.completion) == [("p", 1, 30, "b")]
+    assert table.by_hudi_rs(rows_since(first.completion)) == table.since(first.completion)
