@@ -207,6 +207,18 @@ def test_a_group_of_tombstones_is_no_second_one(tmp_path: Path) -> None:
     assert set(group_ids(table, "p")) == {successor_file_id(bucket, over.instant) for bucket in (0, 1)}
 
 
+def test_a_relocated_write_joins_what_came_before_it(tmp_path: Path) -> None:
+    """Its bucket had no file when its partition was replaced, and another write has made the first one since."""
+    table = LiveTable(tmp_path / "t")
+    table.write([(1, 1, "old")])
+    writer = table.begin().put("p", [(2, 5, "b"), (4, 5, "b")])
+    over = table.drop("p")
+    table.write([(2, 6, "B")])
+    writer.commit()
+    assert table.agreed() == [("p", 2, 6, "B"), ("p", 4, 5, "b")]
+    assert successor_file_id(1, over.instant) in group_ids(table, "p")
+
+
 @pytest.mark.parametrize("stranger", ["0000000a-9f3c-4c59-8d8f-0a4f8b1d2c3e-0", drawn(2)])
 def test_groups_of_another_index_are_not_written_beside(tmp_path: Path, stranger: str) -> None:
     table = LiveTable(tmp_path / "t")
