@@ -58,7 +58,7 @@ class Placement:
                 winner = next((write for write in completed if (group[0], now) in write.file_groups), completed[-1])
                 return Resolved(self.metadata, [], Conflict(winner, frozenset([group])))
         for write, group in others:
-            if self._has_strays(group, gone):
+            if group in groups and self._has_strays(group, gone):
                 return Resolved(self.metadata, [], Conflict(write, frozenset([group])))
         if successors:
             return Displaced(successors)
