@@ -73,6 +73,8 @@ _PARALLELISM = {
 }
 DEFAULT_BUCKET_COUNT = 4
 
+_NEAR = 0.8  # a hint at another option is worse than none
+
 SNAPSHOT, READ_OPTIMIZED, INCREMENTAL = "snapshot", "read_optimized", "incremental"
 QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL)
 
@@ -118,11 +120,16 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
     for key, value in (options or {}).items():
         name = key.lower()
         if name not in KNOWN_KEYS and not is_provider_key(name):
-            near = difflib.get_close_matches(name, KNOWN_KEYS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidRequest(f"the option {key!r} is not known{hint} Remove it, or see docs/options.md", option=key)
+            raise InvalidRequest(f"the option {key!r} is not known: {_way_out(name)}", option=key)
         values[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return values
+
+
+def _way_out(name: str) -> str:
+    """A known key that the user may have meant, by what is behind the prefix that nearly all of them share."""
+    by_rest = {known.partition(".")[2] or known: known for known in sorted(KNOWN_KEYS)}
+    near = difflib.get_close_matches(name.partition(".")[2] or name, by_rest, n=1, cutoff=_NEAR)
+    return f"did you mean {by_rest[near[0]]!r}? Correct it, or remove it" if near else "remove it"
 
 
 @dataclass(frozen=True)
