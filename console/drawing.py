@@ -13,6 +13,7 @@ from lakelatch.timegen.instant_time import to_ms
 
 _COLOURS = ("#2a6fbb", "#d1742a", "#3c8f4e", "#8e5bb5", "#b5455b", "#6b6b6b")
 _TERMINAL = ("blue", "dark_orange", "green", "magenta", "red", "white")
+_SUFFIXES = (".svg", ".png", ".pdf")
 _COMPACTION_LANE = "compactor"
 _PLAN_NOTE = "bars: from requested to completed; ticks: the completion, when all readers see it"
 
@@ -36,12 +37,29 @@ def lanes_of(entries: Sequence[Entry]) -> list[str]:
     return sorted(lanes, key=lambda lane: lane in services)
 
 
-def draw_picture(entries: Sequence[Entry], file: Path, title: str) -> None:
-    """Writes an SVG, PNG or PDF, by the file's suffix. Needs matplotlib (`pip install 'lakelatch[demo]'`)."""
+def ensure_can_draw(file: Path) -> None:
+    """Whether a picture can be drawn into this file, for those who will work for long before they draw it.
+
+    Errors: `InvalidRequest` where matplotlib is not installed, for a suffix that is no picture's, and for a folder
+    that is not there.
+    """
+    if file.suffix.lower() not in _SUFFIXES:
+        raise InvalidRequest(
+            f"a picture cannot be drawn as {str(file)!r}: let its name end in {' or '.join(_SUFFIXES)}"
+        )
+    if not file.absolute().parent.is_dir():
+        raise InvalidRequest(f"a picture cannot be drawn as {str(file)!r}: there is no folder {str(file.parent)!r}")
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401  (an extra: nobody but a picture needs it)
     except ImportError:
         raise InvalidRequest("drawing needs matplotlib: pip install 'lakelatch[demo]'") from None
+
+
+def draw_picture(entries: Sequence[Entry], file: Path, title: str) -> None:
+    """Writes an SVG, PNG or PDF, by the file's suffix. Errors: as `ensure_can_draw` says."""
+    ensure_can_draw(file)
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

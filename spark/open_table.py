@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 from lakelatch.errors import CorruptTable, InvalidRequest
@@ -31,6 +33,8 @@ from lakelatch.timeline.table_config import (
     load_table_config,
 )
 from lakelatch.timeline.timeline import Timeline
+
+_UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know
 
 
 def open_table(storage: Storage) -> Table:
@@ -107,9 +111,7 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
         raise InvalidRequest(
             f"a new table needs {RECORD_KEY}: the column (or columns, with commas) that identify a row"
         )
-    name = options.table_name or storage.uri.rstrip("/").rpartition("/")[2]
-    if not name or any(character in name for character in "=:#!\\ "):
-        raise InvalidRequest(f"{TABLE_NAME}={name!r}: use letters, digits, '_' and '-'")
+    name = _table_name(storage, options.table_name)
     merge_mode = options.merge_mode or (EVENT_TIME if options.ordering_field else COMMIT_TIME)
     if merge_mode == EVENT_TIME and not options.ordering_field:
         raise InvalidRequest(f"{MERGE_MODE}={EVENT_TIME} needs {ORDERING_FIELD}: the column whose greater value wins")
@@ -131,6 +133,15 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
     )
     check_groups(config, schema)
     return config
+
+
+def _table_name(storage: Storage, given: str | None) -> str:
+    """The name that was asked for, or one made of the folder's, which may hold what a table's name must not."""
+    if given is None:
+        return _UNFIT_IN_NAMES.sub("_", storage.uri.rstrip("/").rpartition("/")[2])
+    if not given or _UNFIT_IN_NAMES.search(given):
+        raise InvalidRequest(f"{TABLE_NAME}={given!r}: use letters, digits, '_' and '-'", option=TABLE_NAME)
+    return given
 
 
 def _check_fields(schema: pa.Schema, options: WriteOptions, hash_fields: tuple[str, ...]) -> None:

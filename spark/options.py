@@ -9,6 +9,16 @@ from dataclasses import dataclass, field
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
 from lakelatch.option_values import flag, one_of, whole_number
+from lakelatch.spark.hudi_options import (
+    KEY_GENERATOR_KEYS,
+    OTHER_NAMES,
+    PAYLOAD_KEYS,
+    check_key_generator,
+    check_value,
+    merge_mode_of,
+    rule_of,
+    tell,
+)
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
 from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timegen.open import KNOWN_TIME_KEYS
@@ -73,6 +83,9 @@ _PARALLELISM = {
 }
 DEFAULT_BUCKET_COUNT = 4
 
+_NEAR = 0.8  # a hint at another option is worse than none
+_SLIP = 0.96  # so near to a known key that it is a slip, also where all keys that begin so have no effect
+
 SNAPSHOT, READ_OPTIMIZED, INCREMENTAL = "snapshot", "read_optimized", "incremental"
 QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL)
 
@@ -112,17 +125,55 @@ KNOWN_KEYS = frozenset(_WRITE_KEYS | _READ_KEYS | KNOWN_LOCK_KEYS | KNOWN_TIME_K
 def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
     """Keys in lower case (as Spark's data source hands them over), values as text; `InvalidRequest` if unknown.
 
-    Write and read options may be mixed, so that one dictionary serves a job that does both.
+    Write and read options may be mixed, so that one dictionary serves a job that does both. Options of Hudi's that have
+    no effect here are left out, and told in the log; a value that would make another table of it is refused.
     """
     values: dict[str, str] = {}
-    for key, value in (options or {}).items():
-        name = key.lower()
-        if name not in KNOWN_KEYS and not is_provider_key(name):
-            near = difflib.get_close_matches(name, KNOWN_KEYS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidRequest(f"the option {key!r} is not known{hint} Remove it, or see docs/options.md", option=key)
-        values[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    without_effect: dict[str, str] = {}
+    given = {key.lower(): (key, _text(value)) for key, value in (options or {}).items()}
+    for name, (key, value) in given.items():
+        rule = None if name in KNOWN_KEYS or _nearest(name, _SLIP) else rule_of(name)
+        if name in PAYLOAD_KEYS:
+            _set(values, given, MERGE_MODE, merge_mode_of(name, value), key)
+        elif name in OTHER_NAMES:
+            _set(values, given, OTHER_NAMES[name], value, key)
+        elif rule is not None:
+            check_value(rule, name, value)
+            without_effect[name] = rule.why
+        elif name in KNOWN_KEYS or is_provider_key(name):
+            values[name] = value
+        else:
+            raise InvalidRequest(f"the option {key!r} is not known: {_way_out(name)}", option=key)
+    generators = {key: given[key][1] for key in KEY_GENERATOR_KEYS if key in given}
+    check_key_generator({**values, **generators}, RECORD_KEY, PARTITION_FIELD)
+    tell(without_effect)
     return values
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _set(values: dict[str, str], given: Mapping[str, tuple[str, str]], name: str, value: str, key: str) -> None:
+    """Sets an option that was given by another name; `InvalidRequest` if it was also given as something else."""
+    for other in (values.get(name), given[name][1] if name in given else None):
+        if other is not None and other.strip().lower() != value.strip().lower():
+            raise InvalidRequest(
+                f"{key} means {name}={value}, and {name}={other} was given as well: remove one", option=key
+            )
+    values[name] = value
+
+
+def _way_out(name: str) -> str:
+    near = _nearest(name, _NEAR)
+    return f"did you mean {near!r}? Correct it, or remove it" if near else "remove it"
+
+
+def _nearest(name: str, cutoff: float) -> str | None:
+    """A known key that the user may have meant, by what is behind the prefix that nearly all of them share."""
+    by_rest = {known.partition(".")[2] or known: known for known in sorted(KNOWN_KEYS)}
+    near = difflib.get_close_matches(name.partition(".")[2] or name, by_rest, n=1, cutoff=cutoff)
+    return by_rest[near[0]] if near else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Outcome, check_least, open_table
-from lakelatch.console.drawing import draw_picture, draw_terminal
+from lakelatch.console.drawing import draw_picture, draw_terminal, ensure_can_draw
 from lakelatch.console.entries import timeline_entries
 from lakelatch.errors import InvalidRequest
 
@@ -23,7 +23,7 @@ def add_parsers(
     """`timeline`."""
     timeline = subparsers.add_parser("timeline", parents=[every], help="show a table's timeline")
     timeline.add_argument("table", help="the table's folder or URI")
-    timeline.add_argument("--draw", metavar="FILE", help="write a picture as well (.svg, .png)")
+    timeline.add_argument("--draw", metavar="FILE", help="write a picture as well (.svg, .png, .pdf)")
     timeline.add_argument("--limit", type=int, help="show the last so many instants (default: 50, with --json all)")
     timeline.set_defaults(run=show)
 
@@ -31,6 +31,8 @@ def add_parsers(
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """The last instants, in the order in which they were requested."""
     check_least(parsed, limit=1)
+    if parsed.draw:
+        ensure_can_draw(Path(parsed.draw))
     storage = open_table(parsed.table)
     entries = timeline_entries(storage)
     limit = parsed.limit or (len(entries) if parsed.json else _SHOWN)

@@ -39,6 +39,10 @@ class DemoPlan:
     def replay(self) -> Path:
         return self.root / "replay"
 
+    @property
+    def pictures(self) -> tuple[Path, ...]:
+        return tuple(self.root / f"timeline-{self.mode}.{suffix}" for suffix in ("svg", "png"))
+
     def input_file(self, feed: str, batch: int) -> Path:
         return self.root / "input" / feed / f"batch-{batch:02d}.parquet"
 

@@ -18,7 +18,7 @@ from lakelatch.console.demo.memory import MemoryWatch
 from lakelatch.console.demo.plan import COMPACTOR, FEEDS, DemoPlan
 from lakelatch.console.demo.replay import replay
 from lakelatch.console.demo.worker import read_events
-from lakelatch.console.drawing import draw_picture, draw_terminal
+from lakelatch.console.drawing import draw_picture, draw_terminal, ensure_can_draw
 from lakelatch.console.entries import Entry, timeline_entries
 from lakelatch.errors import LakelatchError
 from lakelatch.storage.local import LocalStorage
@@ -62,6 +62,9 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
     """Writes, compacts, reads back, compares. `LakelatchError` if a process could not do its part."""
     report = DemoReport(plan)
     clock = _Clock(report)
+    plan.root.mkdir(parents=True, exist_ok=True)
+    for picture in plan.pictures:
+        ensure_can_draw(picture)
     for name in ("flights", "replay", "input", "events"):
         shutil.rmtree(plan.root / name, ignore_errors=True)
     (plan.root / "events").mkdir(parents=True)
@@ -89,8 +92,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
         report.checks.append(steps_check(steps))
         shutil.rmtree(plan.replay, ignore_errors=True)
         clock.lap("replay")
-        for suffix in ("svg", "png"):
-            picture = plan.root / f"timeline-{plan.mode}.{suffix}"
+        for picture in plan.pictures:
             draw_picture(report.entries, picture, _title(plan, report))
             report.pictures.append(str(picture))
     report.peak_memory_mb = memory.peak_bytes // 1024 // 1024

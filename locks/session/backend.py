@@ -7,6 +7,7 @@ so that a thousand leases are renewed by one call, and a crashed process frees t
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +15,14 @@ from typing import TypeVar
 
 from lakelatch.errors import Unavailable
 from lakelatch.locks.contract import Holder
+from lakelatch.locks.options import WAIT_TIME
 from lakelatch.retry import Backoff
 from lakelatch.system import System
 
 Result = TypeVar("Result")
+
+_FAILED_TRIES_UNTOLD = 1  # a connection that broke since it was used last is no news
+_log = logging.getLogger("lakelatch.locks")
 
 
 class SessionGone(Unavailable):
@@ -38,6 +43,7 @@ class Wait:
         self._deadline_ns = system.monotonic_ns() + int(timeout_s * 1e9)
         self._closed = closed
         self._tried = 0
+        self._failed = 0
 
     def left_s(self) -> float:
         """The time until the deadline; 0 once it has passed."""
@@ -71,15 +77,37 @@ class Wait:
         self._tried = 0
 
     def patiently(self, ask: Callable[[], Result], final: type[Unavailable]) -> Result:
-        """Returns the answer of `ask`, which is asked again until the deadline while it raises what is not `final`."""
+        """Returns the answer of `ask`, which is asked again until the deadline while it raises what is not `final`.
+
+        Who waits for a service that does not answer is told so, by a warning in the log, once the second try failed.
+        """
         while True:
             try:
-                return ask()
+                answer = ask()
             except final:
                 raise
-            except Unavailable:
+            except Unavailable as error:
+                self._tell(error)
                 if not self.back_off():
                     raise
+            else:
+                if self._failed > _FAILED_TRIES_UNTOLD:
+                    _log.warning("the lock service answers again, after %d tries that failed", self._failed)
+                self._failed = 0
+                return answer
+
+    def _tell(self, error: Unavailable) -> None:
+        if isinstance(error, SessionGone):  # it has answered
+            return
+        self._failed += 1
+        if self._failed == _FAILED_TRIES_UNTOLD + 1:
+            _log.warning(
+                "the lock service could not be used in %d tries, and is asked again for up to %.0f s (%s): %s",
+                self._failed,
+                self.left_s(),
+                WAIT_TIME,
+                error.message,
+            )
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACT, COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionPlan
+from lakelatch.timeline.table_config import load_table_config
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.manager import TransactionManager
 
@@ -90,8 +91,13 @@ def execute_compaction(
 
 
 def waiting_plans(path: str) -> list[str]:
-    """Requested times of compactions and log compactions that are scheduled and not completed, oldest first."""
-    folder = TimelineFolder(open_storage(path))
+    """Requested times of compactions and log compactions that are scheduled and not completed, oldest first.
+
+    One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
+    """
+    storage = open_storage(path)
+    load_table_config(storage)
+    folder = TimelineFolder(storage)
     folder.refresh(0)
     return sorted([*pending_plans(folder, COMPACTION), *pending_plans(folder, LOG_COMPACTION)])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakelatch.spark.read.reader import read
-    from lakelatch.spark.services.compaction import compact, execute_compaction, schedule_compaction
+    from lakelatch.spark.services.compaction import compact, execute_compaction, schedule_compaction, waiting_plans
     from lakelatch.spark.services.log_compaction import execute_log_compaction, schedule_log_compaction
     from lakelatch.spark.spark_types import use_in_thread
     from lakelatch.spark.write.delete_partitions import delete_partitions
@@ -31,6 +31,7 @@ _MODULES = {
     "execute_log_compaction": "lakelatch.spark.services.log_compaction",
     "write_batch": "lakelatch.spark.write.streaming.sink",
     "use_in_thread": "lakelatch.spark.spark_types",
+    "waiting_plans": "lakelatch.spark.services.compaction",
 }
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "schedule_compaction",
     "schedule_log_compaction",
     "use_in_thread",
+    "waiting_plans",
     "write",
     "write_batch",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,33 @@ def test_timeline_for_a_person_and_as_a_picture(
     assert completions[1] in text and completions[2] in text
     assert "1 earlier instants are not shown" in text
     assert "<svg" in (tmp_path / "t.svg").read_text()
+
+
+@pytest.mark.parametrize("name, told", [("t.svg", "matplotlib"), ("t.xyz", ".svg or .png"), ("no/t.svg", "no folder")])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_shown(
+    name: str,
+    told: str,
+    manager: TransactionManager,
+    table: LocalStorage,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    completion = commit(manager)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as where it is not installed
+
+    assert main(["timeline", table.root, "--draw", str(tmp_path / name)]) == 1
+
+    shown = capsys.readouterr()
+    assert told in shown.err.replace("\n", " ") and completion not in shown.out
+
+
+def test_a_demo_that_cannot_draw_does_not_begin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["demo", "--folder", str(tmp_path)]) == 1
+    assert "matplotlib" in capsys.readouterr().err and not list(tmp_path.rglob("*.parquet"))
 
 
 def test_locks_shows_holders_and_writers(

@@ -1,0 +1,28 @@
+"""What a first write decides by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from live_table import LiveTable
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.timeline.table_config import load_table_config
+
+
+@pytest.mark.parametrize(
+    "folder, name",
+    [("flights", "flights"), ("my flights", "my_flights"), ("d=1", "d_1"), ("a:b\\c#d!", "a_b_c_d_"), ("ключ", "ключ")],
+)
+def test_a_table_is_called_like_its_folder_whatever_that_holds(tmp_path: Path, folder: str, name: str) -> None:
+    table = LiveTable(tmp_path / folder)
+    table.write([(1, 1, "a")])
+    assert load_table_config(table.storage).name == name
+    assert table.by_hudi_rs() == table.read() != []
+
+
+@pytest.mark.parametrize("name", ["my flights", "a=b", "a\tb", ""])
+def test_a_name_that_was_asked_for_is_not_changed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"hoodie\.table\.name="):
+        LiveTable(tmp_path / "table", hoodie__table__name=name)
