@@ -64,6 +64,8 @@ def test_a_bucket_table_of_java_s_is_made_writable(version: str, unzip: Callable
     with pytest.raises(InvalidRequest):
         check_writable(before)
     rows = sum(batch.num_rows for found in plan_read(str(path)).slices for batch in plan_read(str(path)).read(found))
+    checksum = path / ".hoodie" / ".hoodie.properties.crc"
+    checksum.write_bytes(b"crc\0 of the file as Java wrote it, which Java verifies")
 
     code, found = adopt(path, "--yes")
 
@@ -77,7 +79,7 @@ def test_a_bucket_table_of_java_s_is_made_writable(version: str, unzip: Callable
     assert rows == sum(
         batch.num_rows for found in plan_read(str(path)).slices for batch in plan_read(str(path)).read(found)
     )
-    assert not (path / BACKUP_PATH).exists()
+    assert not (path / BACKUP_PATH).exists() and not checksum.exists()
     code, found = adopt(path)
     assert (code, found["set"], found["write"], found["settings"]) == (0, False, True, {})
 
