@@ -71,7 +71,12 @@ def examine(storage: Storage, now_ms: int, bucket_count: int | None, hash_fields
         slices = TableView.load(storage, config).slices()
     except LakelatchError as error:
         return Adoption(config, unreadable=error.message)
-    refusals = [*_by_properties(config), *_by_timeline(storage, config, now_ms), *_by_groups(slices)]
+    refusals = list(_by_properties(config))
+    if config.bucket_count is not None and bucket_count not in (None, config.bucket_count):
+        refusals.append(f"it has {BUCKET_COUNT}={config.bucket_count}, which cannot change later (--buckets)")
+    if config.bucket_count is not None and config.timezone == "UTC":  # adopted before, or made by us
+        return Adoption(config, tuple(refusals), bucket_count=config.bucket_count)
+    refusals += [*_by_timeline(storage, config, now_ms), *_by_groups(slices)]
     if refusals:
         return Adoption(config, tuple(refusals))
     fields = tuple(hash_fields) or config.hash_fields or config.record_key_fields
@@ -84,7 +89,7 @@ def examine(storage: Storage, now_ms: int, bucket_count: int | None, hash_fields
         counts = _counts_of(table, slices, fields)
     except LakelatchError as error:
         return Adoption(config, unreadable=error.message)
-    wanted = bucket_count or config.bucket_count
+    wanted = config.bucket_count or bucket_count
     problem = _problem_of_count(counts, wanted, fields)
     if problem:
         return Adoption(config, (problem,))
@@ -122,7 +127,7 @@ def _by_properties(config: TableConfig) -> Iterator[str]:
 def _by_timeline(storage: Storage, config: TableConfig, now_ms: int) -> Iterator[str]:
     timeline = Timeline.load(storage)
     busy = [instant.file_name for instant in timeline.pending if instant.state == INFLIGHT]
-    if busy and (config.bucket_count is None or config.timezone != "UTC"):
+    if busy:
         yield (
             f"others are at work ({', '.join(busy[:_SHOWN])}): stop them, or wait; if they died, their engine's next "
             "write rolls them back"

@@ -20,6 +20,9 @@ def update_properties(storage: Storage, values: Mapping[str, str]) -> None:
     config = load_table_config(storage)
     changed = {**config.raw, **values}
     if changed != config.raw:
+        for path in (BACKUP_PATH, PROPERTIES_PATH):  # Hadoop's checksums of local files, which would be of other bytes
+            folder, _, name = path.rpartition("/")
+            storage.delete(f"{folder}/.{name}.crc")
         storage.put(BACKUP_PATH, _encoded(config.raw))
         storage.put(PROPERTIES_PATH, _encoded(changed))
     storage.delete(BACKUP_PATH)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grouped_table import D, GroupedTable
 
 from lakelatch.console.main import main
 from lakelatch.errors import InvalidRequest, Unavailable
@@ -64,6 +65,8 @@ def test_a_bucket_table_of_java_s_is_made_writable(version: str, unzip: Callable
     with pytest.raises(InvalidRequest):
         check_writable(before)
     rows = sum(batch.num_rows for found in plan_read(str(path)).slices for batch in plan_read(str(path)).read(found))
+    checksum = path / ".hoodie" / ".hoodie.properties.crc"
+    checksum.write_bytes(b"crc\0 of the file as Java wrote it, which Java verifies")
 
     code, found = adopt(path, "--yes")
 
@@ -77,7 +80,7 @@ def test_a_bucket_table_of_java_s_is_made_writable(version: str, unzip: Callable
     assert rows == sum(
         batch.num_rows for found in plan_read(str(path)).slices for batch in plan_read(str(path)).read(found)
     )
-    assert not (path / BACKUP_PATH).exists()
+    assert not (path / BACKUP_PATH).exists() and not checksum.exists()
     code, found = adopt(path)
     assert (code, found["set"], found["write"], found["settings"]) == (0, False, True, {})
 
@@ -150,6 +153,17 @@ def test_a_wrong_number_of_buckets_or_wrong_fields_are_refused(unzip: Callable[[
         code, found = adopt(path, "--yes", *more)
         assert code == 1 and any(expected in refusal for refusal in found["refusals"]), found
     assert adopt(path, "--yes", "--buckets", "2")[0] == 0
+    code, found = adopt(path, "--yes", "--buckets", "4")
+    assert code == 1 and "cannot change later" in found["refusals"][0]
+
+
+def test_a_table_of_ours_needs_nothing(tmp_path: Path, adopt: Adopt) -> None:
+    table = GroupedTable(tmp_path / "grouped")
+    table.write(D, {"id": 1, "dt": 1, "d": "a"})
+    open_one = table.begin()
+    code, found = adopt(table.root)
+    assert (code, found["write"], found["settings"], found["refusals"]) == (0, True, {}, [])
+    open_one.transaction.abort()
 
 
 def test_two_groups_of_one_bucket_are_refused(unzip: Callable[[str], Path], adopt: Adopt) -> None:

@@ -17,6 +17,7 @@ from lakelatch.testing.servers import Server, open_server
 
 COLUMNS = "id long, ts long, v string, part string"
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
+CONTROLS = {"non-blocking": NON_BLOCKING}
 VERSION_8 = {"hoodie.write.table.version": "8", "hoodie.write.auto.upgrade": "false"}
 
 
@@ -42,9 +43,11 @@ def adopt(capsys: pytest.CaptureFixture[str], locks: dict[str, str]) -> Callable
     return call
 
 
+@pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("version", ["8", "9"])
 def test_both_engines_write_an_adopted_table(
     version: str,
+    control: str,
     spark: SparkSession,
     java: JavaHudi,
     locks: dict[str, str],
@@ -54,7 +57,14 @@ def test_both_engines_write_an_adopted_table(
     tmp_path: Path,
 ) -> None:
     path = str(tmp_path / "trips")
-    options = {**SHARED, **ORDERED, **NON_BLOCKING, **PARTITIONED, **locks, **(VERSION_8 if version == "8" else {})}
+    options = {
+        **SHARED,
+        **ORDERED,
+        **CONTROLS[control],
+        **PARTITIONED,
+        **locks,
+        **(VERSION_8 if version == "8" else {}),
+    }
     options.pop("hoodie.table.timeline.timezone")  # as most tables have it: local times, which are UTC's here
     java.write(path, table_of(COLUMNS, [(key, 1, "java", "pq"[key % 2]) for key in range(8)]), options)
     before = ours(path)
@@ -64,7 +74,7 @@ def test_both_engines_write_an_adopted_table(
     assert ours(path) == before == java.read(path)
 
     frame = spark.createDataFrame(table_of(COLUMNS, [(key, 2, "ours", "pq"[key % 2]) for key in range(4, 12)]))
-    own = {"hoodie.write.concurrency.mode": NON_BLOCKING["hoodie.write.concurrency.mode"], **locks}
+    own = {"hoodie.write.concurrency.mode": CONTROLS[control]["hoodie.write.concurrency.mode"], **locks}
     own["hoodie.time.generator.type"] = "skew_adjusting"
     lakelatch.write(frame, path, own)
     java.write(path, table_of(COLUMNS, [(key, 3, "java again", "pq"[key % 2]) for key in range(10, 14)]), options)
