@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
+from lakelatch.timeline.timeline import HISTORY_NAME, TIMELINE_FOLDER
 
-HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
+HISTORY_FOLDER = f"{TIMELINE_FOLDER}/{HISTORY_NAME}"
 VERSION_PATH = f"{HISTORY_FOLDER}/_version_"
 
 SIZE_UNKNOWN = -1  # of a level file that no manifest names
