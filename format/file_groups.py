@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeGuard
 
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.storage.contract import Storage
@@ -17,7 +16,7 @@ from lakelatch.timeline.actions import REPLACE_COMMIT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.whole_timeline import read_completed
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import COMPLETED, HISTORY_NAME, Instant, parse_file_name
+from lakelatch.timeline.timeline import HISTORY_NAME, Instant, parse_file_name
 
 FileGroup = tuple[str, str]  # partition, file id
 _WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")
@@ -111,7 +110,8 @@ def replace_commits(
     Of those in the history, the ones that completed after a time; None leaves them all out. Costs a look at the names
     where there are none. What is on a timeline never changes, so each is read once a process.
     """
-    found = {instant.requested: instant for instant in map(parse_file_name, names) if _is_replace(instant)}
+    named = (parse_file_name(name) for name in names if name.endswith(f".{REPLACE_COMMIT}"))
+    found = {instant.requested: instant for instant in named if instant is not None}
     if archived_after is not None and HISTORY_NAME in names:
         history = History.load(storage)
         for archived in history.instants((REPLACE_COMMIT,), after=archived_after):
@@ -140,10 +140,6 @@ def replace_commit(
 def _place(storage: Storage, instant: Instant) -> list[ReplaceCommit]:
     """Where a process keeps what it has read: an empty list at first."""
     return []
-
-
-def _is_replace(instant: Instant | None) -> TypeGuard[Instant]:
-    return instant is not None and instant.state == COMPLETED and instant.action == REPLACE_COMMIT
 
 
 def _buckets(file_ids: Iterable[str]) -> dict[int, str]:
