@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from lakelatch.timeline.timeline import Timeline
 DATA = Path(__file__).parents[2] / "data" / "archived"
 COMMITS = {"mor_1_2": 12, "mor_compacted_1_2": 14, "mor_compacted_1_1": 12, "cow_1_2": 12}
 Rows = list[dict[str, Any]]
+
+
+READ_BY_JAVA = json.loads((DATA / "rows.json").read_text())
 
 
 def unzip(name: str, target: Path) -> str:
@@ -127,3 +131,30 @@ def test_a_compaction_of_it_loses_nothing(tmp_path: Path) -> None:
     table.write([(200, 50, "on")], "b")
     view = TableView.load(table.storage, load_table_config(table.storage))
     assert len(view.slices()) == 4, "rows go on in the successors of the archived overwrite"
+
+
+@pytest.mark.parametrize("name", sorted(READ_BY_JAVA))
+def test_what_java_replaced_clustered_undid_or_kept_before_it_archived(name: str, tmp_path: Path) -> None:
+    root = unzip(name, tmp_path)
+    assert History.load(LocalStorage(root)).instants(WRITE_ACTIONS)
+    rows = read(root)
+    assert sorted([row["part"], row["id"], row["val"]] for row in rows) == READ_BY_JAVA[name]["now"]
+    assert items(rows) == items(by_hudi_rs(root))
+
+
+def test_time_travel_to_archived_moments_gives_what_java_read_then(tmp_path: Path) -> None:
+    root = unzip("uncleaned_1_2", tmp_path)
+    past = READ_BY_JAVA["uncleaned_1_2"]["past"]
+    assert min(past) < Timeline.load(LocalStorage(root)).completed[0].requested
+    for time, expected in past.items():
+        assert sorted([row["part"], row["id"], row["val"]] for row in read(root, as__of__instant=time)) == expected
+
+
+def test_a_savepoint_that_archivers_went_behind_is_still_there(tmp_path: Path) -> None:
+    root = unzip("savepoint_1_2", tmp_path)
+    whole = WholeTimeline.load(LocalStorage(root))
+    first, kept, after = (one.completion or "" for one in whole.completed(WRITE_ACTIONS)[:3])
+    assert plain(read(root, as__of__instant=kept)) == written(2)
+    for time in (first, after):
+        with pytest.raises(InvalidRequest, match="which the clean"):
+            read(root, as__of__instant=time)
