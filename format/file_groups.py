@@ -6,7 +6,7 @@ again. Its successor follows from the replace commit alone: all writers find the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -104,7 +104,7 @@ class FileIds:
 
 def replace_commits(
     storage: Storage, names: Collection[str], archived_after: str | None = ""
-) -> Sequence[ReplaceCommit]:
+) -> tuple[ReplaceCommit, ...]:
     """The completed replace commits among a timeline's file names, and those that were archived, by completion.
 
     Of those in the history, the ones that completed after a time; None leaves them all out. Costs a look at the names
@@ -117,7 +117,7 @@ def replace_commits(
         for archived in history.instants((REPLACE_COMMIT,), after=archived_after):
             found.setdefault(archived.requested, archived.instant)
     ordered = sorted(found.values(), key=lambda instant: (instant.completion or "", instant.requested))
-    return [replace_commit(storage, instant) for instant in ordered]
+    return tuple(replace_commit(storage, instant) for instant in ordered)
 
 
 def replace_commit(
