@@ -31,7 +31,7 @@ def test_a_foreign_commit_that_was_archived_before_the_transaction_began_is_none
     stat = add_file(transaction, "a")
     gone = next(one for one in Timeline.load(table.storage).completed)
     Archiver(table.storage).archive([gone.requested])
-    commit(transaction, stat)
+    assert commit(transaction, stat).instant in table.completed()
 
 
 def test_a_commit_that_was_archived_between_a_listing_and_its_reading_is_read_from_the_history(table: Table) -> None:
