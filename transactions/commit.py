@@ -110,7 +110,7 @@ class TableOthers(Others):
             return self._considered
         known = self._state.known_files | {event.file for event in self._events}
         foreign = [found for found in self._context.folder.completed_since(known) if found.action in WRITE_ACTIONS]
-        foreign += archived_since(self._context, known)
+        foreign += archived_since(self._context, self._state, known)
         return completed_writes(self._context.storage, self._events, foreign)
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
@@ -119,17 +119,17 @@ class TableOthers(Others):
         return [write for write in writers.on(groups) if write.inflight]
 
 
-def archived_since(context: TransactionContext, known: frozenset[str]) -> list[Instant]:
-    """Writes that completed after a listing of the timeline, `known`, and have left it since: another engine's.
+def archived_since(context: TransactionContext, state: TransactionState, known: frozenset[str]) -> list[Instant]:
+    """Writes that completed since a transaction began and have left the timeline, but for those of known files.
 
-    Free unless files of that listing are gone, for archivers begin with the oldest.
+    Free unless files that it began with are gone, for archivers begin with the oldest.
     """
     names = context.folder.names
-    if HISTORY_NAME not in names or known <= names:
+    if HISTORY_NAME not in names or state.known_files <= names:
         return []
-    files = (instant for instant in map(parse_file_name, known) if instant is not None)
-    before = max((instant.completion or "" for instant in files), default="")
-    found = History.load(context.storage).instants(WRITE_ACTIONS, after=before)
+    files = (instant for instant in map(parse_file_name, state.known_files) if instant is not None)
+    began_after = max((instant.completion or "" for instant in files), default="")
+    found = History.load(context.storage).instants(WRITE_ACTIONS, after=began_after)
     return [one.instant for one in found if one.instant.file_name not in known | names]
 
 

@@ -18,6 +18,7 @@ def test_a_foreign_commit_that_was_archived_since_the_transaction_began_is_a_con
     first = Timeline.load(table.storage).instants[0].requested
     end = str(int(transaction.instant) + 1000)
     foreign = table.place_foreign(str(int(transaction.instant) - 1), end, "a")
+    write(table.manager(), "y")
     Archiver(table.storage).archive([first, foreign.requested])
     with pytest.raises(WriteConflict, match=f"lost to deltacommit {foreign.requested}"):
         commit(transaction, stat)
