@@ -11,8 +11,9 @@ from lakelatch.failpoints import failpoint
 from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.commit_log import GivenUp, Tail
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import TimelineFolder, inflight
+from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, inflight, parse_file_name
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.conflicts.contract import (
@@ -120,12 +121,27 @@ class TableOthers(Others):
             return self._considered
         known = self._state.known_files | {event.file for event in self._events}
         foreign = [found for found in self._context.folder.completed_since(known) if found.action in WRITE_ACTIONS]
+        foreign += archived_since(self._context, self._state, known)
         return completed_writes(self._context.storage, self._events, foreign)
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
         context = self._context
         writers = ConcurrentWriters(context.storage, self._state.instant, context.strategy.group_part, context.observer)
         return [write for write in writers.on(groups) if write.inflight]
+
+
+def archived_since(context: TransactionContext, state: TransactionState, known: frozenset[str]) -> list[Instant]:
+    """Writes that completed since a transaction began and have left the timeline, but for those of known files.
+
+    Free unless files that it began with are gone, for archivers begin with the oldest.
+    """
+    names = context.folder.names
+    if HISTORY_NAME not in names or state.known_files <= names:
+        return []
+    files = (instant for instant in map(parse_file_name, state.known_files) if instant is not None)
+    began_after = max((instant.completion or "" for instant in files), default="")
+    found = History.load(context.storage).instants(WRITE_ACTIONS, after=began_after)
+    return [one.instant for one in found if one.instant.file_name not in known | names]
 
 
 def known_to_plan(folder: TimelineFolder, instant: str, action: str) -> frozenset[str]:
