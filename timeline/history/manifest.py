@@ -1,0 +1,111 @@
+"""Which level files the history has: `_version_`, and the manifest that it names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakelatch.errors import CorruptTable, Unavailable
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.timeline import TIMELINE_FOLDER
+
+HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
+VERSION_PATH = f"{HISTORY_FOLDER}/_version_"
+
+SIZE_UNKNOWN = -1  # of a level file that no manifest names
+_READS_MAX = 20
+_MANIFEST = re.compile(r"manifest_(\d+)")
+_LEVEL_FILE = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
+
+
+@dataclass(frozen=True)
+class LevelFile:
+    """One parquet file of the history, as its name and the manifest describe it: instants `first` to `last`."""
+
+    name: str
+    size_bytes: int
+    first: str
+    last: str
+
+    @property
+    def path(self) -> str:
+        return f"{HISTORY_FOLDER}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The level files of one version, newest first. Version 0 says that nothing has been archived.
+
+    `loose` are the level files that lie there before the first manifest does: an archiver is at its first work, or
+    died at it, and what they hold is on the active timeline too.
+    """
+
+    version: int = 0
+    files: tuple[LevelFile, ...] = ()
+    loose: tuple[LevelFile, ...] = ()
+
+
+def manifest_path(version: int) -> str:
+    return f"{HISTORY_FOLDER}/manifest_{version}"
+
+
+def load_manifest(storage: Storage) -> Manifest:
+    """The manifest that counts now; one listing where there is no history.
+
+    An archiver removes `_version_` before it puts the next one: then the greatest manifest counts, as for Hudi. It
+    also removes old manifests, so one that is gone is no damage if the version has moved meanwhile. Errors:
+    `CorruptTable` that names the file, `Unavailable` for a history that never rests.
+    """
+    for _ in range(_READS_MAX):
+        names = storage.names(HISTORY_FOLDER)
+        version = _version(storage, names) if names else 0
+        if version == 0:
+            loose = (level_file(name, SIZE_UNKNOWN) for name in names if _LEVEL_FILE.fullmatch(name))
+            return Manifest(loose=tuple(loose))
+        path = manifest_path(version)
+        try:
+            return Manifest(version, _parse(storage.read(path), path))
+        except NotFound as error:
+            if _version(storage, storage.names(HISTORY_FOLDER)) == version:
+                raise CorruptTable(
+                    f"{VERSION_PATH} names {path}, which is not there: restore it from a copy. Without it nobody can "
+                    "tell which files of the table count",
+                    path=path,
+                ) from error
+    raise Unavailable(f"{HISTORY_FOLDER} changed during each of {_READS_MAX} readings: try again")
+
+
+def _version(storage: Storage, names: Sequence[str]) -> int:
+    greatest = max((int(found[1]) for found in map(_MANIFEST.fullmatch, names) if found), default=0)
+    try:
+        text = storage.read(VERSION_PATH).decode("ascii", "replace").strip()
+    except NotFound:
+        return greatest
+    if not (text.isascii() and text.isdigit()):
+        raise CorruptTable(
+            f"{VERSION_PATH} holds {text[:20]!r}, which is no version: restore it, or write {greatest} to it, the "
+            "greatest manifest beside it",
+            path=VERSION_PATH,
+        )
+    return int(text)
+
+
+def _parse(data: bytes, path: str) -> tuple[LevelFile, ...]:
+    try:
+        files = [level_file(entry["fileName"], entry["fileLen"]) for entry in json.loads(data)["files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptTable(
+            f"{path} holds {len(data)} bytes that are no manifest of the history ({error!r}): restore it from a copy",
+            path=path,
+        ) from error
+    return tuple(sorted(files, key=lambda file: (file.last, file.first), reverse=True))
+
+
+def level_file(name: str, size_bytes: int) -> LevelFile:
+    """The level file of this name. Errors: `ValueError` for another kind of name."""
+    found = _LEVEL_FILE.fullmatch(name)
+    if found is None or not isinstance(size_bytes, int):
+        raise ValueError(f"{name!r} of {size_bytes!r} bytes is no level file")
+    return LevelFile(name, size_bytes, found[1], found[2])
