@@ -39,6 +39,7 @@ class Fate(Enum):
 
     THERE = "there"
     NEVER = "nobody has made it"
+    ELSEWHERE = "others have completed the instant"  # and it completes once
     ARCHIVED = "others have archived it"
     ROLLED_BACK = "others have rolled it back"
 
@@ -73,13 +74,25 @@ class Projections:
     def fate(self, event: Event) -> Fate:
         """What has become of the file of a slot, by what is there now; nothing is changed."""
         names = self._storage.names(TIMELINE_FOLDER)
-        if event.file in names or any(name.startswith(f"{event.instant}_") for name in names):
-            return Fate.THERE  # or it was completed by others, and an instant completes once
-        return self._fate_of_missing(event, names)
+        if event.file in names:
+            return Fate.THERE
+        if self._rolled_back(event, names):
+            return Fate.ROLLED_BACK
+        if any(name.startswith(f"{event.instant}_") for name in names):
+            return Fate.ELSEWHERE
+        begun = event.kind != COMPLETE and any(name.startswith(event.instant) for name in names)  # so it was there
+        if self._has_witness(event, names) and not begun:
+            return Fate.NEVER
+        return Fate.ARCHIVED if self._archived(event) else Fate.ROLLED_BACK
 
     def was_shown(self, event: Event) -> bool:
-        """Whether the file is there, or has been until it was archived."""
-        return self._storage.exists(event.path) or self.fate(event) in (Fate.THERE, Fate.ARCHIVED)
+        """Whether this very file is there, or has been until it was archived."""
+        if self._storage.exists(event.path):
+            return True
+        if self._storage.exists(_witness(event)):  # which an archiver removes first
+            return False
+        archived = History.load(self._storage).find(event.instant)
+        return archived is not None and (event.kind != COMPLETE or archived.completion == event.time)
 
     def rollback_of(self, instant: str, names: Collection[str], after: str = "", pending_only: bool = False) -> str:
         """The requested time of a rollback on the timeline that names this instant and is later than `after`, or ""."""
@@ -117,19 +130,16 @@ class Projections:
         self._storage.delete(event.path)
         return fate
 
-    def _fate_of_missing(self, event: Event, names: Collection[str]) -> Fate:
-        if self._rolled_back(event, names):
-            return Fate.ROLLED_BACK
-        begun = event.kind != COMPLETE and any(name.startswith(event.instant) for name in names)  # so it was there
-        if self._has_witness(event, names) and not begun:
-            return Fate.NEVER
-        return Fate.ARCHIVED if self._archived(event) else Fate.ROLLED_BACK
-
     def _rolled_back(self, event: Event, names: Collection[str]) -> bool:
         if event.kind != COMPLETE:
             return False
         after = "" if event.action in WRITE_ACTIONS else event.time  # a plan may have been rolled back before as well
         return self.rollback_of(event.instant, names, after) != ""
+
+    def _has_witness(self, event: Event, names: Collection[str]) -> bool:
+        if event.kind == COMPLETE:
+            return inflight(event.instant, event.action).file_name in names
+        return self._storage.exists(_witness(event))
 
     def _archived(self, event: Event) -> bool:
         return History.load(self._storage).find(event.instant) is not None
