@@ -11,8 +11,9 @@ from lakelatch.failpoints import failpoint
 from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.commit_log import GivenUp, Tail
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import TimelineFolder, inflight
+from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.conflicts.contract import Contender, FileGroup, Others, OtherWrite, completed_writes
@@ -80,6 +81,8 @@ def append_commit(
             event = append_completion(context, decide, state.instant, lease)
         except CommitUnknown as error:
             return Unknown(error)
+        except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
+            return Ended(error)
     if isinstance(event, GivenUp):
         return event.why
     return Committed(state.instant, event.time, event.number, event.token, decided[-1])
@@ -107,14 +110,33 @@ class TableOthers(Others):
     def completed(self) -> list[OtherWrite]:
         if self._considered is not None:
             return self._considered
-        known = self._state.known_files | {event.file for event in self._events}
-        foreign = [found for found in self._context.folder.completed_since(known) if found.action in WRITE_ACTIONS]
-        return completed_writes(self._context.storage, self._events, foreign)
+        events = still_there(self._context, self._events)
+        return completed_writes(self._context.storage, events, foreign_writes(self._context, self._state, self._events))
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
         context = self._context
         writers = ConcurrentWriters(context.storage, self._state.instant, context.strategy.group_part, context.observer)
         return [write for write in writers.on(groups) if write.inflight]
+
+
+def foreign_writes(context: TransactionContext, state: TransactionState, events: list[Event]) -> list[Instant]:
+    """Completed writes since a transaction began that no slot names, in the folder's last listing."""
+    known = state.known_files | {event.file for event in events}
+    return [found for found in context.folder.completed_since(known) if found.action in WRITE_ACTIONS]
+
+
+def still_there(context: TransactionContext, events: list[Event]) -> list[Event]:
+    """The events without the completions that foreign writers have rolled back since.
+
+    What such a commit replaced is live again, and nothing of it is in anybody's way. What was archived counts.
+    """
+    names = context.folder.names
+    gone = {event.instant for event in events if event.kind == COMPLETE and event.file not in names}
+    if gone:
+        completed = {instant.requested for instant in context.folder.completed_since(frozenset())}
+        gone -= completed
+        gone.difference_update(History.load(context.storage).find_all(gone))
+    return [event for event in events if event.kind != COMPLETE or event.instant not in gone]
 
 
 def known_to_plan(folder: TimelineFolder, instant: str, action: str) -> frozenset[str]:
@@ -146,6 +168,10 @@ def others_since(context: TransactionContext, state: TransactionState, tail: Tai
             return _completed_elsewhere(state)
         if event.kind == ROLLBACK and event.target == state.instant:
             return _ended(state, f"rollback {event.instant} by {event.writer} aborted it")
+    planned = state.action not in WRITE_ACTIONS  # which others may have begun, and rolled back, before
+    foreign = context.log.projections.rollback_of(state.instant, context.folder.names, pending_only=planned)
+    if foreign:
+        return _ended(state, f"rollback {foreign} of another engine, which takes no slots, aborted it")
     return TableOthers(context, state, events)
 
 
