@@ -50,7 +50,8 @@ class Projections:
     def __init__(self, storage: Storage, system: System) -> None:
         self._storage = storage
         self._system = system
-        self._targets: dict[str, str] = {}  # of rollbacks, by their file's name
+        self._targets: dict[str, str] = {}  # of rollbacks, by their requested time
+        self.listed: frozenset[str] = frozenset()  # the names of the timeline, as this has seen them last
 
     def show(self, event: Event, content: Callable[[Event], bytes], fresh: bool = False) -> Fate:
         """Makes the event's file if nobody has; what has become of it. `fresh`: its slot was created just now.
@@ -73,7 +74,7 @@ class Projections:
 
     def fate(self, event: Event) -> Fate:
         """What has become of the file of a slot, by what is there now; nothing is changed."""
-        names = self._storage.names(TIMELINE_FOLDER)
+        names = self._list()
         if event.file in names:
             return Fate.THERE
         if self._rolled_back(event, names):
@@ -96,13 +97,16 @@ class Projections:
 
     def rollback_of(self, instant: str, names: Collection[str], after: str = "", pending_only: bool = False) -> str:
         """The requested time of a rollback on the timeline that names this instant and is later than `after`, or ""."""
-        names = set(names)
         found = {name[: len(instant)] for name in names if name > instant and _ROLLBACKS in name}
         done = {name.partition("_")[0] for name in names if "_" in name} if pending_only else set()
         later = sorted(one for one in found - done if one > max(after, instant))
         return next((one for one in later if self._target(one, names) == instant), "")
 
     # -- one file ---------------------------------------------------------------------------------------------------
+
+    def _list(self) -> frozenset[str]:
+        self.listed = names = frozenset(self._storage.names(TIMELINE_FOLDER))
+        return names
 
     def _make(self, event: Event, content: Callable[[Event], bytes]) -> Fate:
         try:
@@ -118,12 +122,10 @@ class Projections:
         Only on evidence. An archiver at work removes the oldest completed file first, so one that has an older one
         beside it is left to it: readers would miss the younger of the two.
         """
-        names = self._storage.names(TIMELINE_FOLDER)
+        names = self._list()
         if self._rolled_back(event, names):
             fate = Fate.ROLLED_BACK
-        elif self._has_witness(event, names) or not self._archived(event):
-            return Fate.THERE
-        elif any(name < event.instant and "_" in name and name.endswith(_WRITES) for name in names):
+        elif self._has_witness(event, names) or _has_older(event, names) or not self._archived(event):
             return Fate.THERE
         else:
             fate = Fate.ARCHIVED
@@ -144,7 +146,7 @@ class Projections:
     def _archived(self, event: Event) -> bool:
         return History.load(self._storage).find(event.instant) is not None
 
-    def _target(self, rollback: str, names: set[str]) -> str:
+    def _target(self, rollback: str, names: Collection[str]) -> str:
         """The instant that a rollback undoes, "" if its files are gone meanwhile."""
         if rollback not in self._targets:
             plan = requested(rollback, ROLLBACK)
@@ -160,3 +162,7 @@ def _witness(event: Event) -> str:
     if event.kind == COMPLETE:
         return inflight(event.instant, event.action).path
     return f"{CLAIMS_FOLDER}/{event.instant}"
+
+
+def _has_older(event: Event, names: Collection[str]) -> bool:
+    return any(name < event.instant and "_" in name and name.endswith(_WRITES) for name in names)

@@ -20,6 +20,7 @@ from lakelatch.transactions.conflicts.contract import Contender, FileGroup, Othe
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
+from lakelatch.transactions.foreign import LockWatch
 from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, Ended, Outcome, Unknown
 
 
@@ -45,7 +46,7 @@ def append_commit(
 ) -> Outcome:
     """Takes the table's lock and adds the transaction's slot, or says why not. Cleans nothing up.
 
-    Errors: those of the lock and of the storage, with nothing added.
+    Errors: those of the lock and of the storage, and `OneSidedLock`, with nothing added.
     """
 
     def decide(tail: Tail) -> Event | GivenUp[Outcome]:
@@ -58,11 +59,14 @@ def append_commit(
             return GivenUp(resolved)
         groups = resolved.metadata.file_groups() | resolved.metadata.replaced_file_groups()
         considered = others if resolve is None else others.only(resolved.considered)
+        foreign = foreign_writes(context, state, others.events)
         conflict = find_conflict(context, state, groups, considered, work or Work.of(metadata))
         if conflict is not None:
-            return GivenUp(conflict)
+            return GivenUp(watch.explain(conflict, foreign))
+        watch.ensure_both_take_it(foreign)
         failpoint("commit.after_check")
         decided.append(resolved.metadata)
+        checked.append(context.folder.names)
         return Event(
             COMPLETE,
             state.action,
@@ -75,7 +79,9 @@ def append_commit(
         )
 
     decided: list[CommitMetadata] = []  # the last one is that of the slot which is created
+    checked: list[frozenset[str]] = []  # and the timeline that it was checked against
     with table_lock(context) as lease:
+        watch = LockWatch(context, lease)
         failpoint("commit.after_lock")
         try:
             event = append_completion(context, decide, state.instant, lease)
@@ -83,6 +89,8 @@ def append_commit(
             return Unknown(error)
         except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
             return Ended(error)
+        if isinstance(event, Event):
+            watch.tell_afterwards(checked[-1] | {event.file}, event.number)
     if isinstance(event, GivenUp):
         return event.why
     return Committed(state.instant, event.time, event.number, event.token, decided[-1])
@@ -100,18 +108,18 @@ class TableOthers(Others):
     ) -> None:
         self._context = context
         self._state = state
-        self._events = events
+        self.events = events
         self._considered = considered
 
     def only(self, considered: list[OtherWrite]) -> TableOthers:
         """The same, but of the completed writes those alone."""
-        return TableOthers(self._context, self._state, self._events, considered)
+        return TableOthers(self._context, self._state, self.events, considered)
 
     def completed(self) -> list[OtherWrite]:
         if self._considered is not None:
             return self._considered
-        events = still_there(self._context, self._events)
-        return completed_writes(self._context.storage, events, foreign_writes(self._context, self._state, self._events))
+        events = still_there(self._context, self.events)
+        return completed_writes(self._context.storage, events, foreign_writes(self._context, self._state, self.events))
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
         context = self._context

@@ -46,7 +46,8 @@ class Table:
     def commit(self, log: CommitLog | None = None, instant: str = "", action: str = "deltacommit") -> Event:
         instant = instant or self.begin(action)
         event = Event(COMPLETE, action, instant, f"op-{instant}", "me", content=b"rows")
-        return (log or self.log()).append(lambda tail: event, self.time, lambda: 2**62)
+        added: Event = (log or self.log()).append(lambda tail: event, self.time, lambda: 2**62)
+        return added
 
     def plan(self, log: CommitLog | None = None) -> Event:
         def take(above: str) -> str:
@@ -55,7 +56,7 @@ class Table:
             return time
 
         event = Event(PLAN, "compaction", "", f"op-{self.time()}", "me", content=b"plan")
-        planned = (log or self.log()).append(lambda tail: event, take, lambda: 2**62)
+        planned: Event = (log or self.log()).append(lambda tail: event, take, lambda: 2**62)
         self.storage.delete(f"{CLAIMS_FOLDER}/{planned.instant}")
         return planned
 
