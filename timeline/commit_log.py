@@ -302,9 +302,9 @@ class CommitLog:
             ) from error
         if fate is Fate.ROLLED_BACK:
             raise TransactionEnded(
-                f"{event.action} {event.instant} took slot {event.number}, and another writer of the table, which takes "
-                "no slots (Java Hudi), rolled it back before its file was there: nothing of it is visible, begin a new "
-                "one. If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms on both sides",
+                f"{event.action} {event.instant} took slot {event.number}, and another writer of the table, which "
+                "takes no slots (Java Hudi), rolled it back before its file was there: nothing of it is visible, begin "
+                "a new one. If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms on both sides",
                 instant=event.instant,
             )
         try:

@@ -128,7 +128,7 @@ class Recovery:
         return plan.instant
 
     def _carry_out(self, rollback: str, victim: str, action: str, plan: RollbackPlan | None = None) -> None:
-        """`plan`: that of an executor that died. Java rolls back also what has completed, and knows files by it alone."""
+        """`plan`: that of an executor that died. Java's may be of what has completed, and alone know its files."""
         context = self._context
         ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
         failpoint("rollback.after_plan")

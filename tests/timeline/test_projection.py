@@ -90,7 +90,7 @@ class Table:
         return rollback
 
     def names(self) -> set[str]:
-        return {name for name in self.storage.list(TIMELINE_FOLDER).files}
+        return set(self.storage.list(TIMELINE_FOLDER).files)
 
 
 @pytest.fixture(params=["memory", "local"])

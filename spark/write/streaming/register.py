@@ -22,6 +22,7 @@ from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound
 from lakelatch.storage.lost_answers import create_own
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.manager import TransactionManager
@@ -145,6 +146,10 @@ class BatchRegister:
             for instant in self._manager.folder.completed_since(frozenset()):
                 if instant.requested == requested and instant.action in WRITE_ACTIONS:
                     raise self._committed(instant, self._read(instant))
+            history = History.load(self._storage)
+            archived = history.find(requested)
+            if archived is not None and archived.action in WRITE_ACTIONS:
+                raise self._committed(archived.instant, CommitMetadata.from_avro(history.metadata(archived)))
         self._resolved[one.name] = None
         return True
 
@@ -155,7 +160,7 @@ class BatchRegister:
             self._find_earlier(latest)
 
     def _find_earlier(self, latest: int) -> None:
-        """The commit of a batch whose tries are gone: a walk over the timeline, newest first."""
+        """The commit of a batch whose tries are gone: a walk over the timeline and its history, newest first."""
         tail = self._manager.context.log.tail()
         self._manager.context.log.project(tail)
         self._manager.folder.refresh(tail.number)
@@ -164,6 +169,11 @@ class BatchRegister:
                 metadata = self._read(instant)
                 if self._batch.is_named_in(metadata.extra):
                     raise self._committed(instant, metadata)
+        history = History.load(self._storage)
+        for archived in reversed(history.instants(WRITE_ACTIONS)):
+            metadata = CommitMetadata.from_avro(history.metadata(archived))
+            if self._batch.is_named_in(metadata.extra):
+                raise self._committed(archived.instant, metadata)
         raise InvalidRequest(
             f"{BATCH_NUMBER}={self._batch.number} was never written, and {BATCH_APPLICATION}="
             f"{self._batch.application!r} has gone on to {latest}: an application numbers its batches upwards. If it "
