@@ -17,13 +17,14 @@ PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help test test-long test-containers servers demo bench lint format venv java clean
+.PHONY: help test test-long test-java test-containers servers demo bench lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
 	@echo "make test-long   what takes longer: 10,000 seeds, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
+	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
 	@echo "make lint    ruff and mypy only"
@@ -51,12 +52,17 @@ format: $(STAMP)
 
 test: java servers lint
 	$(if $(TEST_ARGS),,$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS))
-	$(PYTEST) -m "not long" $(TEST_ARGS)
+	$(PYTEST) -m "not long and not java" $(TEST_ARGS)
 
 test-long: java servers
 	$(BIN)/python tests/simulation/simulate.py --seeds 0:$(LONG_SEEDS)
-	$(PYTEST) -m long $(TEST_ARGS)
+	$(PYTEST) -m "long and not java" $(TEST_ARGS)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
+
+# One worker: it has two Spark sessions, ours and Java Hudi's. Some tests start a third for themselves.
+test-java: java servers
+	@.ci/install-java-hudi
+	$(PYTEST) -n 0 -m java $(or $(TEST_ARGS),tests/java)
 
 # The lock providers once more, with their servers in containers: of the engine that answers, or of one of our own.
 test-containers: java $(STAMP)
