@@ -63,7 +63,7 @@ def append_commit(
         conflict = find_conflict(context, state, groups, considered, work or Work.of(metadata))
         if conflict is not None:
             return GivenUp(watch.explain(conflict, foreign))
-        watch.ensure_both_take_it(foreign)
+        watch.ensure_both_take_it(foreign, tail)
         failpoint("commit.after_check")
         decided.append(resolved.metadata)
         checked.append(context.folder.names)

@@ -14,6 +14,7 @@ from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.locks.lease import Lease
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.commit_log import Tail
 from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
 from lakelatch.transactions.context import TransactionContext
 from lakelatch.transactions.outcome import Conflicted
@@ -54,10 +55,13 @@ class LockWatch:
                 return instant
         return None
 
-    def ensure_both_take_it(self, foreign: Iterable[Instant]) -> None:
-        """Errors: `OneSidedLock` if one of these appeared while the lease was held."""
+    def ensure_both_take_it(self, foreign: Iterable[Instant], tail: Tail) -> None:
+        """Errors: `OneSidedLock` if one of these, which no slot up to the tail names, appeared while the lease was held.
+
+        If the log has gone on, it may be one of ours: then this slot is lost, and the next one is checked anew.
+        """
         found = self.intruder(foreign)
-        if found is not None:
+        if found is not None and self.context.log.tail_number() == tail.number:
             raise OneSidedLock(f"{self.story(found)}. Nothing of this write was committed", instant=found.requested)
 
     def explain(self, outcome: Conflicted, foreign: Iterable[Instant]) -> Conflicted:

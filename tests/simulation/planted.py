@@ -15,6 +15,7 @@ from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.spark.write.replace import Replacement
 from lakelatch.spark.write.streaming.register import BatchRegister
 from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.projection import Projections
 from lakelatch.transactions import commit
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.instant_clock import InstantClock
@@ -52,7 +53,19 @@ PLANTED: dict[str, Mistake] = {
     "below the watermark never counts": Mistake(
         CommitLog,
         "_counts",
-        (("if self._storage.exists(event.path):", "if False:"),),
+        (("if self.projections.was_shown(event):", "if False:"),),
+        seeds=2000,
+    ),
+    "what others archived is made again": Mistake(
+        Projections,
+        "show",
+        (("if event.kind == LOCKS:", "if True:"),),
+        seeds=100,
+    ),
+    "the history is not asked": Mistake(
+        Projections,
+        "was_shown",
+        (("return archived is not None and", "return False and"),),
         seeds=2000,
     ),
     "no fresh time": Mistake(
