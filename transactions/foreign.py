@@ -56,7 +56,7 @@ class LockWatch:
         return None
 
     def ensure_both_take_it(self, foreign: Iterable[Instant], tail: Tail) -> None:
-        """Errors: `OneSidedLock` if one of these, which no slot up to the tail names, appeared while the lease was held.
+        """Errors: `OneSidedLock` if one of these, named by no slot up to the tail, appeared while the lease was held.
 
         If the log has gone on, it may be one of ours: then this slot is lost, and the next one is checked anew.
         """

@@ -62,6 +62,13 @@ PLANTED: dict[str, Mistake] = {
         (("if event.kind == LOCKS:", "if True:"),),
         seeds=100,
     ),
+    "plans of rollbacks are not read": Mistake(
+        Projections,
+        "_rolled_back",
+        (("if event.kind != COMPLETE:", "if True:"),),
+        seeds=1000,
+    ),
+    "a commit goes on while others roll it back": Mistake(commit, "others_since", (("if foreign:", "if False:"),), 1000),
     "the history is not asked": Mistake(
         Projections,
         "was_shown",
