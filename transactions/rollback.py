@@ -112,7 +112,7 @@ class Recovery:
         return ""
 
     def _is_left(self, rollback: Instant) -> bool:
-        """Whether a rollback's executor is gone. Java's have no heartbeat, so theirs are judged by their last file."""
+        """Whether a rollback's executor is gone. Java's have no heartbeat, so the age of their last file decides."""
         if self._context.observer.beat_of(rollback.requested) is not None:
             return True  # it is one of ours, and counts as dead
         try:

@@ -68,7 +68,9 @@ PLANTED: dict[str, Mistake] = {
         (("if event.kind != COMPLETE:", "if True:"),),
         seeds=1000,
     ),
-    "a commit goes on while others roll it back": Mistake(commit, "others_since", (("if foreign:", "if False:"),), 1000),
+    "a commit goes on while others roll it back": Mistake(
+        commit, "others_since", (("if foreign:", "if False:"),), 1000
+    ),
     "the history is not asked": Mistake(
         Projections,
         "was_shown",
