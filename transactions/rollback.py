@@ -130,6 +130,8 @@ class Recovery:
     def _carry_out(self, rollback: str, victim: str, action: str, plan: RollbackPlan | None = None) -> None:
         """`plan`: that of an executor that died. Java's may be of what has completed, and alone know its files."""
         context = self._context
+        if not self._storage.exists(requested(rollback, actions.ROLLBACK).path):
+            return  # others have finished it since, and yet others have archived it
         ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
         failpoint("rollback.after_plan")
         for done in context.folder.completed_since(frozenset()) if plan is not None else ():
@@ -175,6 +177,9 @@ class Recovery:
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
                 context.folder.refresh(tail.number)
+                if not context.folder.has(requested(rollback, actions.ROLLBACK)):  # archived since it was looked for
+                    self._storage.delete(inflight(rollback, actions.ROLLBACK).path)
+                    return GivenUp(f"{rollback} has been archived")
                 if all(instant.requested != rollback for instant in context.folder.pending()):
                     return GivenUp(f"{rollback} has completed")
                 return Event(

@@ -71,12 +71,6 @@ PLANTED: dict[str, Mistake] = {
     "a commit goes on while others roll it back": Mistake(
         commit, "others_since", (("if foreign:", "if False:"),), 1000
     ),
-    "the history is not asked": Mistake(
-        Projections,
-        "was_shown",
-        (("return archived is not None and", "return False and"),),
-        seeds=2000,
-    ),
     "no fresh time": Mistake(
         CommitLog,
         "append",

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from archiver import Archiver
 from one_table import Table, add_file, commit, timeline_names, write
 
 from lakelatch import failpoints
@@ -15,9 +16,11 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.actions import ROLLBACK
+from lakelatch.timeline.events import COMPLETE
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.timeline import completed, inflight, requested
 from lakelatch.transactions.foreign import OneSidedLock
+from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 LATER = "20991231000002000"
@@ -187,3 +190,34 @@ def test_a_replacement_that_others_rolled_back_took_nothing_away(table: Table) -
 
     transaction.commit(CommitMetadata((mine,), "UPSERT"), resolve)  # type: ignore[arg-type]
     assert seen == [[]]
+
+
+@pytest.mark.parametrize("point", ["rollback.after_slot", "rollback.after_plan", "rollback.after_files"])
+def test_a_rollback_that_others_finished_and_archived_meanwhile_is_not_done_again(table: Table, point: str) -> None:
+    kept = write(table.manager(), "a")
+    dead = table.manager().begin()
+    add_file(dead, "b")
+    table.expire(dead.instant)
+
+    def meanwhile(_: str) -> None:
+        rollback = next(event.instant for event in table.events() if event.kind == ROLLBACK)
+        Recovery(table.manager().context)._finish(rollback)
+        Archiver(table.storage).archive([kept.instant, rollback])
+
+    with failpoints.calling(_once(meanwhile), [point]):
+        table.manager().recover()
+    assert [name for name in timeline_names(table.storage) if "rollback" in name] == []
+    assert [event.kind for event in table.events()] == [COMPLETE, ROLLBACK, COMPLETE] and table.data_files() == [
+        f"a_0_{kept.instant}.log"
+    ]
+
+
+def _once(act: Callable[[str], None]) -> Callable[[str], None]:
+    done: list[str] = []
+
+    def acting(point: str) -> None:
+        if not done:
+            done.append(point)
+            act(point)
+
+    return acting
