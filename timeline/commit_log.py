@@ -3,11 +3,12 @@
 Slots are create-only objects, numbered without gaps. Creating slot n+1 with put-if-absent, when n was the tail, is the
 linearization point of an event; nothing else decides, no lock and no clock. The Hudi-named file in the timeline folder
 is the slot's *projection*: whoever wants to add a slot first completes the projection of the last one, so for every
-reader, ours or not, files appear in slot order.
+reader, ours or not, files appear in slot order. What others have archived or rolled back since is not brought back
+(`timeline/projection.py`).
 
 Old slots are removed below a watermark that newer slots carry. A writer that was paused may then succeed in creating a
 number that was removed, so after creating it looks at the tail: if its slot lies below the watermark, its own
-projected file decides (there: somebody had to complete it, so it was committed; not there: it never was).
+projected file decides (there, or archived since: somebody had to complete it, so it was committed; else it never was).
 
 The protocol was checked exhaustively in a small model; `tests/model` runs it.
 """
@@ -21,12 +22,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar, overload
 
-from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, Unavailable
+from lakelatch.errors import (
+    CommitUnknown,
+    CorruptTable,
+    InvalidRequest,
+    InvariantBroken,
+    TransactionEnded,
+    Unavailable,
+)
 from lakelatch.failpoints import failpoint
 from lakelatch.retry import tries
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, PutUnknown, Storage
-from lakelatch.storage.lost_answers import BACKOFF, TRIES_MAX, ensure_created
+from lakelatch.storage.lost_answers import BACKOFF, TRIES_MAX
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.events import (
     COMPLETE,
@@ -36,6 +44,7 @@ from lakelatch.timeline.events import (
     slot_number,
     slot_path,
 )
+from lakelatch.timeline.projection import Fate, Projections
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
@@ -102,6 +111,7 @@ class CommitLog:
         self._slots_kept = slots_kept
         self._lock_domain = lock_domain
         self._cache: OrderedDict[int, Event] = OrderedDict()
+        self.projections = Projections(storage, system)
 
     @property
     def slots_kept(self) -> int:
@@ -174,7 +184,8 @@ class CommitLog:
         still have to read.
 
         Errors: what `decide` raises, with nothing added; `CommitUnknown` if a lost answer could not be resolved, or if
-        the slot was created and what has to follow failed.
+        the slot was created and what has to follow failed; `TransactionEnded` if a foreign writer rolled the instant
+        back before its file was there.
         """
         for _ in range(_ATTEMPTS_MAX):
             tail = self.tail()
@@ -199,9 +210,9 @@ class CommitLog:
         raise Unavailable(f"another writer was faster {_ATTEMPTS_MAX} times: try again when the table is less busy")
 
     def project(self, tail: Tail) -> None:
-        """Completes the projection of the last slot, if its writer has not."""
+        """Completes the projection of the last slot, if its writer has not and no foreign writer took it away."""
         if tail.event is not None:
-            self._show(tail.event)
+            self.projections.show(tail.event, self.content)
 
     def content(self, event: Event) -> bytes:
         """The bytes of the event's projection. Errors: `CorruptTable` if they lie beside the log, damaged."""
@@ -262,7 +273,7 @@ class CommitLog:
                 stored = self._read(event.number)
                 if stored is not None:
                     return stored if stored.operation_id == event.operation_id else None
-                if self._storage.exists(event.path):  # completed by another, and the slot removed since
+                if self.projections.was_shown(event):  # completed by another, and the slot removed since
                     return event
             except Unavailable as error:
                 problem = error.message
@@ -279,7 +290,7 @@ class CommitLog:
             failpoint("commit.after_slot")
             if not self._counts(event):
                 return False
-            self._show(event)
+            fate = self.projections.show(event, self.content, fresh=True)
             self._cache[event.number] = event
         except (Unavailable, CorruptTable) as error:
             raise CommitUnknown(
@@ -289,6 +300,13 @@ class CommitLog:
                 instant=event.instant,
                 slot=event.number,
             ) from error
+        if fate is Fate.ROLLED_BACK:
+            raise TransactionEnded(
+                f"{event.action} {event.instant} took slot {event.number}, and another writer of the table, which "
+                "takes no slots (Java Hudi), rolled it back before its file was there: nothing of it is visible, begin "
+                "a new one. If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms on both sides",
+                instant=event.instant,
+            )
         try:
             if moved:  # once for many slots; what a crash leaves goes at the next move
                 self._remove_old(event)
@@ -300,7 +318,7 @@ class CommitLog:
         """After 'exists': the slot is ours if a repeated request of ours created it."""
         stored = self._read(event.number)
         if stored is None:
-            return event if self._storage.exists(event.path) else None
+            return event if self.projections.was_shown(event) else None
         return stored if stored.operation_id == event.operation_id else None
 
     def _counts(self, event: Event) -> bool:
@@ -312,18 +330,10 @@ class CommitLog:
             raise InvariantBroken(f"slot {event.number} was created and the tail is {tail.number}")
         if tail.watermark <= event.number:
             return True
-        if self._storage.exists(event.path):
+        if self.projections.was_shown(event):
             return True
         self._storage.delete(slot_path(event.number))
         return False
-
-    def _show(self, event: Event) -> None:
-        """Creates the projected file if it is not there."""
-        try:
-            ensure_created(self._storage, event.path, self.content(event), self._system)
-        except NotFound:  # its content is gone, so the slot was removed, so the file had been there
-            return
-        failpoint("commit.after_projection")
 
     def _remove_old(self, event: Event) -> None:
         """Removes slots below the watermark, lowest first, and then all content below it, whoever left it."""

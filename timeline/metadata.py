@@ -251,7 +251,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True)
 class RollbackPlan:
-    """The content of a requested rollback: the instant to undo, and the files known to be its own."""
+    """The content of a requested rollback: the instant to undo, and the files known to be its own, in the table."""
 
     instant: str
     action: str
@@ -282,8 +282,13 @@ class RollbackPlan:
         target = record["instantToRollback"]
         if not target:
             raise ValueError("it names no instant")
-        files = [path for request in record["RollbackRequests"] or () for path in request["filesToBeDeleted"]]
-        return cls(_text(target["commitTime"]), _text(target["action"]), tuple(map(_text, files)))
+        files = [
+            f"{partition}/{name}" if partition else name  # Java writes whole paths, from its own point of view
+            for request in record["RollbackRequests"] or ()
+            for partition in (_text(request["partitionPath"]),)
+            for name in (_text(path).rpartition("/")[2] for path in request["filesToBeDeleted"] or ())
+        ]
+        return cls(_text(target["commitTime"]), _text(target["action"]), tuple(files))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from lakelatch.transactions.conflicts.contract import (
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
+from lakelatch.transactions.foreign import LockWatch
 from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, Ended, Outcome, Unknown
 
 
@@ -56,7 +57,7 @@ def append_commit(
 ) -> Outcome:
     """Takes the table's lock and adds the transaction's slot, or says why not. Cleans nothing up.
 
-    Errors: those of the lock and of the storage, with nothing added.
+    Errors: those of the lock and of the storage, and `OneSidedLock`, with nothing added.
     """
 
     def decide(tail: Tail) -> Event | GivenUp[Outcome]:
@@ -69,11 +70,14 @@ def append_commit(
             return GivenUp(resolved)
         groups = resolved.metadata.file_groups() | resolved.metadata.replaced_file_groups()
         considered = others if resolve is None else others.only(resolved.considered)
+        foreign = foreign_writes(context, state, others.events)
         conflict = find_conflict(context, state, groups, considered, work or Work.of(metadata), resolved.conflict)
         if conflict is not None:
-            return GivenUp(conflict)
+            return GivenUp(watch.explain(conflict, foreign))
+        watch.ensure_both_take_it(foreign, tail)
         failpoint("commit.after_check")
         decided.append(resolved.metadata)
+        checked.append(context.folder.names)
         return Event(
             COMPLETE,
             state.action,
@@ -86,12 +90,18 @@ def append_commit(
         )
 
     decided: list[CommitMetadata] = []  # the last one is that of the slot which is created
+    checked: list[frozenset[str]] = []  # and the timeline that it was checked against
     with table_lock(context) as lease:
+        watch = LockWatch(context, lease)
         failpoint("commit.after_lock")
         try:
             event = append_completion(context, decide, state.instant, lease)
         except CommitUnknown as error:
             return Unknown(error)
+        except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
+            return Ended(error)
+        if isinstance(event, Event):
+            watch.tell_afterwards(checked[-1] | {event.file}, event.number)
     if isinstance(event, GivenUp):
         return event.why
     return Committed(state.instant, event.time, event.number, event.token, decided[-1])
@@ -109,25 +119,44 @@ class TableOthers(Others):
     ) -> None:
         self._context = context
         self._state = state
-        self._events = events
+        self.events = events
         self._considered = considered
 
     def only(self, considered: list[OtherWrite]) -> TableOthers:
         """The same, but of the completed writes those alone."""
-        return TableOthers(self._context, self._state, self._events, considered)
+        return TableOthers(self._context, self._state, self.events, considered)
 
     def completed(self) -> list[OtherWrite]:
         if self._considered is not None:
             return self._considered
-        known = self._state.known_files | {event.file for event in self._events}
-        foreign = [found for found in self._context.folder.completed_since(known) if found.action in WRITE_ACTIONS]
-        foreign += archived_since(self._context, self._state, known)
-        return completed_writes(self._context.storage, self._events, foreign)
+        events = still_there(self._context, self.events)
+        return completed_writes(self._context.storage, events, foreign_writes(self._context, self._state, self.events))
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
         context = self._context
         writers = ConcurrentWriters(context.storage, self._state.instant, context.strategy.group_part, context.observer)
         return [write for write in writers.on(groups) if write.inflight]
+
+
+def foreign_writes(context: TransactionContext, state: TransactionState, events: list[Event]) -> list[Instant]:
+    """Completed writes since a transaction began that no slot names, in the folder's last listing."""
+    known = state.known_files | {event.file for event in events}
+    found = [one for one in context.folder.completed_since(known) if one.action in WRITE_ACTIONS]
+    return found + archived_since(context, state, known)
+
+
+def still_there(context: TransactionContext, events: list[Event]) -> list[Event]:
+    """The events without the completions that foreign writers have rolled back since.
+
+    What such a commit replaced is live again, and nothing of it is in anybody's way. What was archived counts.
+    """
+    names = context.folder.names
+    gone = {event.instant for event in events if event.kind == COMPLETE and event.file not in names}
+    if gone:
+        completed = {instant.requested for instant in context.folder.completed_since(frozenset())}
+        gone -= completed
+        gone.difference_update(History.load(context.storage).find_all(gone))
+    return [event for event in events if event.kind != COMPLETE or event.instant not in gone]
 
 
 def archived_since(context: TransactionContext, state: TransactionState, known: frozenset[str]) -> list[Instant]:
@@ -173,6 +202,10 @@ def others_since(context: TransactionContext, state: TransactionState, tail: Tai
             return _completed_elsewhere(state)
         if event.kind == ROLLBACK and event.target == state.instant:
             return _ended(state, f"rollback {event.instant} by {event.writer} aborted it")
+    planned = state.action not in WRITE_ACTIONS  # which others may have begun, and rolled back, before
+    foreign = context.log.projections.rollback_of(state.instant, context.folder.names, pending_only=planned)
+    if foreign:
+        return _ended(state, f"rollback {foreign} of another engine, which takes no slots, aborted it")
     return TableOthers(context, state, events)
 
 

@@ -50,7 +50,7 @@ class Recovery:
         dead = set(context.observer.dead(sorted(suspects)))
         rolled_back = []
         for instant in pending:
-            if instant.requested in dead and instant.action == actions.ROLLBACK:
+            if instant.requested in dead and instant.action == actions.ROLLBACK and self._is_left(instant):
                 rolled_back.append(self._finish(instant.requested))
         for instant in pending:
             abortable = instant.requested in dead and instant.action in actions.WRITE_ACTIONS
@@ -115,19 +115,38 @@ class Recovery:
                 return f"{victim} is being rolled back by {instant.requested}"
         return ""
 
+    def _is_left(self, rollback: Instant) -> bool:
+        """Whether a rollback's executor is gone. Java's have no heartbeat, so the age of their last file decides."""
+        if self._context.observer.beat_of(rollback.requested) is not None:
+            return True  # it is one of ours, and counts as dead
+        try:
+            modified_ms = self._storage.stat(rollback.path).modified_ms
+        except NotFound:
+            return False
+        age_ms = self._context.observer.storage_time_ms() - modified_ms
+        return age_ms > self._context.settings.heartbeat.expiry_ms
+
     def _finish(self, rollback: str) -> str:
         plan = self._plan(rollback)
-        self._carry_out(rollback, plan.instant, plan.action)
+        self._carry_out(rollback, plan.instant, plan.action, plan)
         return plan.instant
 
-    def _carry_out(self, rollback: str, victim: str, action: str) -> None:
+    def _carry_out(self, rollback: str, victim: str, action: str, plan: RollbackPlan | None = None) -> None:
+        """`plan`: that of an executor that died. Java's may be of what has completed, and alone know its files."""
         context = self._context
+        if not self._storage.exists(requested(rollback, actions.ROLLBACK).path):
+            return  # others have finished it since, and yet others have archived it
         ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
         failpoint("rollback.after_plan")
+        for done in context.folder.completed_since(frozenset()) if plan is not None else ():
+            if done.requested == victim:
+                self._storage.delete(done.path)
+        known = [*(plan.files if plan is not None else ()), *self._unmarked(victim)]
         self._storage.delete(heartbeat_path(victim))  # bars the victim's tasks
         markers = Markers(self._storage, victim)
         markers.close_all()
         removed = markers.close_and_sweep()
+        removed += self._remove_foreign(victim, known, set(removed))
         failpoint("rollback.after_files")
         self._storage.delete(inflight(victim, action).path)
         self._storage.delete(requested(victim, action).path)
@@ -136,6 +155,25 @@ class Recovery:
         clean_up(context, victim)
         clean_up(context, rollback)
 
+    def _unmarked(self, victim: str) -> list[str]:
+        """The data files of a foreign instant that has no markers (any more), by their names: a walk over the table."""
+        if self._context.observer.beat_of(victim) is not None or victim in marked_instants(self._storage):
+            return []
+        paths = (path for path in self._storage.walk("") if not path.startswith(".hoodie/"))
+        return [path for path in paths if victim in path.rpartition("/")[2]]
+
+    def _remove_foreign(self, victim: str, known: list[str], swept: set[str]) -> list[str]:
+        """Removes what no marker names; says which. What is empty is a tombstone of ours, and stays."""
+        removed = []
+        for path in sorted(set(known) - swept):
+            try:
+                if victim in path.rpartition("/")[2] and self._storage.stat(path).size_bytes:
+                    self._storage.delete(path)
+                    removed.append(path)
+            except NotFound:
+                continue
+        return removed
+
     def _complete(self, rollback: str, metadata: RollbackMetadata) -> None:
         context = self._context
         operation_id = context.system.new_id()
@@ -143,6 +181,9 @@ class Recovery:
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
                 context.folder.refresh(tail.number)
+                if not context.folder.has(requested(rollback, actions.ROLLBACK)):  # archived since it was looked for
+                    self._storage.delete(inflight(rollback, actions.ROLLBACK).path)
+                    return GivenUp(f"{rollback} has been archived")
                 if all(instant.requested != rollback for instant in context.folder.pending()):
                     return GivenUp(f"{rollback} has completed")
                 return Event(

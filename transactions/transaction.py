@@ -18,6 +18,7 @@ from lakelatch.transactions.conflicts.report import Work, record_loss
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost
+from lakelatch.transactions.foreign import OneSidedLock
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.server.client import ServerAddress
 from lakelatch.transactions.markers.server.service import serve_markers
@@ -82,7 +83,8 @@ class Transaction:
         not say so. After a conflict everything is rolled back, unless `keep_files` asks for the files, which is done
         by `abort` then.
 
-        Errors: `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort.
+        Errors: `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort. `WrongLocks`
+        and `OneSidedLock` for locks that not all writers of the table take; everything was rolled back.
         """
         self.ensure_open()
         if self.state.action in WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
@@ -97,6 +99,9 @@ class Transaction:
         except WrongLocks:  # its own rollback would be refused as well: without a heartbeat, others see to it at once
             self._end(ABORTED)
             self._context.storage.delete(heartbeat_path(self.instant))
+            raise
+        except OneSidedLock:
+            self.abort_quietly()
             raise
         if isinstance(outcome, Conflicted):
             return self._lose(outcome, keep_files)

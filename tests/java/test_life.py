@@ -168,7 +168,7 @@ table.begin().put("p", [(key, 99, "dead") for key in range(0, 8, 2)]).commit()
 """
 
 
-@pytest.mark.parametrize("step", ["data.after", "commit.before_slot"])
+@pytest.mark.parametrize("step", ["data.after", "commit.before_slot", "commit.after_slot"])
 def test_a_killed_writer_of_ours_is_rolled_back_by_java(multi_writer: Both, step: str) -> None:
     both = multi_writer
     both.by_us(range(6), 10, "a")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from archive_model import ArchiveModel, ArchiveRules
 from claims_model import ClaimModel, ClaimRules
 from commit_log_model import CANCELLER, COARSE, COMPACTOR, PLAN, LogModel, Rules
+from foreign_model import ForeignModel, ForeignRules
 from plans_model import PlanModel, PlanRules
 from search import Model
 
@@ -53,6 +54,8 @@ SMALL = [
     Case("plans: two carry out a cancellation", PlanModel(PlanRules(writers=0, repeated_files=0))),
     Case("archive: late files", ArchiveModel(ArchiveRules(zombies=(1, 2)))),
     Case("archive: they may take for ever", ArchiveModel(ArchiveRules(zombies=(1, 2), prompt=False))),
+    Case("foreign: archiver and rollback", ForeignModel(ForeignRules(helpers=3))),
+    Case("foreign: under one lock", ForeignModel(ForeignRules(helpers=3, locked=True))),
     Case("combined: races", LogModel(Rules(("a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
     Case("combined", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 0, late_puts=0, glued=COARSE))),
 ]
@@ -67,6 +70,7 @@ LARGE = [
     Case("plans", PlanModel(PlanRules())),
     Case("archive", ArchiveModel(ArchiveRules(4, zombies=(1, 1, 2)))),
     Case("archive: for ever", ArchiveModel(ArchiveRules(3, zombies=(1, 1, 2), prompt=False))),
+    Case("foreign", ForeignModel(ForeignRules(helpers=4))),
     Case("combined: races", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
     Case("combined: a late put", LogModel(Rules(("a", "b", *SERVICES), 0, 0, late_puts=1, glued=COARSE))),
     Case("combined: all", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=1, glued=COARSE))),
@@ -87,6 +91,10 @@ def _plans(name: str, promise: str, step: str, rules: PlanRules) -> Planted:
 
 def _archive(name: str, promise: str, step: str, rules: ArchiveRules) -> Planted:
     return Planted(f"archive: {name}", ArchiveModel(rules), promise, step)
+
+
+def _foreign(name: str, promise: str, step: str, rules: ForeignRules) -> Planted:
+    return Planted(f"foreign: {name}", ForeignModel(rules), promise, step)
 
 
 LOG_MISTAKES = [
@@ -244,4 +252,33 @@ ARCHIVE_MISTAKES = [
     ),
 ]
 
-PLANTED = [*LOG_MISTAKES, *CLAIM_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES]
+FOREIGN_MISTAKES = [
+    _foreign(
+        "made without looking",
+        "what was archived is back",
+        "w1 makes the file",
+        ForeignRules(rolls_back=False, looks=False, looks_again=False),
+    ),
+    _foreign(
+        "made without looking, rolled back",
+        "readers see a commit whose files are gone",
+        "w0 does not look",
+        ForeignRules(locked=True, looks=False, looks_again=False),
+    ),
+    _foreign(
+        "no second look",
+        "readers see a commit whose files are gone",
+        "w0 makes the file",
+        ForeignRules(locked=True, looks_again=False),
+    ),
+    _foreign(
+        "rollback's plan not read",
+        "readers see a commit whose files are gone",
+        "the rollback does: plan",
+        ForeignRules(heeds_plans=False),
+    ),
+    _foreign("archiver overtaken", NEVER_WAS, "w0 takes the file back", ForeignRules(spares_younger=False)),
+    _foreign("history not asked", DENIED, "w0 finds that it was rolled back", ForeignRules(asks_history=False)),
+]
+
+PLANTED = [*LOG_MISTAKES, *CLAIM_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES, *FOREIGN_MISTAKES]

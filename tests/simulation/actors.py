@@ -18,8 +18,9 @@ from lakelatch.spark.write.cancellation import abort_after
 from lakelatch.storage.contract import NotFound
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder
 from lakelatch.torture.history.reading import Line
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.manager import TransactionManager
@@ -115,6 +116,9 @@ class Actor:
             )
         return self._managers[mode]
 
+    def storage_time_ms(self) -> int:
+        return self.manager(NON_BLOCKING).context.observer.storage_time_ms()
+
     def patiently(self, work: Callable[[], object], name: str) -> None:
         """Does something until it succeeds, as a job that is restarted by its scheduler would."""
         self.work = name
@@ -169,7 +173,9 @@ class Actor:
         manager.recover()
 
         def build(folder: TimelineFolder) -> bytes | None:
-            done = [found for found in folder.completed_since(frozenset()) if found.action == "deltacommit"]
+            listed = [found for found in folder.completed_since(frozenset()) if found.action == "deltacommit"]
+            archived = [found.instant for found in History.load(self.storage).instants(("deltacommit",))]
+            done = sorted({*listed, *archived})
             return json.dumps([found.file_name for found in done]).encode() if done else None
 
         if self.random.random() < 0.6:
@@ -222,7 +228,7 @@ class Actor:
 
     def _read_account(self, group: str) -> tuple[list[str], int]:
         """All that was written to it, as a reader finds it, and its balance."""
-        times = Timeline.load(self.storage).completion_times()
+        times = {found.requested: found.completion or "" for found in self.completed() if found.action in _WRITES}
         names = [name for name in self.storage.list("").files if name.startswith(f"{group}_")]
         done = {name: instant_of(name) for name in names if instant_of(name) in times}
         contents = (self.storage.read(name) for name in sorted(done, key=lambda name: times[done[name]], reverse=True))
@@ -260,12 +266,10 @@ class Actor:
         while True:
             stage = how_far()
             try:
-                timeline = Timeline.load(self.storage)
-                for found in sorted(timeline.completed, key=lambda found: found.completion or ""):
+                for found in sorted(self.completed(), key=lambda found: found.completion or ""):
                     if found.file_name not in seen:
+                        self._look_at(found)
                         seen.append(found.file_name)
-                        if found.action in _WRITES and not self.storage.read(found.path):
-                            self.history.problems.append(f"{self.name} found {found.file_name} empty")
                 if last:
                     return
                 last = stage == 2  # so that it looks once more
@@ -274,6 +278,22 @@ class Actor:
             except LakelatchError:
                 pass
             self.system.sleep((0.1 + self.random.random() * 0.9) * (1, 5, 0)[stage])
+
+    def _look_at(self, found: Instant) -> None:
+        try:
+            if found.action in _WRITES and not self.storage.read(found.path):
+                self.history.problems.append(f"{self.name} found {found.file_name} empty")
+        except NotFound:
+            if History.load(self.storage).find(found.requested) is None:
+                raise
+
+    def completed(self) -> list[Instant]:
+        """What has completed: on the timeline, and in the history."""
+        timeline = Timeline.load(self.storage)
+        archived = History.load(self.storage).instants()
+        return list(
+            {found.file_name: found for found in (*timeline.completed, *(one.instant for one in archived))}.values()
+        )
 
 
 class aborted_on_error:

@@ -15,6 +15,7 @@ from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.spark.write.replace import Replacement
 from lakelatch.spark.write.streaming.register import BatchRegister
 from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.projection import Projections
 from lakelatch.transactions import commit
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.instant_clock import InstantClock
@@ -52,8 +53,23 @@ PLANTED: dict[str, Mistake] = {
     "below the watermark never counts": Mistake(
         CommitLog,
         "_counts",
-        (("if self._storage.exists(event.path):", "if False:"),),
+        (("if self.projections.was_shown(event):", "if False:"),),
         seeds=2000,
+    ),
+    "what others archived is made again": Mistake(
+        Projections,
+        "show",
+        (("if event.kind == LOCKS:", "if True:"),),
+        seeds=100,
+    ),
+    "plans of rollbacks are not read": Mistake(
+        Projections,
+        "_rolled_back",
+        (("if event.kind != COMPLETE:", "if True:"),),
+        seeds=1000,
+    ),
+    "a commit goes on while others roll it back": Mistake(
+        commit, "others_since", (("if foreign:", "if False:"),), 1000
     ),
     "no fresh time": Mistake(
         CommitLog,

@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import blake2b
 
 from actors import Actor, Setting, Told
+from foreign import archive, broken_beside, roll_back
 from seams import LOCKS, STORAGE, Place
 from shelf import overwrite, put
 from stream import write_batch
@@ -98,11 +99,16 @@ class Run:
         try:
             self._run_under_faults()
             recovered_s = self._converge()
-            problems += find_problems(
-                Evidence(TableFiles(self._files()), History(self.history.lines), {"killed": self._killed}),
+            found = find_problems(
+                Evidence(
+                    TableFiles({**self.place.archived_files, **self._files()}),
+                    History(self.history.lines),
+                    {"killed": self._killed},
+                ),
                 (*OF_TABLE, *OF_STATEMENTS),
                 (*OF_CALLERS, *OF_READERS, *OF_SIMULATION),
             )
+            problems[:] = broken_beside(self.place, [*problems, *found], self.history)
         except Hang as hang:
             problems.append(str(hang))
         except (LakelatchError, AssertionError, KeyError, ValueError, TypeError, AttributeError) as error:
@@ -143,6 +149,7 @@ class Run:
             faults.late = draw.choice((0, 0.005, 0.03))
             faults.repeated = draw.choice((0, 0.02, 0.1))
             faults.at_step = self._at_step
+            self.place.ever_late = faults.late > 0
         for job in self.jobs:
             self._begin(job)
         for _ in range(draw.randrange(0, 9)):
@@ -170,6 +177,10 @@ class Run:
         if "shelf" in kinds:
             add("puts", draw.choice((1, 2)), lambda actor, _: put(actor), 1, 3)
             add("overwrites", draw.choice((1, 2)), lambda actor, _: overwrite(actor), 1, 2)
+        if "shelf" not in kinds and draw.random() < 0.4:  # a shelf is read from the timeline alone
+            add("archives", 1, lambda actor, _: archive(actor, self.place), 1, 2)
+        if not self.setting.lying and draw.random() < 0.3:  # two engines have nothing but their lock
+            add("rollbacks", 1, lambda actor, _: roll_back(actor, self.place), 1, 2)
         if "stream" in kinds:
             batches = draw.randint(1, 2)
             add("batches", 2, lambda actor, left: write_batch(actor, batches + 1 - left), batches, batches)

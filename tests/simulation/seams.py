@@ -54,6 +54,10 @@ class Place:
         self.memory = MemoryStorage("simulation", machine)
         self.records = MemoryRecordStore(machine)
         self.counts: dict[str, int] = {}
+        self.ever_late = False  # whether requests arrive long after their callers gave them up
+        self.archived: set[str] = set()  # requested times that another engine has put away
+        self.rolled_back: set[str] = set()  # and rolled back, with the times of these rollbacks
+        self.archived_files: dict[str, bytes] = {}  # for the checker, which knows the timeline alone
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

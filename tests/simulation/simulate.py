@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for the archiver
 
 from planted import PLANTED, planted
 from run import Outcome, Run

@@ -15,7 +15,8 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog, Tail
 from lakelatch.timeline.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_number, slot_path
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, parse_file_name
+from lakelatch.timeline.projection import CLAIMS_FOLDER
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, inflight
 
 _FIRST = 20261121120000000
 
@@ -40,7 +41,10 @@ def times() -> Times:
 
 @pytest.fixture(params=["memory", "local"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    yield LocalStorage(str(tmp_path)) if request.param == "local" else MemoryStorage(str(tmp_path))
+    made = LocalStorage(str(tmp_path)) if request.param == "local" else MemoryStorage(str(tmp_path))
+    for name in range(220):  # all have begun: a completed file is made only beside its inflight file
+        made.put(inflight(event(name).instant, "deltacommit").path, b"")
+    yield made
 
 
 def event(name: int, content: bytes = b"x") -> Event:
@@ -62,8 +66,7 @@ def slots(storage: Storage) -> list[int]:
 
 def shown(storage: Storage) -> list[str]:
     """Requested times of the completed files, by completion time."""
-    found = [parse_file_name(name) for name in storage.list(TIMELINE_FOLDER).files]
-    return [i.requested for i in sorted((i for i in found if i), key=lambda i: i.completion or "")]
+    return [i.requested for i in sorted(Timeline.load(storage).completed, key=lambda i: i.completion or "")]
 
 
 def test_slots_are_numbered_without_gaps_and_shown_in_order(storage: Storage, times: Times) -> None:
@@ -328,7 +331,13 @@ def test_content_of_a_writer_that_died_goes_with_the_slots_of_its_time(storage: 
 
 def test_a_plan_is_named_by_its_slots_time(storage: Storage, times: Times) -> None:
     plan = Event(PLAN, "compaction", "", "op", "me", content=b"plan")
-    added = CommitLog(storage).append(lambda tail: plan, times.take, nobody_reads)
+
+    def take(above: str) -> str:
+        time = times.take(above)
+        storage.put(f"{CLAIMS_FOLDER}/{time}", b"")
+        return time
+
+    added = CommitLog(storage).append(lambda tail: plan, take, nobody_reads)
     assert added.instant == added.time and added.file == f"{added.time}.compaction.requested"
     assert storage.read(added.path) == b"plan"
 

@@ -159,7 +159,7 @@ class BatchRegister:
             self._find_earlier(latest)
 
     def _find_earlier(self, latest: int) -> None:
-        """The commit of a batch whose tries are gone: a walk over the timeline, newest first."""
+        """The commit of a batch whose tries are gone: a walk over the timeline and its history, newest first."""
         tail = self._manager.context.log.tail()
         self._manager.context.log.project(tail)
         for instant in reversed(WholeTimeline.load(self._storage).completed(WRITE_ACTIONS)):

@@ -1,0 +1,223 @@
+"""Writers that take no slots, as Java Hudi is one: their locks, their rollbacks, and what they leave behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from archiver import Archiver
+from one_table import Table, add_file, commit, timeline_names, write
+
+from lakelatch import failpoints
+from lakelatch.errors import InvalidRequest, TransactionEnded, WriteConflict
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.storage import MemoryStorage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.clock import ManualSystem
+from lakelatch.timeline.actions import ROLLBACK
+from lakelatch.timeline.events import COMPLETE
+from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.timeline import completed, inflight, requested
+from lakelatch.transactions.foreign import OneSidedLock
+from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+
+LATER = "20991231000002000"
+
+
+@pytest.fixture
+def timed() -> Table:
+    """A table whose storage and whose writers go by one clock, which stands still."""
+    system = ManualSystem(REAL_SYSTEM.realtime_ms())
+    return Table(MemoryStorage("table", system), system)
+
+
+def _after(instant: str) -> tuple[str, str]:
+    """The requested and the completion time of a foreign write that began after this one."""
+    return str(int(instant) + 1), str(int(instant) + 2)
+
+
+def _foreign_while_held(table: Table, began_after: str, group: str) -> Callable[[str], None]:
+    def act(point: str) -> None:
+        table.system.advance(5)
+        table.place_foreign(*_after(began_after), group)
+        table.system.advance(1)
+
+    return act
+
+
+@pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING])
+def test_a_lock_that_only_we_take_is_told_and_the_table_is_as_it_was(timed: Table, mode: str) -> None:
+    first = write(timed.manager(), "a")
+    transaction = timed.manager(mode).begin()
+    mine = add_file(transaction, "a")
+    with (
+        failpoints.calling(_foreign_while_held(timed, transaction.instant, "other"), ["commit.after_lock"]),
+        pytest.raises(OneSidedLock) as caught,
+    ):
+        commit(transaction, mine)
+    assert isinstance(caught.value, InvalidRequest)
+    for said in (_after(transaction.instant)[0], "hoodie.write.lock.provider", "hoodie.write.concurrency.mode"):
+        assert said in str(caught.value)
+    assert timed.completed() == [first.instant, _after(transaction.instant)[0]]
+    assert timed.leftovers() == []
+
+
+def test_a_conflict_that_comes_of_it_stays_a_conflict_and_says_so(timed: Table) -> None:
+    transaction = timed.manager().begin()
+    mine = add_file(transaction, "a")
+    with (
+        failpoints.calling(_foreign_while_held(timed, transaction.instant, "a"), ["commit.after_lock"]),
+        pytest.raises(WriteConflict, match=r"only one side takes it.*hoodie\.write\.lock\.provider") as caught,
+    ):
+        commit(transaction, mine)
+    assert caught.value.winner == _after(transaction.instant)[0]
+
+
+def test_what_comes_between_the_check_and_the_slot_is_told_afterwards(
+    timed: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    transaction = timed.manager().begin()
+    mine = add_file(transaction, "a")
+    with (
+        caplog.at_level(logging.WARNING),
+        failpoints.calling(_foreign_while_held(timed, transaction.instant, "a"), ["commit.after_check"]),
+    ):
+        done = commit(transaction, mine)
+    assert done.instant in timed.completed()
+    assert [
+        _after(transaction.instant)[0] in text and "only one side takes it" in text for text in caplog.messages
+    ] == [True]
+
+
+def test_what_completed_before_the_lock_was_ours_is_nobodys_fault(
+    timed: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    transaction = timed.manager().begin()
+    mine = add_file(transaction, "a")
+    timed.place_foreign(*_after(transaction.instant), "b")
+    timed.system.advance(5)
+    with caplog.at_level(logging.WARNING):
+        commit(transaction, mine)
+    assert caplog.messages == []
+
+
+def _plan(table: Table, victim: str, *files: str, state: str = "inflight") -> None:
+    """What a rollback of Java's leaves if it dies in its midst; its paths are those of another machine."""
+    table.storage.put(requested(LATER, ROLLBACK).path, RollbackPlan(victim, "deltacommit", files).to_avro())
+    if state == "inflight":
+        table.storage.put(inflight(LATER, ROLLBACK).path, b"")
+
+
+def _age(table: Table) -> None:
+    """A day goes by."""
+    table.system.advance(86_400)
+
+
+@pytest.mark.parametrize("state", ["requested", "inflight"])
+def test_a_transaction_that_others_are_rolling_back_cannot_commit(table: Table, state: str) -> None:
+    transaction = table.manager().begin()
+    mine = add_file(transaction, "a")
+    _plan(table, transaction.instant, state=state)
+    with pytest.raises(TransactionEnded, match=LATER):
+        commit(transaction, mine)
+    assert table.completed() == []
+
+
+def test_a_commit_that_others_rolled_back_is_in_nobodys_way_and_replaces_nothing(table: Table) -> None:
+    transaction = table.manager().begin()
+    mine = add_file(transaction, "a")
+    other = write(table.manager(), "a")
+    _plan(table, other.instant)
+    table.storage.delete(completed(other.instant, "deltacommit", other.completion).path)
+    table.storage.delete(inflight(other.instant, "deltacommit").path)
+    done = commit(transaction, mine)
+    assert table.completed() == [done.instant]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_rollback_that_another_engine_left_is_finished_by_its_plan(timed: Table, deleted: bool) -> None:
+    """Java rolls back what has completed, too, and its plan alone knows the files: markers are gone by then."""
+    kept, victim = write(timed.manager(), "a"), write(timed.manager(), "b")
+    path = f"b_0_{victim.instant}.log"
+    _plan(timed, victim.instant, path, f"a_0_{kept.instant}.log")
+    if deleted:
+        timed.storage.delete(completed(victim.instant, "deltacommit", victim.completion).path)
+    assert timed.manager().recover() == []  # its executor may be at work
+    _age(timed)
+    assert timed.manager().recover() == [victim.instant]
+    assert timed.completed() == [kept.instant] and timed.data_files() == [f"a_0_{kept.instant}.log"]
+    assert timed.leftovers() == [] and timed.rollbacks() == 1
+    following = write(timed.manager(), "c")
+    assert timed.completed() == [kept.instant, following.instant]
+
+
+def test_a_plan_of_rollback_names_files_of_the_table_whatever_machine_wrote_it() -> None:
+    plan = RollbackPlan("1", "deltacommit", ("p/x=1/f.log", "g.log"))
+    assert RollbackPlan.from_avro(plan.to_avro()).files == plan.files
+
+
+def test_a_foreign_dead_writer_whose_markers_are_gone_is_rolled_back_by_the_names_of_its_files(table: Table) -> None:
+    kept = write(table.manager(), "a")
+    victim = "20260101000000000"
+    table.storage.put(requested(victim, "deltacommit").path, b"")
+    table.storage.put(inflight(victim, "deltacommit").path, b"")
+    table.storage.put(f"p/.00000001-0_{victim}.log.1_0-1-2", b"rows")
+    table.storage.put(f"p/00000002-0_0-1-2_{victim}.parquet", b"rows")
+    assert not table.storage.exists(heartbeat_path(victim))
+    assert table.manager().recover() == [victim]
+    assert table.data_files() == [f"a_0_{kept.instant}.log"] and table.leftovers() == []
+    assert not any(name.startswith(victim) for name in timeline_names(table.storage))
+
+
+def test_a_replacement_that_others_rolled_back_took_nothing_away(table: Table) -> None:
+    """Whoever resolves what is live at its place in the log is not told of it."""
+    transaction = table.manager().begin()
+    mine = add_file(transaction, "b")
+    replacing = table.manager(NON_BLOCKING).begin("replacecommit")
+    new = add_file(replacing, "new")
+    gone = replacing.commit(CommitMetadata((new,), "INSERT_OVERWRITE", replaced={"": ("a",)}))
+    _plan(table, gone.instant)
+    table.storage.delete(completed(gone.instant, "replacecommit", gone.completion).path)
+    seen: list[list[str]] = []
+
+    def resolve(folder: object, others: list[object]) -> object:
+        from lakelatch.transactions.commit import Resolved
+
+        seen.append([other.instant for other in others])  # type: ignore[attr-defined]
+        return Resolved(CommitMetadata((mine,), "UPSERT"), [])
+
+    transaction.commit(CommitMetadata((mine,), "UPSERT"), resolve)  # type: ignore[arg-type]
+    assert seen == [[]]
+
+
+@pytest.mark.parametrize("point", ["rollback.after_slot", "rollback.after_plan", "rollback.after_files"])
+def test_a_rollback_that_others_finished_and_archived_meanwhile_is_not_done_again(table: Table, point: str) -> None:
+    kept = write(table.manager(), "a")
+    dead = table.manager().begin()
+    add_file(dead, "b")
+    table.expire(dead.instant)
+
+    def meanwhile(_: str) -> None:
+        rollback = next(event.instant for event in table.events() if event.kind == ROLLBACK)
+        Recovery(table.manager().context)._finish(rollback)
+        Archiver(table.storage).archive([kept.instant, rollback])
+
+    with failpoints.calling(_once(meanwhile), [point]):
+        table.manager().recover()
+    assert [name for name in timeline_names(table.storage) if "rollback" in name] == []
+    assert [event.kind for event in table.events()] == [COMPLETE, ROLLBACK, COMPLETE] and table.data_files() == [
+        f"a_0_{kept.instant}.log"
+    ]
+
+
+def _once(act: Callable[[str], None]) -> Callable[[str], None]:
+    done: list[str] = []
+
+    def acting(point: str) -> None:
+        if not done:
+            done.append(point)
+            act(point)
+
+    return acting

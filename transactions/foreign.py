@@ -1,0 +1,110 @@
+"""Writers that take no slots (Java Hudi's): what they complete while this one holds the table's lock.
+
+Nothing but the lock fences them, so a lock that only one side takes is found out where it can be: a completed file of
+theirs that is younger than our lease says that they do not take it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
+from lakelatch.locks.lease import Lease
+from lakelatch.storage.contract import NotFound
+from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.commit_log import Tail
+from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
+from lakelatch.transactions.context import TransactionContext
+from lakelatch.transactions.outcome import Conflicted
+
+_log = logging.getLogger("lakelatch.transactions")
+
+
+class OneSidedLock(InvalidRequest):
+    """A foreign writer committed while this one held the table's lock. Nothing of this call was committed."""
+
+
+@dataclass
+class LockWatch:
+    """Looks at foreign commits while a lease is held; made right after it was granted.
+
+    It compares the age of their files by the storage's clock with the time for which the lease has been held, so no two
+    clocks are compared. A storage that rounds times down makes it miss some, and never see one that is not there.
+    """
+
+    context: TransactionContext
+    lease: Lease
+    _since_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since_ns = self.context.system.monotonic_ns()
+
+    def intruder(self, foreign: Iterable[Instant]) -> Instant | None:
+        """The first of these completed instants that appeared while the lease was held, and is held still."""
+        held_ms = (self.context.system.monotonic_ns() - self._since_ns) // 1_000_000
+        now_ms = 0
+        for instant in foreign:
+            now_ms = now_ms or self.context.observer.storage_time_ms()
+            try:
+                age_ms = now_ms - self.context.storage.stat(instant.path).modified_ms
+            except NotFound:
+                continue
+            if age_ms < held_ms and self.lease.valid():
+                return instant
+        return None
+
+    def ensure_both_take_it(self, foreign: Iterable[Instant], tail: Tail) -> None:
+        """Errors: `OneSidedLock` if one of these, named by no slot up to the tail, appeared while the lease was held.
+
+        If the log has gone on, it may be one of ours: then this slot is lost, and the next one is checked anew.
+        """
+        found = self.intruder(foreign)
+        if found is not None and self.context.log.tail_number() == tail.number:
+            raise OneSidedLock(f"{self.story(found)}. Nothing of this write was committed", instant=found.requested)
+
+    def explain(self, outcome: Conflicted, foreign: Iterable[Instant]) -> Conflicted:
+        """The same conflict, and that a lock which only one side takes is the reason, if it is."""
+        found = self.intruder(foreign)
+        if found is None:
+            return outcome
+        conflict = outcome.conflict
+        told = WriteConflict(f"{conflict.message}. {self.story(found)}", **conflict.details)
+        return Conflicted(told, outcome.files_kept)
+
+    def tell_afterwards(self, known: Iterable[str], slot: int) -> None:
+        """Warns of foreign commits that appeared between the check and the commit, which nobody can undo any more."""
+        context = self.context
+        try:
+            fresh = set(context.log.projections.listed).difference(known)
+            found = [one for one in map(parse_file_name, sorted(fresh)) if one is not None and _is_write(one)]
+            if not found:
+                return
+            ours = {event.instant for event in context.log.events_after(slot - 1, context.log.tail())}
+            intruder = self.intruder([one for one in found if one.requested not in ours])
+        except LakelatchError as error:
+            _log.warning("could not look for commits of writers that take no slots: %s", error)
+            return
+        if intruder is not None:
+            _log.warning(
+                "%s. It completed after slot %d was checked: an update of one of the two may be lost where both wrote "
+                "the same keys",
+                self.story(intruder),
+                slot,
+            )
+
+    def story(self, intruder: Instant) -> str:
+        """What happened, and what to set on both sides."""
+        lock = self.context.provider.domain or "its own"
+        return (
+            f"{intruder.action} {intruder.requested} of another engine completed while this writer held the table's "
+            f"lock ({lock}), so only one side takes it: give both the same hoodie.write.lock.provider with the same "
+            "address and lock key (here: those options of this write; in Java Hudi: the provider's class name, and "
+            "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL or NON_BLOCKING_CONCURRENCY_CONTROL, without "
+            "which it takes no lock at all)"
+        )
+
+
+def _is_write(instant: Instant) -> bool:
+    return instant.state == COMPLETED and instant.action in WRITE_ACTIONS
