@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lakelatch.format.file_groups import replace_commits
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.names import COMPACTED_MARK
+from lakelatch.format.partitions import partition_files
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import LOG_COMPACTION, WRITE_ACTIONS
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
@@ -57,8 +58,7 @@ class TableView:
             replaced.setdefault(inside, {})[file_id] = time
         log_compactions = self._log_compactions()
         found: list[list[FileSlice]] = []
-        for partition in self.partitions() if partitions is None else partitions:
-            names = self.storage.list(partition).files
+        for partition, names in self._files(partitions):
             gone = replaced.get(partition, {})
             groups = file_slices(
                 partition,
@@ -79,8 +79,14 @@ class TableView:
         return any(self.storage.stat(path).size_bytes for path in logs)
 
     def partitions(self) -> list[str]:
-        """Partition paths, by depth below the table: that is where every Hudi reader looks."""
-        return sorted(self._descend("", len(self.config.partition_fields)))
+        """The paths of all partitions, in order."""
+        return sorted(partition for partition, _ in self._files(None))
+
+    def _files(self, partitions: list[str] | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The names of the files in each partition."""
+        if partitions is None:
+            return partition_files(self.storage, self.config)
+        return ((partition, self.storage.list(partition).files) for partition in partitions)
 
     def completed_between(self, begin: str, end: str | None) -> list[Instant]:
         """Writes completed after `begin` and not after `end`, by completion time."""
@@ -96,14 +102,6 @@ class TableView:
     def metadata(self, instant: Instant) -> CommitMetadata:
         """The metadata of a completed write."""
         return CommitMetadata.read(self.storage, instant.path)
-
-    def _descend(self, folder: str, depth: int) -> Iterator[str]:
-        if depth == 0:
-            yield folder
-            return
-        for name in self.storage.list(folder).folders:
-            if name != ".hoodie":
-                yield from self._descend(path_below(folder, name), depth - 1)
 
     def _log_compactions(self) -> LogCompactions:
         """What log compactions have rewritten by the view's time."""
