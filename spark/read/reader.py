@@ -65,11 +65,19 @@ def plan_read(path: str, options: Mapping[str, object] | None = None) -> ReadPla
         groups = frozenset(group for instant in written for group in view.metadata(instant).file_groups())
         partitions = sorted({partition for partition, _ in groups})
         slices = [found for found in view.slices(partitions) if (found.partition, found.file_id) in groups]
+        _check_mergeable(table, slices)
         return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written), completions)
     slices = view.slices()
     if read_options.query_type == READ_OPTIMIZED:
         slices = [_base_only(group) for group in view.groups() if any(found.base_file for found in group)]
+    _check_mergeable(table, slices)
     return ReadPlan(table, tuple(slices), schema, completions=completions)
+
+
+def _check_mergeable(table: Table, slices: list[FileSlice]) -> None:
+    """Here, so that it is the caller who learns of it and not an executor."""
+    if any(found.log_files for found in slices):
+        table.config.check_mergeable()
 
 
 def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = None) -> DataFrame:
