@@ -127,7 +127,8 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str, column: str) -> Any
     if pa.types.is_dictionary(kind):
         return _avro_type(kind.value_type, name, namespace, column)
     if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms", "us"):
-        return {"type": "long", "logicalType": "timestamp-micros" if kind.tz else "local-timestamp-micros"}
+        unit = "millis" if kind.unit == "ms" else "micros"
+        return {"type": "long", "logicalType": f"timestamp-{unit}" if kind.tz else f"local-timestamp-{unit}"}
     if pa.types.is_decimal128(kind) and kind.scale >= 0:
         return {
             "type": "fixed",

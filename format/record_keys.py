@@ -21,8 +21,8 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _UNSAFE_IN_PATHS = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
 
 
-def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
-    """The key of each row: the plain value of a single field, `f1:v1,f2:v2` of several.
+def record_keys(table: pa.Table, fields: Sequence[str], prefixed: bool = False) -> pa.Array:
+    """The key of each row: the plain value of a single field (`f:v` if `prefixed`), `f1:v1,f2:v2` of several.
 
     Errors: `InvalidRequest` for missing columns, keys that are null or empty, and values that would be torn apart
     where a key is split again (`,` and `:`).
@@ -31,8 +31,8 @@ def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
         raise InvalidRequest("a record needs a key: set hoodie.datasource.write.recordkey.field")
     texts = [value_texts(table, field) for field in fields]
     if len(fields) == 1:
-        _check_single(texts[0], fields[0])
-        return texts[0]
+        _check_single(texts[0], fields[0], prefixed)
+        return pc.binary_join_element_wise(f"{fields[0]}:", texts[0], "") if prefixed else texts[0]
     parts: list[pa.Array | str] = []
     for field, column in zip(fields, texts, strict=True):
         _check_part(column, field)
@@ -82,17 +82,18 @@ def _has_text(kind: pa.DataType) -> bool:
     return bool(plain or types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _check_single(texts: pa.Array, field: str) -> None:
+def _check_single(texts: pa.Array, field: str, prefixed: bool) -> None:
     remedy = "fill them or drop those rows"
     if texts.null_count:
         _refuse(pc.is_null(texts), f"have no value in the record key field {field!r}", remedy)
     _refuse(pc.equal(texts, ""), f"have an empty value in the record key field {field!r}", remedy)
-    torn = pc.and_(pc.match_substring(texts, ","), pc.match_substring(texts, ":"))
-    _refuse(
-        torn,
-        f"have both ',' and ':' in the record key field {field!r}, which Hudi reads as a key of several fields",
-        "replace one of the two characters",
-    )
+    torn = pc.match_substring(texts, ",")
+    if prefixed:  # the ':' is in the prefix
+        what, remedy = "','", "replace it"
+    else:
+        torn = pc.and_(torn, pc.match_substring(texts, ":"))
+        what, remedy = "both ',' and ':'", "replace one of the two characters"
+    _refuse(torn, f"have {what} in the record key field {field!r}, which Hudi reads as a key of several fields", remedy)
 
 
 def _check_part(texts: pa.Array, field: str) -> None:

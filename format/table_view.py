@@ -12,6 +12,7 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.names import COMPACTED_MARK, parse_data_file
+from lakelatch.format.partitions import partition_files
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import CLEAN, DELTA_COMMIT, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
@@ -68,8 +69,7 @@ class TableView:
         for (inside, file_id), time in self.replaced().items():
             replaced.setdefault(inside, {})[file_id] = time
         found: list[list[FileSlice]] = []
-        for partition in self.partitions() if partitions is None else partitions:
-            names = [*self.storage.list(partition).files, *self._cleaned.get(partition, ())]
+        for partition, names in self._files(partitions):
             instants = {file.instant for file in map(parse_data_file, names) if file is not None}
             gone = replaced.get(partition, {})
             groups = file_slices(
@@ -157,9 +157,22 @@ class TableView:
         return any(self.storage.stat(path).size_bytes for path in logs)
 
     def partitions(self) -> list[str]:
-        """Partition paths, by depth below the table: that is where every Hudi reader looks."""
-        found = set(self._descend("", len(self.config.partition_fields)))
-        return sorted(found.union(self._cleaned))  # a clean may have removed all of a partition's files
+        """The paths of all partitions, in order."""
+        return sorted(partition for partition, _ in self._files(None))
+
+    def _files(self, partitions: list[str] | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The names of the files in each partition, with those that a clean has removed since the view's time."""
+        if partitions is None:
+            there = partition_files(self.storage, self.config)
+        else:
+            there = ((partition, self.storage.list(partition).files) for partition in partitions)
+        seen = set()
+        for partition, names in there:
+            seen.add(partition)
+            yield partition, (*names, *self._cleaned.get(partition, ()))
+        for partition, cleaned in self._cleaned.items() if partitions is None else ():
+            if partition not in seen:  # a clean has removed all of its files
+                yield partition, tuple(cleaned)
 
     def completed_between(self, begin: str, end: str | None) -> list[Instant]:
         """Writes completed after `begin` and not after `end`, by completion time."""
@@ -173,14 +186,6 @@ class TableView:
         """Paths of the files that the completed write of this requested time names."""
         found = self.whole.find(instant)
         return frozenset(stat.path for stat in self.metadata(found).stats) if found is not None else frozenset()
-
-    def _descend(self, folder: str, depth: int) -> Iterator[str]:
-        if depth == 0:
-            yield folder
-            return
-        for name in self.storage.list(folder).folders:
-            if name != ".hoodie":
-                yield from self._descend(path_below(folder, name), depth - 1)
 
     @cached_property
     def _replaces(self) -> list[ReplaceCommit]:

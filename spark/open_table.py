@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -27,7 +28,10 @@ from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
     EVENT_TIME,
+    FIELD_PREFIXED,
+    LATEST_VERSION,
     PROPERTIES_PATH,
+    VALUE_ONLY,
     TableConfig,
     is_table,
     load_table_config,
@@ -129,8 +133,11 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
         bucket_count=options.bucket_count or DEFAULT_BUCKET_COUNT,
         hash_fields=hash_fields,
         column_groups=options.column_groups or (),
+        version=options.table_version or LATEST_VERSION,
         create_schema=arrow_to_avro(schema, name),
     )
+    if len(config.record_key_fields) == 1 and config.complex_keys:
+        config = replace(config, key_encoding=FIELD_PREFIXED if config.version >= LATEST_VERSION else VALUE_ONLY)
     check_groups(config, schema)
     return config
 

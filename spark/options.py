@@ -36,7 +36,7 @@ from lakelatch.timeline.actions import (
     WRITE_OPERATIONS,
 )
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, parse_column_groups
-from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ
+from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ, TABLE_VERSIONS
 from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, NON_BLOCKING, TransactionSettings
 
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
@@ -50,6 +50,7 @@ ORDERING_KEYS = (
 OPERATION = "hoodie.datasource.write.operation"
 TABLE_NAME = "hoodie.table.name"
 DATABASE = "hoodie.database.name"
+TABLE_VERSION = "hoodie.write.table.version"
 TABLE_TYPE = "hoodie.datasource.write.table.type"
 MERGE_MODE = "hoodie.record.merge.mode"
 INDEX_TYPE = "hoodie.index.type"
@@ -60,6 +61,7 @@ HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 BLOCK_FORMAT = "hoodie.logfile.data.block.format"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+BLOCK_FORMATS = ("parquet", "avro")
 SMALL_ROWS = "lakelatch.write.small.rows"
 METADATA_TABLE = "hoodie.metadata.enable"
 QUERY_TYPE = "hoodie.datasource.query.type"
@@ -96,6 +98,7 @@ _WRITE_KEYS = {
     OPERATION,
     TABLE_NAME,
     TABLE_TYPE,
+    TABLE_VERSION,
     MERGE_MODE,
     INDEX_TYPE,
     BUCKET_ENGINE,
@@ -251,7 +254,8 @@ class WriteOptions:
     column_groups: tuple[ColumnGroup, ...] | None
     hive_style: bool | None
     url_encode: bool | None
-    block_format: str
+    table_version: int | None
+    block_format: str | None
     parallelism: int | None
     small_rows: int | None
     batch: Batch | None
@@ -297,7 +301,8 @@ class WriteOptions:
             column_groups=parse_column_groups(values[COLUMN_GROUPS]) if COLUMN_GROUPS in values else None,
             hive_style=flag(values, HIVE_STYLE) if HIVE_STYLE in values else None,
             url_encode=flag(values, URL_ENCODE) if URL_ENCODE in values else None,
-            block_format=one_of(values, BLOCK_FORMAT, ("parquet", "avro"), "parquet"),
+            table_version=_table_version(values),
+            block_format=one_of(values, BLOCK_FORMAT, BLOCK_FORMATS, "parquet") if BLOCK_FORMAT in values else None,
             parallelism=whole_number(values, parallelism, 0, 1, 1_000_000) if parallelism in values else None,
             small_rows=whole_number(values, SMALL_ROWS, 0, 0, 10_000_000) if SMALL_ROWS in values else None,
             batch=Batch.from_options(values),
@@ -329,6 +334,11 @@ class ReadOptions:
         if query_type == INCREMENTAL and AS_OF in times:
             raise InvalidRequest(f"{AS_OF} does not go with {QUERY_TYPE}=incremental: use {END_INSTANT}")
         return cls(query_type, times.get(AS_OF), times.get(BEGIN_INSTANT), times.get(END_INSTANT), _columns(values))
+
+
+def _table_version(values: Mapping[str, str]) -> int | None:
+    known = tuple(map(str, TABLE_VERSIONS))
+    return int(one_of(values, TABLE_VERSION, known, known[-1])) if TABLE_VERSION in values else None
 
 
 def _ordering_field(values: Mapping[str, str]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import arrow_to_avro, with_meta_columns
+from lakelatch.format.avro import RECORD_KEY_COLUMN, arrow_to_avro, with_meta_columns
 from lakelatch.format.merge.column_groups import each_column_has_an_order
 from lakelatch.spark.options import (
     BUCKET_COUNT,
@@ -18,13 +18,27 @@ from lakelatch.spark.options import (
     PARTITION_FIELD,
     RECORD_KEY,
     TABLE_NAME,
+    TABLE_VERSION,
     URL_ENCODE,
     WriteOptions,
 )
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, show_column_groups
-from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ, PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.table_config import (
+    EVENT_TIME,
+    FIELD_PREFIXED,
+    KEY_ENCODING,
+    MERGE_ON_READ,
+    PROPERTIES_PATH,
+    VALUE_ONLY,
+    TableConfig,
+)
 from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
+
+_KEY_GENERATOR_TYPE = "hoodie.table.keygenerator.type"
+_KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.class"
+_KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NONPARTITION", "NONPARTITIONED")
+_EXTRACTOR = "hoodie.table.partition_extractor_class"
 
 
 @dataclass(frozen=True)
@@ -70,8 +84,31 @@ def check_writable(config: TableConfig) -> None:
             f"the table {config.name!r} has hoodie.table.timeline.timezone={config.timezone}: times would not be in "
             "order with those of lakelatch, which are in UTC"
         )
-    if config.merge_mode not in (EVENT_TIME, COMMIT_TIME):
-        raise InvalidRequest(f"the table {config.name!r} merges by {config.merge_mode}, which lakelatch cannot")
+    config.check_mergeable()
+    _check_key_generator(config)
+
+
+def _check_key_generator(config: TableConfig) -> None:
+    """`InvalidRequest` for a table whose other writers make keys or folders in a way that is not known here."""
+    name = config.raw.get(_KEY_GENERATOR_CLASS, "").rpartition(".")[2].removesuffix("KeyGenerator")
+    for option, found in ((_KEY_GENERATOR_TYPE, config.raw.get(_KEY_GENERATOR_TYPE)), (_KEY_GENERATOR_CLASS, name)):
+        if found and found.upper().replace("_", "").removesuffix("AVRO") not in _KEY_GENERATORS:
+            raise InvalidRequest(
+                f"the table {config.name!r} has {option}={config.raw[option]}: lakelatch would put rows into other "
+                "folders than this key generator does. Write to it with Hudi; reading is possible here"
+            )
+    extractor = config.raw.get(_EXTRACTOR, "")
+    if extractor.endswith("SlashEncodedDayPartitionValueExtractor"):
+        raise InvalidRequest(
+            f"the table {config.name!r} has {_EXTRACTOR}={extractor}: its writers make three folders of a day "
+            "(2024/01/31), which lakelatch does not. Write to it with Hudi; reading is possible here"
+        )
+    if config.prefixed_keys is None:
+        raise InvalidRequest(
+            f"the table {config.name!r} says nowhere whether its keys are 'field:value' (written by Hudi 1.1 and "
+            f"later) or plain values (0.14.1 to 1.0.2): look at {RECORD_KEY_COLUMN}, and add {KEY_ENCODING}="
+            f"{FIELD_PREFIXED} or {VALUE_ONLY} to {PROPERTIES_PATH}"
+        )
 
 
 def check_agreement(options: WriteOptions, config: TableConfig) -> None:
@@ -87,6 +124,7 @@ def check_agreement(options: WriteOptions, config: TableConfig) -> None:
         (TABLE_NAME, options.table_name, config.name),
         (HIVE_STYLE, options.hive_style, config.hive_style_partitioning),
         (URL_ENCODE, options.url_encode, config.url_encode_partitioning),
+        (TABLE_VERSION, options.table_version, config.version),
     )
     for option, wanted, stored in claims:
         if wanted is not None and wanted != stored:

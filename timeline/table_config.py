@@ -11,18 +11,42 @@ import javaproperties
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, parse_column_groups, show_column_groups
+from lakelatch.timeline.column_groups import (
+    COLUMN_GROUPS,
+    COLUMN_GROUPS_MERGER,
+    COLUMN_GROUPS_MODE,
+    COLUMN_GROUPS_PAYLOAD,
+    ColumnGroup,
+    parse_column_groups,
+    show_column_groups,
+)
+from lakelatch.timeline.foreign_tables import check_readable, check_upgraded, unmergeable
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
 _OWN_CHECKSUM = "lakelatch.table.checksum"
+_MERGE_MODE = "hoodie.record.merge.mode"
+_MERGER = "hoodie.record.merge.strategy.id"
+_OWN_MERGE_MODE = "lakelatch.table.merge.mode"  # of columns outside of every column group
 
 EVENT_TIME = "EVENT_TIME_ORDERING"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
 MERGE_ON_READ = "MERGE_ON_READ"
-_READABLE_VERSIONS = (8, 9)
-_VERSION = 9
+TABLE_VERSIONS = (8, 9)
+LATEST_VERSION = 9
+# How a complex key generator writes the key of one field: `id:7` (Hudi from 1.1 on), or `7` (0.14.1 to 1.0.2).
+FIELD_PREFIXED = "FIELD_PREFIXED"
+VALUE_ONLY = "VALUE_ONLY"
+KEY_ENCODING = "hoodie.table.complex.keygenerator.encoding"
 _NUMBER_DIGITS_MOST = 9
+_COMPLEX = ("COMPLEX", "COMPLEX_AVRO")
+_ORDERING = {8: "hoodie.table.precombine.field", 9: "hoodie.table.ordering.fields"}
+_PAYLOADS = "org.apache.hudi.common.model"
+# What version 8 says beside the merge mode: Hudi's ids of its mergers, and the payload classes of the same meaning.
+_MERGERS = {
+    EVENT_TIME: ("eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", f"{_PAYLOADS}.DefaultHoodieRecordPayload"),
+    COMMIT_TIME: ("ce9acb64-bde0-424c-9b91-f6ebba25356d", f"{_PAYLOADS}.OverwriteWithLatestAvroPayload"),
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +54,7 @@ class TableConfig:
     """What every reader and writer of a table must agree on. Fixed when the table is made.
 
     `bucket_count` and `hash_fields` are None on tables that another writer made: Hudi keeps them in no file.
+    `key_encoding` is None where the file does not say how it writes keys of one field.
     """
 
     name: str
@@ -39,12 +64,13 @@ class TableConfig:
     merge_mode: str = COMMIT_TIME
     table_type: str = MERGE_ON_READ
     database: str = "default"
-    version: int = _VERSION
+    version: int = LATEST_VERSION
     hive_style_partitioning: bool = False
     url_encode_partitioning: bool = False
     bucket_count: int | None = None
     hash_fields: tuple[str, ...] | None = None
     column_groups: tuple[ColumnGroup, ...] = ()
+    key_encoding: str | None = None
     create_schema: str | None = None
     timezone: str = "UTC"
     metadata_partitions: str = ""
@@ -62,11 +88,9 @@ class TableConfig:
             "hoodie.timeline.path": "timeline",
             "hoodie.timeline.history.path": "history",
             "hoodie.archivelog.folder": "archived",
-            "hoodie.table.format": "native",
             "hoodie.table.checksum": str(checksum(self.database, self.name)),
             "hoodie.table.recordkey.fields": ",".join(self.record_key_fields),
             "hoodie.table.keygenerator.type": self._key_generator(),
-            "hoodie.record.merge.mode": self.merge_mode,
             "hoodie.populate.meta.fields": "true",
             "hoodie.datasource.write.drop.partition.columns": "false",
             "hoodie.datasource.write.hive_style_partitioning": _text(self.hive_style_partitioning),
@@ -76,9 +100,14 @@ class TableConfig:
         if self.partition_fields:
             values["hoodie.table.partition.fields"] = ",".join(self.partition_fields)
         if self.ordering_field:
-            values["hoodie.table.ordering.fields"] = self.ordering_field
+            values[_ORDERING[self.version]] = self.ordering_field
+        if self.version == LATEST_VERSION:
+            values["hoodie.table.format"] = "native"
+        if self.key_encoding is not None:
+            values[KEY_ENCODING] = self.key_encoding
         if self.column_groups:
             values[COLUMN_GROUPS] = show_column_groups(self.column_groups)
+        values.update(self._merging())
         if self.create_schema:
             values["hoodie.table.create.schema"] = self.create_schema
         if self.bucket_count is not None:
@@ -86,19 +115,64 @@ class TableConfig:
             values["hoodie.index.bucket.engine"] = "SIMPLE"
             values["hoodie.bucket.index.num.buckets"] = str(self.bucket_count)
             values["hoodie.bucket.index.hash.field"] = ",".join(self.hash_fields or self.record_key_fields)
+            # Java's procedures that are given a path take the properties for a writer's options: there the hash field
+            # has to be one of the record key's.
+            values["hoodie.datasource.write.recordkey.field"] = ",".join(self.record_key_fields)
         values[_OWN_CHECKSUM] = self.own_checksum()
         return javaproperties.dumps(values, sort_keys=True, timestamp=False).encode("utf-8")
+
+    def _merging(self) -> dict[str, str]:
+        """How other engines are to merge rows. Version 8 says it thrice: by a mode, a merger and a payload class."""
+        mode = self.merge_mode
+        merger, payload = _MERGERS.get(mode, ("", ""))
+        values = {}
+        if self.column_groups:
+            values[_OWN_MERGE_MODE] = mode
+            mode, merger, payload = COLUMN_GROUPS_MODE, COLUMN_GROUPS_MERGER, COLUMN_GROUPS_PAYLOAD
+        values[_MERGE_MODE] = mode
+        if merger and (self.column_groups or self.version < LATEST_VERSION):
+            values[_MERGER] = merger
+        if payload and self.version < LATEST_VERSION:
+            values["hoodie.compaction.payload.class"] = payload
+        return values
 
     def own_checksum(self) -> str:
         """Of all that decides which rows a reader sees. It is of values: Hudi's tools may write the file anew."""
         groups = show_column_groups(self.column_groups)
         hash_fields = None if self.bucket_count is None else self.hash_fields or self.record_key_fields
-        decisive = (
+        decisive: tuple[object, ...] = (
             *(self.record_key_fields, self.partition_fields, self.ordering_field, self.merge_mode, groups),
             *(self.hive_style_partitioning, self.url_encode_partitioning, self.bucket_count, hash_fields),
             *(self.create_schema, self.table_type, self.timezone),
         )
+        if self.key_encoding:  # older tables have none, and keep their checksum
+            decisive = (*decisive, self.key_encoding)
         return f"{zlib.crc32(json.dumps(decisive).encode()):08x}"
+
+    def check_mergeable(self) -> None:
+        """`InvalidRequest` if rows of log files cannot be merged here as the table's other writers and readers do."""
+        found = unmergeable(self.raw, self.merge_mode, self.ordering_field)
+        if found:
+            raise InvalidRequest(
+                f"the table {self.name!r} has {found}: its log files are merged in a way that lakelatch does not know. "
+                "Read it with Hudi, or let Hudi compact it and read it optimized"
+            )
+
+    @property
+    def prefixed_keys(self) -> bool | None:
+        """Whether the key of one field is `field:value`, as complex key generators write it. None: nobody knows."""
+        if len(self.record_key_fields) != 1 or not self.complex_keys:
+            return False
+        if self.key_encoding is not None:
+            return self.key_encoding == FIELD_PREFIXED
+        if not self.raw or _OWN_CHECKSUM in self.raw:
+            return False
+        return True if self.version >= LATEST_VERSION else None
+
+    @property
+    def complex_keys(self) -> bool:
+        """Whether other writers make the keys of this table with a complex key generator."""
+        return (self.raw.get("hoodie.table.keygenerator.type") or self._key_generator()).upper() in _COMPLEX
 
     def _key_generator(self) -> str:
         if not self.partition_fields:
@@ -123,16 +197,20 @@ def load_table_config(storage: Storage) -> TableConfig:
     file is not what its writer wrote.
     """
     values = _read_properties(storage)
+    own = values.get(_OWN_CHECKSUM)
     version = _integer(values, "hoodie.table.version", 0)
-    if version not in _READABLE_VERSIONS:
-        newer = version > max(_READABLE_VERSIONS)
+    if version not in TABLE_VERSIONS:
+        newer = version > max(TABLE_VERSIONS)
         raise InvalidRequest(
             f"{PROPERTIES_PATH} of {storage.uri} has hoodie.table.version={version}, and this version of lakelatch "
-            f"knows {', '.join(map(str, _READABLE_VERSIONS))}: "
+            f"knows {', '.join(map(str, TABLE_VERSIONS))}: "
             + ("upgrade lakelatch" if newer else "upgrade the table with Hudi's upgrade command")
         )
     if values.get("hoodie.timeline.layout.version") != "2":
         raise CorruptTable(f"{PROPERTIES_PATH} has no hoodie.timeline.layout.version=2, as its table version demands")
+    check_readable(values, storage.uri)
+    if own is None:  # nobody upgrades a table of ours on the way to a version that is known here
+        check_upgraded(storage, values, _properties(storage, BACKUP_PATH)[0], BACKUP_PATH)
     config = _parse(values, version)
     stored = values.get("hoodie.table.checksum")
     if stored is not None and stored != str(checksum(values.get("hoodie.database.name", ""), config.name)):
@@ -140,7 +218,6 @@ def load_table_config(storage: Storage) -> TableConfig:
             f"{PROPERTIES_PATH} has hoodie.table.checksum={stored}, which is not that of "
             f"{config.database}.{config.name}: restore the file from {BACKUP_PATH} or a copy"
         )
-    own = values.get(_OWN_CHECKSUM)
     if own is not None and own != config.own_checksum():
         raise CorruptTable(
             f"{PROPERTIES_PATH} has {_OWN_CHECKSUM}={own}, which is not that of its other values: restore the file "
@@ -153,12 +230,16 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
     ordering = values.get("hoodie.table.ordering.fields") or values.get("hoodie.table.precombine.field") or None
     buckets = values.get("hoodie.bucket.index.num.buckets")
     hash_fields = _fields(values, "hoodie.bucket.index.hash.field")
+    merge_mode = values.get(_MERGE_MODE) or (EVENT_TIME if ordering else COMMIT_TIME)
+    groups = _column_groups(values)
+    if groups and values.get(_MERGER) == COLUMN_GROUPS_MERGER:
+        merge_mode = values.get(_OWN_MERGE_MODE, merge_mode)
     return TableConfig(
         name=values["hoodie.table.name"],
         record_key_fields=_fields(values, "hoodie.table.recordkey.fields"),
         partition_fields=tuple(name.partition(":")[0] for name in _fields(values, "hoodie.table.partition.fields")),
         ordering_field=ordering,
-        merge_mode=values.get("hoodie.record.merge.mode") or (EVENT_TIME if ordering else COMMIT_TIME),
+        merge_mode=merge_mode,
         table_type=values.get("hoodie.table.type", "COPY_ON_WRITE"),
         database=values.get("hoodie.database.name", ""),
         version=version,
@@ -166,7 +247,8 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
         url_encode_partitioning=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
         bucket_count=int(buckets) if buckets and _is_number(buckets) else None,
         hash_fields=hash_fields or None,
-        column_groups=_column_groups(values),
+        column_groups=groups,
+        key_encoding=values.get(KEY_ENCODING, "").upper() or None,
         create_schema=values.get("hoodie.table.create.schema"),
         timezone=values.get("hoodie.table.timeline.timezone", "LOCAL"),
         metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
@@ -178,21 +260,28 @@ def _read_properties(storage: Storage) -> dict[str, str]:
     """The main file if it is whole, else the backup that an updater leaves while it replaces the main file."""
     problem = ""
     for path in (PROPERTIES_PATH, BACKUP_PATH):
-        try:
-            values = javaproperties.loads(storage.read(path).decode("utf-8"))
-        except NotFound:
-            continue
-        except ValueError as error:
-            problem = problem or f"{path} is no properties file: {error}"
-            continue
-        if "hoodie.table.name" in values and "hoodie.table.version" in values:
-            return dict(values)
-        problem = problem or f"{path} has no hoodie.table.name or hoodie.table.version"
+        values, wrong = _properties(storage, path)
+        if values is not None:
+            return values
+        problem = problem or wrong
     if problem:
         raise CorruptTable(f"the table at {storage.uri} cannot be opened: {problem}. Restore the file from a copy")
     raise InvalidRequest(
         f"there is no table at {storage.uri} (no {PROPERTIES_PATH}): check the path, or write to it first"
     )
+
+
+def _properties(storage: Storage, path: str) -> tuple[dict[str, str] | None, str]:
+    """What a file of properties says, or None and what is wrong with it; a missing file is not wrong."""
+    try:
+        values = javaproperties.loads(storage.read(path).decode("utf-8"))
+    except NotFound:
+        return None, ""
+    except ValueError as error:
+        return None, f"{path} is no properties file: {error}"
+    if "hoodie.table.name" in values and "hoodie.table.version" in values:
+        return dict(values), ""
+    return None, f"{path} has no hoodie.table.name or hoodie.table.version"
 
 
 def _integer(values: dict[str, str], key: str, default: int) -> int:

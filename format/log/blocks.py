@@ -33,6 +33,7 @@ from lakelatch.format.log.framing import (
     read_blocks,
 )
 from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
 PARQUET_FORMAT = "parquet"
 AVRO_FORMAT = "avro"
@@ -61,6 +62,19 @@ class LogEntries:
     partial: bool = False
     group_deletes: bool = False
     path: str = ""
+
+
+def data_block_format(config: TableConfig, schema: pa.Schema) -> str:
+    """As what a table's rows are written unless the caller asks for a format: parquet, or Avro if texts order them.
+
+    Java (1.0.2 to 1.2.0) lets the texts of a parquet block's rows share one buffer, which its next row overwrites: by
+    the time that ordering values are compared they all are the last row's.
+    """
+    if config.merge_mode != EVENT_TIME or config.ordering_field not in schema.names:
+        return PARQUET_FORMAT
+    kind = schema.field(config.ordering_field).type
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return AVRO_FORMAT if texts else PARQUET_FORMAT
 
 
 def encode_log_file(

@@ -1,4 +1,9 @@
-"""The content of delete blocks: record keys, each with an ordering value, or with none and then winning in any case."""
+"""The content of delete blocks: record keys, each with an ordering value, or with none and then winning in any case.
+
+Java merges a delete's ordering value with those that rows have in Spark, where a timestamp is a number of microseconds
+and a date one of days. So they are written as plain numbers: Java takes the branches that Hudi's schema has for them
+for objects of other classes, which compare with nothing. Both kinds of branches are read.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,7 @@ class Deletes:
     """Record keys to delete, of one partition. `ordering` has a value for each key; None, or a null, is the default.
 
     A delete with the default ordering value wins over every row written before it, whatever that row's own value is.
+    In a block that is what a 32-bit 0 means, so a delete ordered by the date 1970-01-01 comes back as one.
     """
 
     keys: pa.Array | pa.ChunkedArray
@@ -65,8 +71,9 @@ def _schema() -> Any:
         return {"type": "record", "name": name, "fields": [{"name": field, "type": kind}]}
 
     branches = [wrapper(found.name, "value", found.avro) for found in _WRAPPERS]
-    items = ["null", *(found.name for found in _WRAPPERS)]
-    several = wrapper("ArrayWrapper", "wrappedValues", {"type": "array", "items": items})
+    items: list[Any] = ["null", *(found.name for found in _WRAPPERS)]
+    items.append(wrapper("LocalDateWrapper", "value", "int"))
+    several = wrapper("ArrayWrapper", "wrappedValues", ["null", {"type": "array", "items": items}])
     ordering = {"name": "orderingVal", "type": ["null", *branches, several], "default": None}
     texts = [{"name": name, "type": ["null", "string"], "default": None} for name in ("recordKey", "partitionPath")]
     record = {"type": "record", "name": "HoodieDeleteRecord", "fields": [*texts, ordering]}
@@ -134,10 +141,8 @@ def _wrapped(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     wrapper = _wrapper_of(values.type)
     if wrapper.name == "DecimalWrapper":
         plain: list[Any] = [_decimal_to_bytes(value) for value in values.to_pylist()]
-    elif pa.types.is_temporal(wrapper.arrow):
-        plain = values.cast(wrapper.arrow).cast(pa.int32() if wrapper.avro == "int" else pa.int64()).to_pylist()
     else:
-        plain = values.cast(wrapper.arrow).to_pylist()
+        plain = _numbers(values).cast(wrapper.arrow).to_pylist()
     return [(f"{_NAMESPACE}.{wrapper.name}", {"value": value}) for value in plain]
 
 
@@ -146,7 +151,9 @@ def _wrapper_of(kind: pa.DataType) -> _Wrapper:
     if types.is_decimal(kind) and kind.scale <= _DECIMAL_SCALE:
         return _BY_NAME["DecimalWrapper"]
     if types.is_timestamp(kind):
-        return _BY_NAME["TimestampMicrosWrapper"]
+        return _BY_NAME["LongWrapper"]
+    if types.is_date32(kind):
+        return _BY_NAME["IntWrapper"]
     if types.is_integer(kind):
         return _BY_NAME["IntWrapper" if kind.bit_width < 32 or types.is_int32(kind) else "LongWrapper"]
     if types.is_large_string(kind) or types.is_string(kind):
@@ -157,6 +164,16 @@ def _wrapper_of(kind: pa.DataType) -> _Wrapper:
     raise InvalidRequest(
         f"an ordering field of type {kind} cannot order deletes: use a number, text, date or timestamp"
     )
+
+
+def _numbers(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Dates as days, and timestamps in the unit in which the column is stored; anything else as it is."""
+    kind = values.type
+    if pa.types.is_date32(kind):
+        return values.cast(pa.int32())
+    if not pa.types.is_timestamp(kind):
+        return values
+    return (values if kind.unit == "ms" else values.cast(pa.timestamp("us", kind.tz))).cast(pa.int64())
 
 
 def _unwrapped(value: Any) -> tuple[str, Any] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakelatch.format.log.blocks import Deletes, encode_log_file
+from lakelatch.format.log.blocks import PARQUET_FORMAT, Deletes, encode_log_file
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,11 @@ class CompactedLogs:
         keys = sum(len(deletes.keys) for deletes in (self.wiped, self.deletes) if deletes is not None)
         return int(keys + sum(rows.num_rows for rows in self.group_deletes))
 
-    def encode(self, instant: str, avro_schema: str) -> bytes:
+    def encode(self, instant: str, avro_schema: str, data_block_format: str = PARQUET_FORMAT) -> bytes:
         """The blocks of a log file of that instant; none if nothing was said."""
+        kind = data_block_format
         blocks = [] if self.wiped is None else [encode_log_file(instant, avro_schema, None, self.wiped)]
-        blocks += [encode_log_file(instant, avro_schema, rows, None) for rows in self.rows if rows.num_rows]
+        blocks += [encode_log_file(instant, avro_schema, rows, None, kind) for rows in self.rows if rows.num_rows]
         blocks += [encode_log_file(instant, avro_schema, None, None, group_deletes=rows) for rows in self.group_deletes]
         blocks += [] if self.deletes is None else [encode_log_file(instant, avro_schema, None, self.deletes)]
         return b"".join(blocks)

@@ -27,9 +27,11 @@ def merge_slice(
     `schema` is the table's, with meta columns; those are the winning row's own. A column that a file does not have is
     null there, and one that is neither wanted nor decides who wins is not read. `completions` are needed for tables
     with column groups: a joined row has the meta columns of that of its winners which completed last, so that an
-    incremental read finds it by any of them. Errors: `CorruptTable`, and `NotFound` for a file that was cleaned
-    meanwhile.
+    incremental read finds it by any of them. Errors: `CorruptTable`, `InvalidRequest` for logs of a table whose writers
+    merge in a way that is not known here, and `NotFound` for a file that was cleaned meanwhile.
     """
+    if file_slice.log_files:
+        config.check_mergeable()
     names = schema.names if columns is None else list(columns)
     if config.column_groups:
         return merge_groups(storage, file_slice, schema, config, completions, names, columns is None)
@@ -40,6 +42,7 @@ def compact_logs(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema, config: TableConfig, completions: Mapping[str, str]
 ) -> CompactedLogs:
     """The logs of a slice as one that says the same, also if it is merged twice. Arguments as for `merge_slice`."""
+    config.check_mergeable()
     if config.column_groups:
         return compact_groups(storage, file_slice, schema, config, completions)
     return compact_rows(storage, file_slice, schema, _ordering_field(config))

@@ -71,10 +71,12 @@ def plan_read(path: str, options: Mapping[str, object] | None = None, system: Sy
         slices = [found for found in view.slices(partitions) if (found.partition, found.file_id) in groups]
         view.ensure_there(slices)
         view.ensure_recorded(slices, read_options.begin or "")
+        _check_mergeable(table, slices)
         return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written), completions)
     slices = view.slices()
     if read_options.query_type == READ_OPTIMIZED:
         slices = [_base_only(group) for group in view.groups() if any(found.base_file for found in group)]
+    _check_mergeable(table, slices)
     view.ensure_there(slices)
     return ReadPlan(table, tuple(slices), schema, completions=completions)
 
@@ -95,6 +97,12 @@ def _refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
                 "time that has passed (one without milliseconds is the end of its second), or leave the option out",
                 option=option,
             )
+
+
+def _check_mergeable(table: Table, slices: list[FileSlice]) -> None:
+    """Here, so that it is the caller who learns of it and not an executor."""
+    if any(found.log_files for found in slices):
+        table.config.check_mergeable()
 
 
 def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = None) -> DataFrame:

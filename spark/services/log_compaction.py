@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.merge.slice import compact_logs
 from lakelatch.format.names import LogFile, check_own_file, compacted_log, parse_data_file
 from lakelatch.spark.options import CompactionOptions, ServiceOptions
@@ -134,7 +135,8 @@ class LogCompactionTask(RewriteTask):
         table = self.table
         compacted = compact_logs(table.storage, run, table.full_schema, table.config, self.completions)
         # The blocks are of the run's last instant, as their file is: whoever reads it, reads them.
-        data = compacted.encode(_log_file(operation.delta_files[-1]).instant, table.avro_schema)
+        instant = _log_file(operation.delta_files[-1]).instant
+        data = compacted.encode(instant, table.avro_schema, data_block_format(table.config, table.schema))
         if not data:
             return None
         name = self.name_of(operation)

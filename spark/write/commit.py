@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_groups import FileIds, replace_commits
+from lakelatch.format.log.blocks import data_block_format
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import Table
 from lakelatch.spark.write.attempt import Lost
@@ -58,7 +59,7 @@ def write_task(table: Table, options: WriteOptions, transaction: Transaction) ->
         table.avro_schema,
         transaction.instant,
         options.operation,
-        options.block_format,
+        options.block_format or data_block_format(table.config, table.schema),
         file_ids_of(table, transaction.state),
         transaction.early_detection(),
     )

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, with_meta_columns
-from lakelatch.format.bucket_index import bucket_ids
+from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts
 from lakelatch.format.file_groups import FileIds
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.names import LogFile, check_own_file
+from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import partition_paths, record_keys
 from lakelatch.spark.write.columns import check_rows, delete_rows
 from lakelatch.storage.contract import Storage, path_below
@@ -29,7 +30,6 @@ from lakelatch.transactions.markers.task_files import TaskFiles
 PARTITION_COLUMN = "_lakelatch_partition"
 BUCKET_COLUMN = "_lakelatch_bucket"
 _FLUSH_BYTES = 256 * 1024 * 1024
-_PARTITION_METADATA = ".hoodie_partition_metadata"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class WriteTask:
     def tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Adds the partition path and the bucket of each row, after checking its key."""
         table = pa.Table.from_batches([batch])
-        keys = record_keys(table, self.config.record_key_fields)
+        prefixed = bool(self.config.prefixed_keys)
+        keys = record_keys(table, self.config.record_key_fields, prefixed)
         if self.config.column_groups:
             check_rows(table, self.config, self.schema.names, self.operation == DELETE)
         else:
@@ -69,7 +70,9 @@ class WriteTask:
             self.config.url_encode_partitioning,
         )
         hash_fields = self.config.hash_fields or self.config.record_key_fields
-        buckets = bucket_ids(table, hash_fields, self.config.bucket_count or 1)
+        count = self.config.bucket_count or 1
+        # Java takes a key of one field for its value, whatever it begins with.
+        buckets = bucket_ids_of_texts([keys], count) if prefixed else bucket_ids(table, hash_fields, count)
         return pa.RecordBatch.from_arrays(
             [*batch.columns, keys, paths, buckets],
             names=[*batch.schema.names, META_COLUMNS[2], PARTITION_COLUMN, BUCKET_COLUMN],
@@ -194,7 +197,7 @@ class WriteTask:
 
     def _ensure_partition(self, partition: str) -> None:
         """Java's readers find a partition by this file."""
-        path = path_below(partition, _PARTITION_METADATA)
+        path = path_below(partition, PARTITION_METADATA)
         depth = len(partition.split("/")) if partition else 0
         text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
         self.storage.put_if_absent(path, text.encode("ascii"))

@@ -115,7 +115,9 @@ def test_schemas_of_java_are_understood() -> None:
         (pa.large_string(), pa.string()),
         (pa.large_binary(), pa.binary()),
         (pa.dictionary(pa.int32(), pa.string()), pa.string()),
-        (pa.timestamp("ms", "Europe/Paris"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "Europe/Paris"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("ms", "Europe/Paris"), pa.timestamp("ms", "UTC")),
+        (pa.timestamp("ms"), pa.timestamp("ms")),
         (pa.large_list(pa.int8()), pa.list_(pa.field("element", pa.int32()))),
     ],
 )

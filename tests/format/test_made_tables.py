@@ -84,6 +84,18 @@ def test_every_type_is_read(make_table: MakeTable, block_format: str) -> None:
     assert table.read_both() == [found, nulls]
 
 
+def test_times_in_structs_in_arrays_of_avro_blocks_stop_hudi_rs(make_table: MakeTable) -> None:
+    """It takes their zone for another one. Java and we read them; parquet blocks, which are the default, suit all."""
+    inner = pa.struct([("at", pa.timestamp("us", "UTC"))])
+    table = make_table([("id", pa.string()), ("times", pa.list_(pa.field("element", inner)))])
+    row = {"id": "a", "times": [{"at": dt.datetime(2024, 1, 1, tzinfo=UTC)}]}
+    table.log(1, 2, [row])
+    assert table.read_both() == [row]
+    table.log(3, 4, [row], data_block_format="avro")
+    with pytest.raises(Exception, match="'times' type List"):
+        table.read_both()
+
+
 def test_zero_byte_logs_beside_good_ones_are_ignored(make_table: MakeTable) -> None:
     table = make_table(SCHEMA, ordering_field="ts")
     first = table.log(1, 2, rows(("a", 1, 5)))

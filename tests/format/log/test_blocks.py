@@ -30,6 +30,7 @@ from lakelatch.format.log.framing import (
     encode_block,
     read_blocks,
 )
+from lakelatch.format.merge.ordering import comparable
 
 INSTANT = "20260101000000001"
 SCHEMA_OF_DATA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("t", pa.timestamp("us", "UTC"))])
@@ -79,10 +80,11 @@ def test_headers_carry_the_instant_and_the_schema_with_meta_columns(block_format
         (pa.array([1.5, -5], pa.float64()), 5),
         (pa.array([b"a", b""]), 6),
         (pa.array(["a", "日"]), 7),
-        (pa.array([dt.date(2024, 1, 1), dt.date(1900, 1, 1)]), 8),
+        (pa.array([dt.date(2024, 1, 1), dt.date(1900, 1, 1)]), 2),
         (pa.array([decimal.Decimal("-123.45"), decimal.Decimal("999.00")], pa.decimal128(10, 2)), 9),
-        (pa.array([MOMENT, dt.datetime(1900, 1, 1)], pa.timestamp("us")), 11),
-        (pa.array([MOMENT, dt.datetime(1900, 1, 1)], pa.timestamp("us", "UTC")), 11),
+        (pa.array([MOMENT, dt.datetime(1900, 1, 1)], pa.timestamp("us")), 3),
+        (pa.array([MOMENT, dt.datetime(1900, 1, 1)], pa.timestamp("us", "UTC")), 3),
+        (pa.array([MOMENT.replace(microsecond=678000), dt.datetime(1900, 1, 1)], pa.timestamp("ms", "UTC")), 3),
     ],
 )
 def test_ordering_values_of_every_type_come_back(ordering: pa.Array, branch: int) -> None:
@@ -90,8 +92,45 @@ def test_ordering_values_of_every_type_come_back(ordering: pa.Array, branch: int
     assert content[8 + 1 + 3 + 2] == 2 * branch  # after the counts: list length, key, empty partition; zigzag
     found = decode_deletes(content).ordering
     assert found is not None
-    expected = ordering.cast(found.type) if pa.types.is_timestamp(found.type) else ordering
-    assert found.to_pylist() == expected.to_pylist()
+    assert found.cast(ordering.type).to_pylist() == ordering.to_pylist()
+
+
+def _delete_of_java(branch: int, value: bytes) -> bytes:
+    """A block with one delete, of the key "k", whose ordering value is one of the union's branches."""
+    body = b"\x02" + b"\x02\x02k" + b"\x02\x00" + bytes([2 * branch]) + value + b"\x00"
+    return struct.pack(">ii", 3, len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("branch", "value", "kind", "expected"),
+    [
+        (
+            8,
+            b"\x04",
+            pa.date32(),
+            dt.date(1970, 1, 3),
+        ),  # DateWrapper and TimestampMicrosWrapper: earlier versions of ours
+        (8, b"\x00", pa.date32(), dt.date(1970, 1, 1)),
+        (11, b"\x80\x89\x7a", pa.timestamp("us", "UTC"), dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc)),
+        (11, b"\x80\x89\x7a", pa.timestamp("ms", "UTC"), dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc)),
+        (3, b"\x80\x89\x7a", pa.timestamp("us", "UTC"), dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc)),
+        (3, b"\xd0\x0f", pa.timestamp("ms", "UTC"), dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc)),
+        (2, b"\x04", pa.date32(), dt.date(1970, 1, 3)),
+        (2, b"\x04", pa.int64(), 2),
+    ],
+)
+def test_deletes_of_all_writers_compare_with_rows(branch: int, value: bytes, kind: pa.DataType, expected: Any) -> None:
+    found = decode_deletes(_delete_of_java(branch, value)).ordering
+    assert found is not None
+    rows = pa.array([expected], kind)
+    assert comparable(found, kind).to_pylist() == comparable(rows, kind).to_pylist()
+
+
+@pytest.mark.parametrize("values", ["02 04 0406 0e00 00", "02 02 1804 00", "00"])
+def test_deletes_ordered_by_several_fields_are_refused(values: str) -> None:
+    """Java's array of values: an int and an empty text, a local date, none at all."""
+    with pytest.raises(CorruptTable, match="ArrayWrapper, several fields"):
+        decode_deletes(_delete_of_java(12, bytes.fromhex(values)))
 
 
 def test_deletes_without_an_ordering_value_are_hudis_default() -> None:
