@@ -6,15 +6,17 @@ again. Its successor follows from the replace commit alone: all writers find the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import REPLACE_COMMIT
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.whole_timeline import read_completed
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Instant, parse_file_name
+from lakelatch.timeline.timeline import HISTORY_NAME, Instant, parse_file_name
 
 FileGroup = tuple[str, str]  # partition, file id
 _WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")
@@ -100,27 +102,44 @@ class FileIds:
         return file_id if bucket is None else self.of(partition, bucket)
 
 
-def replace_commits(storage: Storage, names: Iterable[str]) -> tuple[ReplaceCommit, ...]:
-    """The completed replace commits among a timeline's file names, by completion.
+def replace_commits(
+    storage: Storage, names: Collection[str], archived_after: str | None = ""
+) -> tuple[ReplaceCommit, ...]:
+    """The completed replace commits among a timeline's file names, and those that were archived, by completion.
 
-    Costs a look at the names where there are none. Files of a timeline never change, so each is read once a process.
+    Of those in the history, the ones that completed after a time; None leaves them all out. Costs a look at the names
+    where there are none. What is on a timeline never changes, so each is read once a process.
     """
-    found = [_read(storage, name) for name in sorted(names) if name.endswith(f".{REPLACE_COMMIT}")]
-    replaces = [replace for replace in found if replace is not None]
-    return tuple(sorted(replaces, key=lambda replace: (replace.instant.completion or "", replace.instant.requested)))
+    named = (parse_file_name(name) for name in names if name.endswith(f".{REPLACE_COMMIT}"))
+    found = {instant.requested: instant for instant in named if instant is not None}
+    if archived_after is not None and HISTORY_NAME in names:
+        history = History.load(storage)
+        for archived in history.instants((REPLACE_COMMIT,), after=archived_after):
+            found.setdefault(archived.requested, archived.instant)
+    ordered = sorted(found.values(), key=lambda instant: (instant.completion or "", instant.requested))
+    return tuple(replace_commit(storage, instant) for instant in ordered)
+
+
+def replace_commit(
+    storage: Storage, instant: Instant, content: Callable[[Instant], bytes] | None = None
+) -> ReplaceCommit:
+    """What a completed replace commit did. `content` gives its bytes, if the caller knows where to look."""
+    place = _place(storage, instant)
+    if not place:
+        data = read_completed(storage, instant) if content is None else content(instant)
+        metadata = CommitMetadata.from_avro(data, instant.path)
+        written: dict[str, list[str]] = {}
+        for partition, file_id in sorted(metadata.file_groups()):
+            written.setdefault(partition, []).append(file_id)
+        frozen = {partition: tuple(ids) for partition, ids in written.items()}
+        place.append(ReplaceCommit(instant, metadata.operation_type, frozen, metadata.replaced))
+    return place[0]
 
 
 @lru_cache(maxsize=4096)
-def _read(storage: Storage, name: str) -> ReplaceCommit | None:
-    instant = parse_file_name(name)
-    if instant is None:
-        return None
-    metadata = CommitMetadata.read(storage, instant.path)
-    written: dict[str, list[str]] = {}
-    for partition, file_id in sorted(metadata.file_groups()):
-        written.setdefault(partition, []).append(file_id)
-    frozen = {partition: tuple(ids) for partition, ids in written.items()}
-    return ReplaceCommit(instant, metadata.operation_type, frozen, metadata.replaced)
+def _place(storage: Storage, instant: Instant) -> list[ReplaceCommit]:
+    """Where a process keeps what it has read: an empty list at first."""
+    return []
 
 
 def _buckets(file_ids: Iterable[str]) -> dict[int, str]:

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from lakelatch.format.file_groups import replace_commits
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.file_groups import ReplaceCommit, replace_commit
 from lakelatch.format.file_slices import FileSlice, file_slices
-from lakelatch.format.names import COMPACTED_MARK
+from lakelatch.format.names import COMPACTED_MARK, parse_data_file
 from lakelatch.storage.contract import Storage, path_below
-from lakelatch.timeline.actions import LOG_COMPACTION, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLEAN, DELTA_COMMIT, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
+from lakelatch.timeline.service_metadata import read_cleaned
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import REQUESTED, Instant, Timeline
+from lakelatch.timeline.timeline import REQUESTED, Instant, Timeline, requested
 
 
 @dataclass(frozen=True)
 class TableView:
-    """The slices of one moment. Made from one listing of the timeline, taken before the data files are listed.
+    """The slices of one moment. Made from one look at the timeline, taken before the data files are listed.
 
-    A file that appears in between belongs to an instant that the listing does not name, so it is not seen.
+    A file that appears in between belongs to an instant that the timeline does not name, so it is not seen. Files of
+    instants that were archived count as `WholeTimeline` says.
     """
 
     storage: Storage
     config: TableConfig
-    timeline: Timeline
+    whole: WholeTimeline
     as_of: str | None = None
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig, as_of: str | None = None) -> TableView:
         """The table now, or as of a completion time."""
-        return cls(storage, config, Timeline.load(storage), as_of)
+        return cls(storage, config, WholeTimeline.load(storage), as_of)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The active timeline alone."""
+        return self.whole.active
 
     def slices(self, partitions: list[str] | None = None) -> list[FileSlice]:
         """The latest slice of every file group, of all partitions or of those named."""
@@ -38,38 +48,66 @@ class TableView:
 
     def replaced(self) -> dict[tuple[str, str], str]:
         """When each replaced file group was replaced: the completion time of the last replace commit that names it."""
-        names = (
-            instant.file_name
-            for instant in self.timeline.completed
-            if self.as_of is None or (instant.completion or "") <= self.as_of
-        )
         return {
             group: replace.instant.completion or ""
-            for replace in replace_commits(self.storage, names)
+            for replace in self._replaces
             for group in replace.replaced_file_groups()
         }
 
     def groups(self, partitions: list[str] | None = None) -> list[list[FileSlice]]:
-        """Every file group's slices, latest first; groups without a visible file are left out."""
-        completions = self.timeline.completion_times()
+        """Every file group's slices, latest first; groups without a visible file are left out.
+
+        As of a time, slices may name files that a clean has removed since: `ensure_there` refuses those.
+        """
         replaced: dict[str, dict[str, str]] = {}
         for (inside, file_id), time in self.replaced().items():
             replaced.setdefault(inside, {})[file_id] = time
-        log_compactions = self._log_compactions()
         found: list[list[FileSlice]] = []
         for partition in self.partitions() if partitions is None else partitions:
-            names = self.storage.list(partition).files
+            names = [*self.storage.list(partition).files, *self._cleaned.get(partition, ())]
+            instants = {file.instant for file in map(parse_data_file, names) if file is not None}
             gone = replaced.get(partition, {})
             groups = file_slices(
                 partition,
                 names,
-                completions,
+                self.whole.completion_times(instants),
                 as_of=self.as_of,
                 replaced=gone,
-                absorbed_logs=log_compactions.hidden(partition, names),
+                absorbed_logs=self._log_compactions.hidden(partition, names),
             )
             found.extend(group for group in groups if group[0].file_id not in gone or self._holds_rows(group))
         return found
+
+    def ensure_there(self, slices: Iterable[FileSlice]) -> None:
+        """`InvalidRequest` if a slice of the past has files that a clean has removed since: rows would be missing."""
+        if not self._cleaned:
+            return
+        for found in slices:
+            for name in (*found.log_files, *([found.base_file] if found.base_file else ())):
+                clean = self._cleaned.get(found.partition, {}).get(name)
+                if clean is not None and not self.storage.exists(found.path_of(name)):
+                    raise InvalidRequest(
+                        f"the table as of {self.as_of} needs {found.path_of(name)}, which the clean {clean} has "
+                        "removed: read it as of a later time, or let the cleaner keep more",
+                        path=found.path_of(name),
+                        clean=clean,
+                    )
+
+    def ensure_recorded(self, slices: Iterable[FileSlice], after: str) -> None:
+        """`InvalidRequest` if nobody can say whether files were committed after a time: rows would be missing."""
+        if self.whole.start <= after:
+            return
+        for found in slices:
+            names = (*found.log_files, *([found.base_file] if found.base_file else ()))
+            by_instant = {file.instant: name for name in names if (file := parse_data_file(name)) is not None}
+            for instant in self.whole.unrecorded(by_instant):
+                raise InvalidRequest(
+                    f"{found.path_of(by_instant[instant])} was written by {instant}, which is neither on the active "
+                    f"timeline nor in its history, so nobody can say what was written after {after or 'the beginning'}"
+                    f": begin at {self.whole.start} or later, or read a snapshot",
+                    path=found.path_of(by_instant[instant]),
+                    instant=instant,
+                )
 
     def _holds_rows(self, group: list[FileSlice]) -> bool:
         """False for a replaced file group in which a write that was relocated has left tombstones only."""
@@ -80,22 +118,16 @@ class TableView:
 
     def partitions(self) -> list[str]:
         """Partition paths, by depth below the table: that is where every Hudi reader looks."""
-        return sorted(self._descend("", len(self.config.partition_fields)))
+        found = set(self._descend("", len(self.config.partition_fields)))
+        return sorted(found.union(self._cleaned))  # a clean may have removed all of a partition's files
 
     def completed_between(self, begin: str, end: str | None) -> list[Instant]:
         """Writes completed after `begin` and not after `end`, by completion time."""
-        found = [
-            instant
-            for instant in self.timeline.completed
-            if instant.action in WRITE_ACTIONS
-            and (instant.completion or "") > begin
-            and (end is None or (instant.completion or "") <= end)
-        ]
-        return sorted(found, key=lambda instant: instant.completion or "")
+        return self.whole.completed(WRITE_ACTIONS, begin, end)
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         """The metadata of a completed write."""
-        return CommitMetadata.read(self.storage, instant.path)
+        return self.whole.metadata(instant)
 
     def _descend(self, folder: str, depth: int) -> Iterator[str]:
         if depth == 0:
@@ -105,22 +137,46 @@ class TableView:
             if name != ".hoodie":
                 yield from self._descend(path_below(folder, name), depth - 1)
 
+    @cached_property
+    def _replaces(self) -> list[ReplaceCommit]:
+        return [
+            replace_commit(self.storage, instant, self.whole.content)
+            for instant in self.whole.completed((REPLACE_COMMIT,), until=self.as_of)
+        ]
+
+    @cached_property
+    def _cleaned(self) -> Mapping[str, Mapping[str, str]]:
+        """Names of files that were removed after the view's time, by partition, each with the clean that did it.
+
+        A clean before that time removed nothing that a reader of that time needed.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for instant in self.whole.completed((CLEAN,), after=self.as_of) if self.as_of is not None else ():
+            for partition, names in read_cleaned(self.whole.content(instant), instant.path).items():
+                found.setdefault(partition, {}).update(dict.fromkeys(names, instant.requested))
+        return found
+
+    @cached_property
     def _log_compactions(self) -> LogCompactions:
         """What log compactions have rewritten by the view's time."""
-        completed = {
-            instant.requested: instant
-            for instant in self.timeline.completed
-            if self.as_of is None or (instant.completion or "") <= self.as_of
-        }
+        completed = {instant.requested: instant for instant in self.whole.completed((DELTA_COMMIT,), until=self.as_of)}
+        plans: list[tuple[Instant, CompactionPlan]] = []
+        for instant in self.timeline.instants:
+            if instant.action == LOG_COMPACTION and instant.state == REQUESTED and instant.requested in completed:
+                plan = CompactionPlan.from_avro(read_plan(self.storage, instant), instant.path)
+                plans.append((completed[instant.requested], plan))
+        for archived in self.whole.archived((DELTA_COMMIT,), until=self.as_of):
+            if archived.has_plan:
+                path = requested(archived.requested, LOG_COMPACTION).path
+                data = self.whole.history.plan(archived) or b""
+                plans.append((archived.instant, CompactionPlan.from_avro(data, path)))
         absorbed: set[tuple[str, str]] = set()
         compacted_logs: set[str] = set()
-        for instant in self.timeline.instants:
-            if instant.action != LOG_COMPACTION or instant.state != REQUESTED or instant.requested not in completed:
-                continue
-            made = self.metadata(completed[instant.requested])
+        for instant, plan in plans:
+            made = self.metadata(instant)
             compacted_logs.update(stat.path for stat in made.stats)
             groups = made.file_groups()
-            for operation in CompactionPlan.read(self.storage, instant.path).operations:
+            for operation in plan.operations:
                 if (operation.partition, operation.file_id) in groups:
                     absorbed.update((operation.partition, name) for name in operation.delta_files)
         return LogCompactions(frozenset(absorbed), frozenset(compacted_logs))

@@ -17,6 +17,9 @@ INDEXING = "indexing"
 #: What puts rows on a table, or takes them away.
 WRITE_ACTIONS = (COMMIT, DELTA_COMMIT, REPLACE_COMMIT)
 
+#: What such an instant may be called before it has completed, besides.
+PENDING_WRITE_ACTIONS = (*WRITE_ACTIONS, COMPACTION, LOG_COMPACTION, CLUSTERING)
+
 #: What a pending action is called once it has completed.
 COMPLETED_ACTIONS = {
     COMMIT: COMMIT,

@@ -14,6 +14,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, COMPLETED_ACTIONS, WRITE_ACTIONS
 
 TIMELINE_FOLDER = ".hoodie/timeline"
+HISTORY_NAME = "history"  # of the folder in it to which archivers move what is old
 _LISTINGS_MAX = 200
 
 REQUESTED = "requested"
@@ -82,9 +83,13 @@ def _is_time(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The active timeline at one moment. Files appear in slot order, so it ends at some slot and lacks none before."""
+    """The active timeline at one moment. Files appear in slot order, so it ends at some slot and lacks none before.
+
+    What archivers have taken off it is not here (`WholeTimeline` has both); `has_history` says whether any may be.
+    """
 
     instants: tuple[Instant, ...]
+    has_history: bool = False
 
     @classmethod
     def load(cls, storage: Storage) -> Timeline:
@@ -93,13 +98,14 @@ class Timeline:
         One listing alone may show a file and lack an earlier one, if both appeared while it was read; an incremental
         reader would then go past a commit that it never saw. Errors: `Unavailable` on a table that never rests.
         """
-        before = storage.list(TIMELINE_FOLDER).files
+        before = storage.list(TIMELINE_FOLDER)
         for _ in range(_LISTINGS_MAX):
-            names = storage.list(TIMELINE_FOLDER).files
-            if names == before:
-                found = map(parse_file_name, names)
-                return cls(tuple(instant for instant in found if instant is not None))
-            before = names
+            listing = storage.list(TIMELINE_FOLDER)
+            if listing == before:
+                found = map(parse_file_name, listing.files)
+                instants = tuple(instant for instant in found if instant is not None)
+                return cls(instants, HISTORY_NAME in listing.folders)
+            before = listing
         raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {_LISTINGS_MAX} listings: try again")
 
     @property

@@ -13,7 +13,7 @@ from lakelatch.timeline.commit_log import GivenUp, Tail
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight
+from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, inflight, parse_file_name
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.conflicts.contract import Contender, FileGroup, Others, OtherWrite, completed_writes
@@ -118,8 +118,10 @@ class TableOthers(Others):
     def completed(self) -> list[OtherWrite]:
         if self._considered is not None:
             return self._considered
-        events = still_there(self._context, self.events)
-        return completed_writes(self._context.storage, events, foreign_writes(self._context, self._state, self.events))
+        known = self._state.known_files | {event.file for event in self.events}
+        foreign = foreign_writes(self._context, self._state, self.events)
+        foreign += archived_since(self._context, self._state, known)
+        return completed_writes(self._context.storage, still_there(self._context, self.events), foreign)
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
         context = self._context
@@ -145,6 +147,20 @@ def still_there(context: TransactionContext, events: list[Event]) -> list[Event]
         gone -= completed
         gone.difference_update(History.load(context.storage).find_all(gone))
     return [event for event in events if event.kind != COMPLETE or event.instant not in gone]
+
+
+def archived_since(context: TransactionContext, state: TransactionState, known: frozenset[str]) -> list[Instant]:
+    """Writes that completed since a transaction began and have left the timeline, but for those of known files.
+
+    Free unless files that it began with are gone, for archivers begin with the oldest.
+    """
+    names = context.folder.names
+    if HISTORY_NAME not in names or state.known_files <= names:
+        return []
+    files = (instant for instant in map(parse_file_name, state.known_files) if instant is not None)
+    began_after = max((instant.completion or "" for instant in files), default="")
+    found = History.load(context.storage).instants(WRITE_ACTIONS, after=began_after)
+    return [one.instant for one in found if one.instant.file_name not in known | names]
 
 
 def known_to_plan(folder: TimelineFolder, instant: str, action: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline import actions
 from lakelatch.timeline.commit_log import GivenUp, LogMoved, Tail
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.history.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import Instant, inflight, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
@@ -106,6 +107,9 @@ class Recovery:
         pending = {instant.requested: instant for instant in folder.pending()}
         if victim not in pending and self._has_ended(victim, tail):
             return f"{victim} has ended"
+        # A listing during an archiver's deletions may show the requested file and lack the completed one.
+        if find_archived(self._storage, folder.names, victim) is not None:
+            return f"{victim} has completed, and was archived"
         for instant in pending.values():
             if instant.action == actions.ROLLBACK and self._plan(instant.requested).instant == victim:
                 return f"{victim} is being rolled back by {instant.requested}"

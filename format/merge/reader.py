@@ -16,7 +16,7 @@ from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.format.parquet import read_parquet
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SliceReader:
                 raise InvariantBroken(f"the slice names {path!r}, which is no log file")
             data = self.storage.read(path)
             if not data:
-                ensure_tombstone(self.storage, Timeline.load(self.storage), path)
+                ensure_tombstone(WholeTimeline.load(self.storage), path)
             for entries in read_log_file(data, path, self.schema.names):
                 if entries.rolled_back is not None:
                     found = [earlier for earlier in found if earlier.instant != entries.rolled_back]

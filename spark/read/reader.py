@@ -59,16 +59,19 @@ def plan_read(path: str, options: Mapping[str, object] | None = None) -> ReadPla
     table = open_table(open_storage(path))
     view = TableView.load(table.storage, table.config, read_options.end or read_options.as_of)
     schema = _selected(table.full_schema, read_options.columns)
-    completions = view.timeline.completion_times() if table.config.column_groups else {}
+    completions = view.whole.all_completion_times() if table.config.column_groups else {}
     if read_options.query_type == INCREMENTAL:
         written = view.completed_between(read_options.begin or "", read_options.end)
         groups = frozenset(group for instant in written for group in view.metadata(instant).file_groups())
         partitions = sorted({partition for partition, _ in groups})
         slices = [found for found in view.slices(partitions) if (found.partition, found.file_id) in groups]
+        view.ensure_there(slices)
+        view.ensure_recorded(slices, read_options.begin or "")
         return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written), completions)
     slices = view.slices()
     if read_options.query_type == READ_OPTIMIZED:
         slices = [_base_only(group) for group in view.groups() if any(found.base_file for found in group)]
+    view.ensure_there(slices)
     return ReadPlan(table, tuple(slices), schema, completions=completions)
 
 

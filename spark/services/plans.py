@@ -30,6 +30,7 @@ from lakelatch.storage.contract import Storage, path_below
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import (
     SCHEMA_KEY,
     WRITER_KEY,
@@ -38,7 +39,7 @@ from lakelatch.timeline.metadata import (
     CompactionPlan,
     WriteStat,
 )
-from lakelatch.timeline.timeline import Timeline, TimelineFolder, requested
+from lakelatch.timeline.timeline import TimelineFolder, requested
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
     sizes = {name: view.storage.stat(found.path_of(name)).size_bytes for name in found.log_files}
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file is the tombstone of a failed attempt
     for name in set(found.log_files).difference(logs):
-        ensure_tombstone(view.storage, view.timeline, found.path_of(name))
+        ensure_tombstone(view.whole, found.path_of(name))
     total_mb = sum(sizes.values()) / 1024 / 1024
     return CompactionOperation(
         partition=found.partition,
@@ -169,7 +170,7 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
         plan = read_plan(table.storage, instant, service.action)
         _ensure_names(plan, requested(instant, service.action).path)
         operations = _still_there(table, plan.operations)
-        completions = Timeline.load(table.storage).completion_times() if table.config.column_groups else {}
+        completions = _completions(table) if table.config.column_groups else {}
         task = service.task_of(table, instant, completions, plan)
         reports = run(task, operations)
         failpoint("compact.before_commit")
@@ -193,6 +194,10 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
         files=tuple(sorted(report.file_name for report in reports)),
         bytes_written=sum(report.size_bytes for report in reports),
     )
+
+
+def _completions(table: Table) -> Mapping[str, str]:
+    return WholeTimeline.load(table.storage).all_completion_times()
 
 
 def _ensure_names(plan: CompactionPlan, path: str) -> None:

@@ -46,7 +46,8 @@ class Replacement:
                 continue
             if write.action != REPLACE_COMMIT and write.operation_type not in SERVICES_THAT_ADD_A_SLICE.values():
                 live |= write.file_groups
-        for other in replace_commits(self._table.storage, folder.names - self._seen):
+        fresh = folder.names - self._seen
+        for other in replace_commits(self._table.storage, fresh, archived_after=self._view.whole.latest):
             live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}
             live -= other.replaced_file_groups()
         groups: dict[str, list[str]] = {}

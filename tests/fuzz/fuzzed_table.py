@@ -60,7 +60,7 @@ class Place:
 
     def __exit__(self, *_: object) -> None:
         memory_module._places.pop(self.storage.uri.removeprefix("memory://"), None)
-        file_ids._read.cache_clear()
+        file_ids._place.cache_clear()
 
 
 def make_all() -> Made:

@@ -41,7 +41,7 @@ def _simulated(place: Place) -> Iterator[None]:
     """The product's failpoints lead here, and no lock session of another run is known."""
     before = sessions._sessions
     sessions._sessions = sessions._Sessions()
-    file_ids._read.cache_clear()
+    file_ids._place.cache_clear()
     try:
         with failpoints.calling(partial(step, place), failpoints.NAMES):
             yield

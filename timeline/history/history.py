@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.history.level_file import ArchivedInstant, read_bytes, read_index
+from lakelatch.timeline.history.level_file import METADATA, PLAN, ArchivedInstant, read_bytes, read_index
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, LevelFile, Manifest, load_manifest
 
 _RELOADS_MAX = 20
@@ -42,6 +42,11 @@ class History:
     def load(cls, storage: Storage) -> History:
         """The history now. One listing where there is none. Load it *after* the active timeline."""
         return cls(storage, load_manifest(storage))
+
+    @classmethod
+    def empty(cls, storage: Storage) -> History:
+        """That of a table whose active timeline shows no folder for one."""
+        return cls(storage, Manifest())
 
     @property
     def is_empty(self) -> bool:
@@ -88,7 +93,7 @@ class History:
 
     def metadata(self, archived: ArchivedInstant) -> bytes:
         """The bytes that the completed file had. Errors also: `CorruptTable` if the history has none."""
-        data = self._bytes(archived, "metadata")
+        data = self._bytes(archived, METADATA)
         if not data:
             raise CorruptTable(
                 f"{archived.file.path} has no metadata of {archived.action} {archived.requested}: restore it from a "
@@ -99,7 +104,7 @@ class History:
 
     def plan(self, archived: ArchivedInstant) -> bytes | None:
         """The bytes of the instant's plan (of a compaction, a clean, a replace commit), None if it had none."""
-        return self._bytes(archived, "plan") or None
+        return self._bytes(archived, PLAN) or None
 
     def _bytes(self, archived: ArchivedInstant, column: str) -> bytes | None:
         """The column of an instant, in whichever level file lies there now."""

@@ -15,6 +15,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.timeline.history.manifest import SIZE_UNKNOWN, LevelFile
 from lakelatch.timeline.timeline import COMPLETED, Instant
 
+METADATA, PLAN = "metadata", "plan"  # columns
 _TIMES = ("instantTime", "completionTime", "action")
 _INDEXES_MAX = 512
 _CONTENTS_MAX = 8  # level files of higher levels are large, and are read for their metadata one after another
@@ -22,10 +23,14 @@ _CONTENTS_MAX = 8  # level files of higher levels are large, and are read for th
 
 @dataclass(frozen=True)
 class ArchivedInstant:
-    """A completed instant that an archiver has taken off the active timeline, and the level file that has it."""
+    """A completed instant that an archiver has taken off the active timeline, and the level file that has it.
+
+    A delta commit that `has_plan` is a log compaction.
+    """
 
     instant: Instant
     file: LevelFile
+    has_plan: bool = False
 
     @property
     def requested(self) -> str:
@@ -43,10 +48,10 @@ class ArchivedInstant:
 @lru_cache(maxsize=_INDEXES_MAX)  # a level file never changes
 def read_index(storage: Storage, file: LevelFile) -> Mapping[str, ArchivedInstant]:
     """The instants of a level file by requested time. Errors: `NotFound`, and `CorruptTable` with the file's path."""
-    rows = _read(storage.read(file.path), file, _TIMES)
-    columns = (rows[name].to_pylist() for name in _TIMES)
+    rows = _read(storage.read(file.path), file, (*_TIMES, PLAN))
+    columns = [*(rows[name].to_pylist() for name in _TIMES), rows[PLAN].is_valid().to_pylist()]
     found: dict[str, ArchivedInstant] = {}
-    for requested, completion, action in zip(*columns, strict=True):
+    for requested, completion, action, has_plan in zip(*columns, strict=True):
         if not requested or not action:
             raise CorruptTable(
                 f"{file.path} holds an instant {requested!r} of action {action!r}: restore it from a copy",
@@ -54,12 +59,12 @@ def read_index(storage: Storage, file: LevelFile) -> Mapping[str, ArchivedInstan
             )
         # Tables that were upgraded from layout 1 have instants whose completion nobody noted down.
         instant = Instant(requested, action, COMPLETED, completion or requested)
-        found[requested] = ArchivedInstant(instant, file)
+        found[requested] = ArchivedInstant(instant, file, has_plan)
     return found
 
 
 def read_bytes(storage: Storage, archived: ArchivedInstant, column: str) -> bytes | None:
-    """What an instant has in the column `metadata` or `plan`. Errors: `NotFound` and `CorruptTable`, as above."""
+    """What an instant has in the column METADATA or PLAN. Errors: `NotFound` and `CorruptTable`, as above."""
     return _contents(storage, archived.file, column).get(archived.requested)
 
 

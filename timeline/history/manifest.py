@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
+from lakelatch.timeline.timeline import HISTORY_NAME, TIMELINE_FOLDER
 
-HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
+HISTORY_FOLDER = f"{TIMELINE_FOLDER}/{HISTORY_NAME}"
 VERSION_PATH = f"{HISTORY_FOLDER}/_version_"
 
 SIZE_UNKNOWN = -1  # of a level file that no manifest names
 _READS_MAX = 20
+_DIGITS_MOST = 18  # far above any version
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _LEVEL_FILE = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
 
@@ -83,7 +84,7 @@ def _version(storage: Storage, names: Sequence[str]) -> int:
         text = storage.read(VERSION_PATH).decode("ascii", "replace").strip()
     except NotFound:
         return greatest
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MOST):
         raise CorruptTable(
             f"{VERSION_PATH} holds {text[:20]!r}, which is no version: restore it, or write {greatest} to it, the "
             "greatest manifest beside it",
@@ -95,7 +96,7 @@ def _version(storage: Storage, names: Sequence[str]) -> int:
 def _parse(data: bytes, path: str) -> tuple[LevelFile, ...]:
     try:
         files = [level_file(entry["fileName"], entry["fileLen"]) for entry in json.loads(data)["files"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptTable(
             f"{path} holds {len(data)} bytes that are no manifest of the history ({error!r}): restore it from a copy",
             path=path,

@@ -10,7 +10,7 @@ from typing import ClassVar
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMPLETED_ACTIONS, ROLLBACK, SERVICES_THAT_ADD_A_SLICE, SERVICES_THAT_REPLACE
 from lakelatch.timeline.events import COMPLETE, Event
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.history.whole_timeline import read_commit
 from lakelatch.timeline.timeline import Instant
 
 FileGroup = tuple[str, str]  # partition, file id
@@ -105,7 +105,7 @@ def completed_writes(storage: Storage, events: list[Event], foreign: list[Instan
         if event.kind == COMPLETE and event.action != ROLLBACK
     ]
     for instant in foreign:
-        metadata = CommitMetadata.read(storage, instant.path)
+        metadata = read_commit(storage, instant)  # it may have been archived since it was listed
         groups = metadata.file_groups() | metadata.replaced_file_groups()
         writes.append(
             OtherWrite(

@@ -22,7 +22,7 @@ from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound
 from lakelatch.storage.lost_answers import create_own
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, find_archived, read_commit
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.manager import TransactionManager
@@ -143,13 +143,12 @@ class BatchRegister:
                 f"{self._batch.application!r}, was rolled back: write the batch again"
             ) from error
         if not aborted:  # it has ended, or somebody else's rollback stands in the log
-            for instant in self._manager.folder.completed_since(frozenset()):
+            folder = self._manager.folder
+            archived = find_archived(self._storage, folder.names, requested)
+            past = [] if archived is None else [archived.instant]
+            for instant in [*folder.completed_since(frozenset()), *past]:
                 if instant.requested == requested and instant.action in WRITE_ACTIONS:
                     raise self._committed(instant, self._read(instant))
-            history = History.load(self._storage)
-            archived = history.find(requested)
-            if archived is not None and archived.action in WRITE_ACTIONS:
-                raise self._committed(archived.instant, CommitMetadata.from_avro(history.metadata(archived)))
         self._resolved[one.name] = None
         return True
 
@@ -163,17 +162,10 @@ class BatchRegister:
         """The commit of a batch whose tries are gone: a walk over the timeline and its history, newest first."""
         tail = self._manager.context.log.tail()
         self._manager.context.log.project(tail)
-        self._manager.folder.refresh(tail.number)
-        for instant in reversed(self._manager.folder.completed_since(frozenset())):
-            if instant.action in WRITE_ACTIONS:
-                metadata = self._read(instant)
-                if self._batch.is_named_in(metadata.extra):
-                    raise self._committed(instant, metadata)
-        history = History.load(self._storage)
-        for archived in reversed(history.instants(WRITE_ACTIONS)):
-            metadata = CommitMetadata.from_avro(history.metadata(archived))
+        for instant in reversed(WholeTimeline.load(self._storage).completed(WRITE_ACTIONS)):
+            metadata = self._read(instant)
             if self._batch.is_named_in(metadata.extra):
-                raise self._committed(archived.instant, metadata)
+                raise self._committed(instant, metadata)
         raise InvalidRequest(
             f"{BATCH_NUMBER}={self._batch.number} was never written, and {BATCH_APPLICATION}="
             f"{self._batch.application!r} has gone on to {latest}: an application numbers its batches upwards. If it "
@@ -186,7 +178,7 @@ class BatchRegister:
         return BatchCommitted(text, result=_result(instant, metadata))
 
     def _read(self, instant: Instant) -> CommitMetadata:
-        return CommitMetadata.read(self._storage, instant.path)
+        return read_commit(self._storage, instant)
 
 
 class BatchCommitted(LakelatchError):

@@ -161,7 +161,10 @@ def test_a_missing_manifest_is_named(storage: Counting) -> None:
         History.load(storage)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"files": [', b"[]", b'{"files": [{"fileName": "x", "fileLen": 1}]}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"files": [', b"[]", b"[" * 100_000, b'{"files": null}', b'{"files": [{"fileName": "x", "fileLen": 1}]}'],
+)
 def test_a_manifest_that_is_none_is_named(storage: Counting, content: bytes) -> None:
     archived(storage)
     storage.put(manifest_path(1), content)
@@ -169,10 +172,11 @@ def test_a_manifest_that_is_none_is_named(storage: Counting, content: bytes) -> 
         History.load(storage)
 
 
-def test_a_version_that_is_no_number_is_named(storage: Counting) -> None:
+@pytest.mark.parametrize("content", [b"", b"one", b"-1", "\u0661".encode(), b"9" * 5000])
+def test_a_version_that_is_no_number_is_named(storage: Counting, content: bytes) -> None:
     archived(storage)
-    storage.put(VERSION_PATH, b"one")
-    with pytest.raises(CorruptTable, match=r"_version_ holds 'one'.*write 1 to it"):
+    storage.put(VERSION_PATH, content)
+    with pytest.raises(CorruptTable, match=r"_version_ holds '.*write 1 to it"):
         History.load(storage)
 
 

@@ -1,0 +1,194 @@
+"""The active timeline and the history as one: which instants count as committed, since when, and what they say.
+
+Hudi's readers count the files of every instant that is older than the first write on the active timeline, because
+archivers begin at the oldest one. The history says more: when such an instant completed, which cuts file slices. So an
+instant that is on neither counts only if it is older than the first write and no rollback names it, and then as
+completed when it was requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.level_file import ArchivedInstant
+from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.service_metadata import read_rolled_back
+from lakelatch.timeline.timeline import HISTORY_NAME, REQUESTED, Instant, Timeline
+
+
+@dataclass(frozen=True)
+class WholeTimeline:
+    """What was committed at the moment of the active timeline's listing. `history` was loaded after it.
+
+    An instant that completed after that moment, and was archived before the history was loaded, does not count: another
+    one that completed before it might be missing.
+    """
+
+    storage: Storage
+    active: Timeline
+    history: History
+
+    @classmethod
+    def load(cls, storage: Storage) -> WholeTimeline:
+        """The table's timeline now. A table that has archived nothing costs what its active timeline costs."""
+        active = Timeline.load(storage)
+        return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage))
+
+    @cached_property
+    def start(self) -> str:
+        """The requested time of the first write on the active timeline, whatever its state; "" if there is none.
+
+        Commits that a savepoint keeps do not count: archivers may go on behind them.
+        """
+        kept = {instant.requested for instant in self.active.instants if instant.action == SAVEPOINT}
+        return min(
+            (
+                instant.requested
+                for instant in self.active.instants
+                if instant.action in PENDING_WRITE_ACTIONS and instant.requested not in kept
+            ),
+            default="",
+        )
+
+    def completion_times(self, requested: Iterable[str]) -> dict[str, str]:
+        """The completion time of those of these requested times that count as committed writes."""
+        found, strangers = self._split(requested)
+        archived = self.history.find_all(strangers) if strangers else {}
+        for one in strangers:
+            past = archived.get(one)
+            if past is None:
+                if self._is_before_start(one):
+                    found[one] = one
+            elif past.action in WRITE_ACTIONS and self._is_seen(past.completion):
+                found[one] = past.completion
+        return found
+
+    def find(self, requested: str) -> Instant | None:
+        """The completed instant of a requested time, on either."""
+        for instant in self._completed:
+            if instant.requested == requested:
+                return instant
+        archived = self.history.find(requested)
+        return None if archived is None else archived.instant
+
+    def unrecorded(self, requested: Iterable[str]) -> list[str]:
+        """Those that count although neither timeline says when, or that, they completed; oldest first."""
+        strangers = self._split(requested)[1]
+        archived = self.history.find_all(strangers) if strangers else {}
+        return sorted(one for one in strangers if one not in archived and self._is_before_start(one))
+
+    def all_completion_times(self) -> dict[str, str]:
+        """Completion time by requested time of every write that is on either. Reads the whole history's times."""
+        return {instant.requested: instant.completion or "" for instant in self.completed(WRITE_ACTIONS)}
+
+    def completed(self, actions: Collection[str], after: str = "", until: str | None = None) -> list[Instant]:
+        """Instants of these actions that completed after a time and until another, by completion."""
+        found = {archived.requested: archived.instant for archived in self.archived(actions, after, until)}
+        for instant in self.active.completed:
+            completion = instant.completion or ""
+            if instant.action in actions and completion > after and (until is None or completion <= until):
+                found[instant.requested] = instant
+        return sorted(found.values(), key=lambda instant: (instant.completion or "", instant.requested))
+
+    def archived(self, actions: Collection[str], after: str = "", until: str | None = None) -> list[ArchivedInstant]:
+        """The same, of those that are in the history; some may be on the active timeline as well."""
+        found = self.history.instants(actions, after, until)
+        return [archived for archived in found if self._is_seen(archived.completion)]
+
+    def content(self, instant: Instant) -> bytes:
+        """The bytes of a completed instant's file. Errors: those of `read_completed`."""
+        if instant not in self._completed:
+            archived = self.history.find(instant.requested)
+            if archived is not None:
+                return self.history.metadata(archived)
+        return read_completed(self.storage, instant)
+
+    def metadata(self, instant: Instant) -> CommitMetadata:
+        """The metadata of a completed write. Errors: `CorruptTable`, with its path."""
+        return CommitMetadata.from_avro(self.content(instant), instant.path)
+
+    @cached_property
+    def _times(self) -> dict[str, str]:
+        return self.active.completion_times()
+
+    @cached_property
+    def _completed(self) -> frozenset[Instant]:
+        return frozenset(self.active.completed)
+
+    @cached_property
+    def _pending(self) -> frozenset[str]:
+        return frozenset(instant.requested for instant in self.active.pending)
+
+    @cached_property
+    def latest(self) -> str:
+        """The greatest completion time on the active timeline: the moment that is shown; "" if there is none."""
+        return max((instant.completion or "" for instant in self._completed), default="")
+
+    @cached_property
+    def _rolled_back(self) -> frozenset[str]:
+        """What rollbacks and restores have undone, or are undoing."""
+        found: set[str] = set()
+        for instant in self.completed((ROLLBACK, RESTORE)):
+            found.update(read_rolled_back(self.content(instant), instant.path))
+        for instant in self.active.instants:
+            if instant.action == ROLLBACK and instant.state == REQUESTED and instant.requested in self._pending:
+                found.add(RollbackPlan.read(self.storage, instant.path).instant)
+        return frozenset(found)
+
+    def _split(self, requested: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+        """Completion times of those on the active timeline, and those that are not there in any state."""
+        wanted = set(requested)
+        found = {one: self._times[one] for one in wanted if one in self._times}
+        return found, sorted(wanted.difference(found, self._pending))
+
+    def _is_before_start(self, requested: str) -> bool:
+        return requested < self.start and requested not in self._rolled_back
+
+    def _is_seen(self, completion: str) -> bool:
+        return not self.latest or completion <= self.latest
+
+
+def find_archived(storage: Storage, names: Collection[str], requested: str) -> ArchivedInstant | None:
+    """The archived instant of a requested time, for those who follow the timeline's folder: `names` is a listing of it.
+
+    Free for a table that has archived nothing.
+    """
+    return History.load(storage).find(requested) if HISTORY_NAME in names else None
+
+
+def read_completed(storage: Storage, instant: Instant) -> bytes:
+    """The bytes of a completed instant's file, on whichever timeline it is by now. Errors: `NotFound`, `CorruptTable`.
+
+    Whoever listed the active timeline a while ago may find that the file has been archived since.
+    """
+    try:
+        return storage.read(instant.path)
+    except NotFound:
+        history = History.load(storage)
+        archived = history.find(instant.requested)
+        if archived is None:
+            raise
+        return history.metadata(archived)
+
+
+def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
+    """The metadata of a completed write, on whichever timeline it is by now. Errors: as above."""
+    return CommitMetadata.from_avro(read_completed(storage, instant), instant.path)
+
+
+def read_plan(storage: Storage, requested: Instant) -> bytes:
+    """The bytes of a requested file, on whichever timeline it is by now. Errors: as above."""
+    try:
+        return storage.read(requested.path)
+    except NotFound:
+        history = History.load(storage)
+        archived = history.find(requested.requested)
+        plan = None if archived is None else history.plan(archived)
+        if plan is None:
+            raise
+        return plan
