@@ -129,8 +129,10 @@ class TableOthers(Others):
     def completed(self) -> list[OtherWrite]:
         if self._considered is not None:
             return self._considered
-        events = still_there(self._context, self.events)
-        return completed_writes(self._context.storage, events, foreign_writes(self._context, self._state, self.events))
+        known = self._state.known_files | {event.file for event in self.events}
+        foreign = foreign_writes(self._context, self._state, self.events)
+        foreign += archived_since(self._context, self._state, known)
+        return completed_writes(self._context.storage, still_there(self._context, self.events), foreign)
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
         context = self._context
@@ -141,8 +143,7 @@ class TableOthers(Others):
 def foreign_writes(context: TransactionContext, state: TransactionState, events: list[Event]) -> list[Instant]:
     """Completed writes since a transaction began that no slot names, in the folder's last listing."""
     known = state.known_files | {event.file for event in events}
-    found = [one for one in context.folder.completed_since(known) if one.action in WRITE_ACTIONS]
-    return found + archived_since(context, state, known)
+    return [found for found in context.folder.completed_since(known) if found.action in WRITE_ACTIONS]
 
 
 def still_there(context: TransactionContext, events: list[Event]) -> list[Event]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from java_hudi import NON_BLOCKING, ORDERED, SHARED, JavaHudi, Rows, table_of
+from java_hudi import NON_BLOCKING, OPTIMISTIC, ORDERED, SHARED, JavaHudi, Rows, table_of
 from pyspark.sql import SparkSession
 
 import lakelatch
@@ -17,7 +17,7 @@ from lakelatch.testing.servers import Server, open_server
 
 COLUMNS = "id long, ts long, v string, part string"
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
-CONTROLS = {"non-blocking": NON_BLOCKING}
+CONTROLS = {"non-blocking": NON_BLOCKING, "optimistic": OPTIMISTIC}
 VERSION_8 = {"hoodie.write.table.version": "8", "hoodie.write.auto.upgrade": "false"}
 
 
