@@ -43,6 +43,7 @@ class Replacement:
         self._non_blocking = non_blocking
         self._written = {stat.partition for stat in metadata.stats}
         self._view = TableView.load(table.storage, table.config)
+        self._looked_at = self._view.whole.latest
         self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
         # What completes after this listing is among the completed writes that `resolve` is shown.
         self._live = self._live_groups()
@@ -67,7 +68,7 @@ class Replacement:
             if write.action != REPLACE_COMMIT and write.operation_type not in SERVICES_THAT_ADD_A_SLICE.values():
                 live |= write.file_groups
         fresh = folder.names - self._seen
-        for other in replace_commits(self._table.storage, fresh, archived_after=self._view.whole.latest):
+        for other in replace_commits(self._table.storage, fresh, archived_after=self._looked_at):
             live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}
             live -= other.replaced_file_groups()
         replaced = self._replaced(live)

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from actors import Actor, aborted_on_error, instant_of
 
-from lakelatch.format.file_groups import replace_commits
+from lakelatch.format.file_groups import replace_commit
 from lakelatch.spark.table import Table
 from lakelatch.spark.write.replace import Replacement, none_else
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.actions import INSERT_OVERWRITE
+from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 SHELF = "shelf"
@@ -29,7 +29,7 @@ class _ShelfReplacement(Replacement):
         self._table = cast(Table, SimpleNamespace(storage=storage))
         self._metadata, self._choose, self._non_blocking = metadata, none_else, non_blocking
         self._written = {SHELF}
-        self._seen = found.seen
+        self._seen, self._looked_at = found.seen, found.looked_at
         self._live = frozenset((SHELF, group) for group in found.groups)
         self.replaced = 0
 
@@ -38,10 +38,11 @@ class _Found:
     """The shelf as a reader finds it: who has written to each group that was not replaced, and all amounts."""
 
     def __init__(self, storage: Storage) -> None:
-        timeline = Timeline.load(storage)
-        times = timeline.completion_times()
-        self.seen = frozenset(instant.file_name for instant in timeline.completed)
-        gone = {group for one in replace_commits(storage, self.seen) for _, group in one.replaced_file_groups()}
+        whole = WholeTimeline.load(storage)
+        times, self.looked_at = whole.all_completion_times(), whole.latest
+        self.seen = frozenset(instant.file_name for instant in whole.active.completed)
+        replaces = [replace_commit(storage, instant) for instant in whole.completed((REPLACE_COMMIT,))]
+        gone = {group for one in replaces for _, group in one.replaced_file_groups()}
         self.groups: dict[str, set[str]] = {}
         self.amount = 0
         for name in storage.list(SHELF).files:
