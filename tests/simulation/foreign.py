@@ -77,8 +77,16 @@ def _plan_rollbacks(actor: Actor, place: Place) -> list[tuple[str, RollbackPlan]
                 place.rolled_back |= {victim.requested, rollback}
                 actor.storage.put(requested(rollback, ROLLBACK).path, plan.to_avro())
                 actor.storage.put(inflight(rollback, ROLLBACK).path, b"")
+                if any(name.startswith(f"{victim.requested}_") for name in _timeline_names(place)):
+                    place.count("unfenced")
+                    place.unfenced.add(victim.requested)
                 plans.append((rollback, plan))
     return plans
+
+
+def _timeline_names(place: Place) -> list[str]:
+    paths = (path for path in place.memory._objects if path.startswith(f"{TIMELINE_FOLDER}/"))
+    return [path.rpartition("/")[2] for path in paths]
 
 
 def _target(actor: Actor, rollback: str) -> str:
@@ -113,9 +121,14 @@ def _archive_once(actor: Actor, place: Place) -> None:
 
 
 def broken_beside(place: Place, problems: list[str], history: Told) -> list[str]:
-    """What is wrong, of all problems: the checker takes what another engine has rolled back for a loss."""
-    names = (path.rpartition("/")[2] for path in place.memory._objects if path.startswith(f"{TIMELINE_FOLDER}/"))
-    there = [one for one in map(parse_file_name, names) if one is not None]
+    """What is wrong, of all problems: the checker takes what another engine has rolled back for a loss.
+
+    A commit that completed between the other engine's look and its plan is lost, and what was built on it is wrong:
+    one of the two had lost the lock by then, and the other engine knows no slots. Nothing can be said of such a run.
+    """
+    if place.unfenced:
+        return []
+    there = [one for one in map(parse_file_name, _timeline_names(place)) if one is not None]
     victims = {
         one for one in place.rolled_back if not any(of.requested == one and of.action == ROLLBACK for of in there)
     }

@@ -55,6 +55,7 @@ class Place:
         self.records = MemoryRecordStore(machine)
         self.counts: dict[str, int] = {}
         self.ever_late = False  # whether requests arrive long after their callers gave them up
+        self.unfenced: set[str] = set()  # those that completed before another engine's plan to roll them back was there
         self.archived: set[str] = set()  # requested times that another engine has put away
         self.rolled_back: set[str] = set()  # and rolled back, with the times of these rollbacks
         self.archived_files: dict[str, bytes] = {}  # for the checker, which knows the timeline alone
