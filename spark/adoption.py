@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id, key_hashes, possible_bucket_counts
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import merge_slice
-from lakelatch.format.record_keys import value_texts
+from lakelatch.format.record_keys import record_keys, value_texts
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.options import BUCKET_COUNT, BUCKET_ENGINE, HASH_FIELD, INDEX_TYPE
@@ -165,9 +166,16 @@ def _counts_of(table: Table, slices: Sequence[FileSlice], fields: Sequence[str])
     for found in slices[::step]:
         rows = merge_slice(table.storage, found, table.full_schema, table.config, {}, list(fields)).rows
         if rows.num_rows:
-            hashes.append(key_hashes([value_texts(rows, name) for name in fields]))
+            hashes.append(key_hashes(_hashed_texts(table, rows, fields)))
             buckets += [bucket_of_file_id(found.file_id) or 0] * rows.num_rows
     return possible_bucket_counts(np.concatenate(hashes), buckets) if hashes else None
+
+
+def _hashed_texts(table: Table, rows: pa.Table, fields: Sequence[str]) -> list[pa.Array]:
+    """The texts that Java hashes: of a key of one field that is `field:value`, that text."""
+    if table.config.prefixed_keys and tuple(fields) == table.config.record_key_fields:
+        return [record_keys(rows, fields, True)]
+    return [value_texts(rows, name) for name in fields]
 
 
 def _problem_of_count(counts: list[int] | None, wanted: int | None, fields: Sequence[str]) -> str:

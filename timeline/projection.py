@@ -8,7 +8,8 @@ that is there before the slot is, and that goes in a known order:
   both are in the history already; a rollback removes it *after* the completed file, and its plan is on the timeline
   before it removes either. So a completed file is made only beside its inflight file, and under no rollback's plan.
 - The witness of the requested file of a plan or of a rollback is the claim of its time, which is removed only once the
-  requested file has been there.
+  requested file has been there. It is the heartbeat of whoever carries the plan out as well, and may outlive the plan
+  where others carried it out: the history is asked in any case.
 
 The look and the put are two calls, so there is a second look after the put: what was taken away in between is taken
 away again. Nobody else makes a file of this name, so that removes nothing but what came too late.
@@ -27,9 +28,8 @@ from lakelatch.timeline.actions import ROLLBACK, WRITE_ACTIONS
 from lakelatch.timeline.events import COMPLETE, LOCKS, Event
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import RollbackPlan
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, inflight, requested
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, inflight, requested
 
-CLAIMS_FOLDER = ".hoodie/.heartbeat"  # Hudi's name; heartbeat/contract.py has what lies in it
 _ROLLBACKS = f".{ROLLBACK}"
 _WRITES = tuple(f".{action}" for action in WRITE_ACTIONS)
 
@@ -83,14 +83,15 @@ class Projections:
             return Fate.ELSEWHERE
         begun = event.kind != COMPLETE and any(name.startswith(event.instant) for name in names)  # so it was there
         if self._has_witness(event, names) and not begun:
-            return Fate.NEVER
+            # A plan's claim is its executor's heartbeat too, which stays if that dies and others carry the plan out.
+            return Fate.ARCHIVED if event.kind != COMPLETE and self._archived(event) else Fate.NEVER
         return Fate.ARCHIVED if self._archived(event) else Fate.ROLLED_BACK
 
     def was_shown(self, event: Event) -> bool:
         """Whether this very file is there, or has been until it was archived."""
         if self._storage.exists(event.path):
             return True
-        if self._storage.exists(_witness(event)):  # which an archiver removes first
+        if event.kind == COMPLETE and self._storage.exists(_witness(event)):  # which an archiver removes first
             return False
         archived = History.load(self._storage).find(event.instant)
         return archived is not None and (event.kind != COMPLETE or archived.completion == event.time)
@@ -125,7 +126,11 @@ class Projections:
         names = self._list()
         if self._rolled_back(event, names):
             fate = Fate.ROLLED_BACK
-        elif self._has_witness(event, names) or _has_older(event, names) or not self._archived(event):
+        elif (
+            (event.kind == COMPLETE and self._has_witness(event, names))
+            or _has_older(event, names)
+            or not self._archived(event)
+        ):
             return Fate.THERE
         else:
             fate = Fate.ARCHIVED

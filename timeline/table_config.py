@@ -221,7 +221,7 @@ def load_table_config(storage: Storage) -> TableConfig:
     if own is not None and own != config.own_checksum():
         raise CorruptTable(
             f"{PROPERTIES_PATH} has {_OWN_CHECKSUM}={own}, which is not that of its other values: restore the file "
-            "from a copy, or remove this line if somebody has changed them on purpose"
+            f"from a copy, or write {config.own_checksum()} there if somebody has changed them on purpose"
         )
     return config
 

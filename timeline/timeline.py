@@ -14,6 +14,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, COMPLETED_ACTIONS, WRITE_ACTIONS
 
 TIMELINE_FOLDER = ".hoodie/timeline"
+CLAIMS_FOLDER = ".hoodie/.heartbeat"  # Hudi's name; heartbeat/contract.py has what lies in it
 HISTORY_NAME = "history"  # of the folder in it to which archivers move what is old
 _LISTINGS_MAX = 200
 

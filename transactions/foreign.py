@@ -19,6 +19,8 @@ from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
 from lakelatch.transactions.context import TransactionContext
 from lakelatch.transactions.outcome import Conflicted
 
+_SECOND_MS = 1000
+_TICK_MS = 10  # of a kernel that stamps files by its own ticks
 _log = logging.getLogger("lakelatch.transactions")
 
 
@@ -31,7 +33,8 @@ class LockWatch:
     """Looks at foreign commits while a lease is held; made right after it was granted.
 
     It compares the age of their files by the storage's clock with the time for which the lease has been held, so no two
-    clocks are compared. A storage that rounds times down makes it miss some, and never see one that is not there.
+    clocks are compared. Storages round their times, so what came within a tick of them is left out: some are missed,
+    and none is seen that was not there.
     """
 
     context: TransactionContext
@@ -48,10 +51,11 @@ class LockWatch:
         for instant in foreign:
             now_ms = now_ms or self.context.observer.storage_time_ms()
             try:
-                age_ms = now_ms - self.context.storage.stat(instant.path).modified_ms
+                modified_ms = self.context.storage.stat(instant.path).modified_ms
             except NotFound:
                 continue
-            if age_ms < held_ms and self.lease.valid():
+            tick_ms = _SECOND_MS if now_ms % _SECOND_MS == modified_ms % _SECOND_MS == 0 else _TICK_MS
+            if now_ms - modified_ms + tick_ms < held_ms and self.lease.valid():
                 return instant
         return None
 

@@ -17,7 +17,7 @@ from lakelatch.timeline.commit_log import GivenUp, LogMoved, Tail
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.history.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import Instant, inflight, requested
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.context import TransactionContext
@@ -136,6 +136,8 @@ class Recovery:
         context = self._context
         if not self._storage.exists(requested(rollback, actions.ROLLBACK).path):
             return  # others have finished it since, and yet others have archived it
+        if plan is not None and self._is_done(rollback, victim):
+            return
         ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
         failpoint("rollback.after_plan")
         for done in context.folder.completed_since(frozenset()) if plan is not None else ():
@@ -154,6 +156,15 @@ class Recovery:
         failpoint("rollback.after_completed")
         clean_up(context, victim)
         clean_up(context, rollback)
+
+    def _is_done(self, rollback: str, victim: str) -> bool:
+        """Whether its own executor has come back: it has completed, or its victim has been carried out once more."""
+        completions = {rollback: "", victim: rollback}  # and what a completion must be above to count
+        names = self._storage.names(TIMELINE_FOLDER)
+        for found in (one for one in map(parse_file_name, names) if one is not None and one.completion):
+            if found.requested in completions and (found.completion or "") > completions[found.requested]:
+                return True
+        return False
 
     def _unmarked(self, victim: str) -> list[str]:
         """The data files of a foreign instant that has no markers (any more), by their names: a walk over the table."""

@@ -22,7 +22,7 @@ from lakelatch.spark.spark_types import for_spark, to_spark
 from lakelatch.spark.table import Table
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timegen.instant_time import to_instant, to_ms
+from lakelatch.timegen.instant_time import to_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +87,7 @@ def _refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
     The table's times may be ahead of this clock, and what they have passed is no future.
     """
     for option, time in ((AS_OF, options.as_of), (END_INSTANT, options.end)):
-        if time is None or to_ms(time) <= now_ms:
+        if time is None or time <= to_instant(now_ms):
             continue
         latest = max((instant.completion or instant.requested for instant in view.timeline.instants), default="")
         if time > latest:

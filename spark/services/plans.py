@@ -167,6 +167,7 @@ def carry_out_or_leave(
 def carry_out(service: Service, run: Runner, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
     """Carries out one plan; `run` runs the task for each operation, wherever that is."""
     transaction = manager.execute(instant, service.action)
+    plan: CompactionPlan | None = None
     try:
         plan = read_plan(table.storage, instant, service.action)
         _ensure_names(plan, requested(instant, service.action).path)
@@ -183,8 +184,9 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
         committed = transaction.commit(metadata)
     except BaseException as error:
         transaction.release()
-        if isinstance(error, TransactionEnded) and service.compacted:  # by an engine with other names for its files
-            remove_left_over_bases(table, instant, read_plan(table.storage, instant, service.action).operations)
+        ended = isinstance(error, TransactionEnded) and service.compacted
+        if ended and plan is not None:  # by an engine with other names for its files
+            remove_left_over_bases(table, instant, plan.operations)
         typed = None if isinstance(error, LakelatchError) else from_text(str(error))
         if typed is not None:
             raise typed from error

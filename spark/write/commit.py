@@ -14,6 +14,7 @@ from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_groups import FileIds, replace_commits
 from lakelatch.format.log.blocks import data_block_format
+from lakelatch.format.names import is_placeholder
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import Table
 from lakelatch.spark.write.attempt import Lost
@@ -151,6 +152,7 @@ def _with_placeholders(
 
 
 def _result(committed: Committed, operation: str, reports: list[FileReport]) -> CommitResult:
+    reports = [report for report in reports if not is_placeholder(report.file_name)]
     return CommitResult(
         instant=committed.instant,
         completion=committed.completion,

@@ -111,9 +111,6 @@ def test_of_two_jobs_in_one_file_group_the_first_to_complete_wins(
 def test_a_java_writer_of_the_same_bucket(table: Any, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign: list[str] = []
     before_the_commit(monkeypatch, lambda: foreign.append(place_foreign(table.path, JAVAS)))
-    if strategy == "simple":
-        assert job(table, strategy).rows_written == len(ROWS)
-        return
     with pytest.raises(WriteConflict) as caught:
         job(table, strategy)
     assert caught.value.winner == foreign[0] and caught.value.file_groups == [("", bucket_file_id(0))]

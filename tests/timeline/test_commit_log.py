@@ -15,8 +15,7 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog, Tail
 from lakelatch.timeline.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_number, slot_path
-from lakelatch.timeline.projection import CLAIMS_FOLDER
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, inflight
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, Timeline, inflight
 
 _FIRST = 20261121120000000
 

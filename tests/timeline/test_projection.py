@@ -17,8 +17,8 @@ from lakelatch.timeline.actions import ROLLBACK
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.events import COMPLETE, PLAN, Event, slot_path
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.projection import CLAIMS_FOLDER, Fate
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
+from lakelatch.timeline.projection import Fate
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, completed, inflight, requested
 
 FIRST = 20261121120000000
 

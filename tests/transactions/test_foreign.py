@@ -23,7 +23,7 @@ from lakelatch.transactions.foreign import OneSidedLock
 from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
-LATER = "20991231000002000"
+LATER = "20991231000003000"
 
 
 @pytest.fixture
@@ -103,11 +103,11 @@ def test_what_completed_before_the_lock_was_ours_is_nobodys_fault(
     assert caplog.messages == []
 
 
-def _plan(table: Table, victim: str, *files: str, state: str = "inflight") -> None:
+def _plan(table: Table, victim: str, *files: str, state: str = "inflight", at: str = LATER) -> None:
     """What a rollback of Java's leaves if it dies in its midst; its paths are those of another machine."""
-    table.storage.put(requested(LATER, ROLLBACK).path, RollbackPlan(victim, "deltacommit", files).to_avro())
+    table.storage.put(requested(at, ROLLBACK).path, RollbackPlan(victim, "deltacommit", files).to_avro())
     if state == "inflight":
-        table.storage.put(inflight(LATER, ROLLBACK).path, b"")
+        table.storage.put(inflight(at, ROLLBACK).path, b"")
 
 
 def _age(table: Table) -> None:
@@ -141,7 +141,7 @@ def test_a_rollback_that_another_engine_left_is_finished_by_its_plan(timed: Tabl
     """Java rolls back what has completed, too, and its plan alone knows the files: markers are gone by then."""
     kept, victim = write(timed.manager(), "a"), write(timed.manager(), "b")
     path = f"b_0_{victim.instant}.log"
-    _plan(timed, victim.instant, path, f"a_0_{kept.instant}.log")
+    _plan(timed, victim.instant, path, f"a_0_{kept.instant}.log", at=str(int(victim.completion) + 1000))
     if deleted:
         timed.storage.delete(completed(victim.instant, "deltacommit", victim.completion).path)
     assert timed.manager().recover() == []  # its executor may be at work

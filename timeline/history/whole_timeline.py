@@ -8,6 +8,7 @@ completed when it was requested.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.timeline import HISTORY_NAME, REQUESTED, Instant, Timeline
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, HISTORY_NAME, REQUESTED, TIMELINE_FOLDER, Instant, Timeline
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,9 @@ class WholeTimeline:
         """The completion time of those of these requested times that count as committed writes."""
         found, strangers = self._split(requested)
         archived = self.history.find_all(strangers) if strangers else {}
-        for one in strangers:
-            past = archived.get(one)
-            if past is None:
-                if self._is_before_start(one):
-                    found[one] = one
-            elif past.action in WRITE_ACTIONS and self._is_seen(past.completion):
+        found.update({one: one for one in self._old_enough(set(strangers).difference(archived))})
+        for one, past in archived.items():
+            if past.action in WRITE_ACTIONS and self._is_seen(past.completion):
                 found[one] = past.completion
         return found
 
@@ -80,7 +78,7 @@ class WholeTimeline:
         """Those that count although neither timeline says when, or that, they completed; oldest first."""
         strangers = self._split(requested)[1]
         archived = self.history.find_all(strangers) if strangers else {}
-        return sorted(one for one in strangers if one not in archived and self._is_before_start(one))
+        return sorted(self._old_enough(set(strangers).difference(archived)))
 
     def all_completion_times(self) -> dict[str, str]:
         """Completion time by requested time of every write that is on either. Reads the whole history's times."""
@@ -146,8 +144,17 @@ class WholeTimeline:
         found = {one: self._times[one] for one in wanted if one in self._times}
         return found, sorted(wanted.difference(found, self._pending))
 
-    def _is_before_start(self, requested: str) -> bool:
-        return requested < self.start and requested not in self._rolled_back
+    def _old_enough(self, strangers: Iterable[str]) -> set[str]:
+        """Those of these, which are on neither timeline, that count by their age alone.
+
+        A writer that has claimed an old time may show its requested file, and write, after this timeline was listed. So
+        whatever is claimed now, or was shown since, does not count; in this order, for a commit gives its claim back.
+        """
+        old = {one for one in strangers if one < self.start and one not in self._rolled_back}
+        if old:
+            old.difference_update(self.storage.names(CLAIMS_FOLDER))
+            old.difference_update(re.split("[_.]", name)[0] for name in self.storage.names(TIMELINE_FOLDER))
+        return old
 
     def _is_seen(self, completion: str) -> bool:
         return not self.latest or completion <= self.latest
