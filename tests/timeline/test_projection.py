@@ -162,6 +162,19 @@ def test_a_commit_that_died_before_its_file_and_was_rolled_back_as_dead_stays_aw
     assert died.file not in table.names()
 
 
+def test_a_plan_whose_executor_died_and_that_others_carried_out_and_archived_is_not_made_again(table: Table) -> None:
+    """The heartbeat of the executor, which is where a claim lies, is still there."""
+    plan = table.plan()
+    table.storage.put(f"{CLAIMS_FOLDER}/{plan.instant}", b"")
+    table.storage.put(inflight(plan.instant, "compaction").path, b"")
+    table.storage.put(completed(plan.instant, "compaction", table.time()).path, b"java")
+    table.foreign_commit()
+    Archiver(table.storage).archive([plan.instant])
+    log = table.log()
+    log.project(log.tail())
+    assert log.projections.was_shown(plan) and not any(name.startswith(plan.instant) for name in table.names())
+
+
 @pytest.mark.parametrize("ending", ["archived", "rolled back"])
 def test_a_plan_that_is_gone_is_not_made_again(table: Table, ending: str) -> None:
     plan = table.plan()

@@ -17,7 +17,7 @@ from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.actions import ROLLBACK
 from lakelatch.timeline.events import COMPLETE
-from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import completed, inflight, requested
 from lakelatch.transactions.foreign import OneSidedLock
 from lakelatch.transactions.rollback import Recovery
@@ -134,6 +134,28 @@ def test_a_commit_that_others_rolled_back_is_in_nobodys_way_and_replaces_nothing
     table.storage.delete(inflight(other.instant, "deltacommit").path)
     done = commit(transaction, mine)
     assert table.completed() == [done.instant]
+
+
+@pytest.mark.parametrize("back", ["completed", "carried out again"])
+def test_a_rollback_whose_executor_comes_back_is_not_done_again(table: Table, back: str) -> None:
+    """It was pending when recovery listed the timeline; its victim has been carried out anew since."""
+    manager = table.manager()
+    victim = write(manager, "b")
+    rollback = str(int(victim.completion) + 1000)
+    _plan(table, victim.instant, f"b_0_{victim.instant}.log", at=rollback)
+    if back == "completed":
+        done = RollbackMetadata(rollback, victim.instant, "deltacommit", ())
+        table.storage.put(completed(rollback, ROLLBACK, str(int(rollback) + 1)).path, done.to_avro())
+    else:
+        again = completed(victim.instant, "deltacommit", str(int(rollback) + 1))
+        table.storage.put(again.path, b"java")
+    before = set(table.data_files()), victim.instant in table.completed()
+    Recovery(manager.context)._finish(rollback)
+    assert (
+        (set(table.data_files()), victim.instant in table.completed())
+        == before
+        == ({f"b_0_{victim.instant}.log"}, True)
+    )
 
 
 @pytest.mark.parametrize("deleted", [False, True])

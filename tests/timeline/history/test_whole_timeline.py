@@ -9,7 +9,7 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit, read_completed, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
-from lakelatch.timeline.timeline import completed, inflight, requested
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, completed, inflight, requested
 
 T = [f"202611221200{second:02}000" for second in range(60)]
 
@@ -55,6 +55,18 @@ def test_a_pending_write_begins_the_timeline_and_never_counts(storage: MemorySto
     put(storage, T[10], T[12])
     assert WholeTimeline.load(storage).start == T[5]
     assert count(storage, T[4], T[5], T[6]) == {T[4]: T[4]}
+
+
+def test_a_writer_with_an_old_time_that_is_still_at_work_does_not_count(storage: MemoryStorage) -> None:
+    """It has claimed a time, and shows its requested file, writes and commits after the timeline was listed."""
+    put(storage, T[10], T[12])
+    whole = WholeTimeline.load(storage)
+    storage.put(f"{CLAIMS_FOLDER}/{T[5]}", b"")
+    assert whole.completion_times([T[4], T[5]]) == {T[4]: T[4]} and whole.unrecorded([T[5]]) == []
+    put(storage, T[5], T[13])
+    storage.delete(f"{CLAIMS_FOLDER}/{T[5]}")
+    assert whole.completion_times([T[4], T[5]]) == {T[4]: T[4]}
+    assert count(storage, T[5]) == {T[5]: T[13]}
 
 
 def test_cleans_and_rollbacks_do_not_begin_the_timeline(storage: MemoryStorage) -> None:
