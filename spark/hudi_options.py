@@ -215,6 +215,13 @@ def check_key_generator(values: Mapping[str, str], record_key: str, partition_fi
                 "one, or remove it",
                 option=key,
             )
+        one_each = all(len(fields) == 1 and fields[0].strip() for fields in (keys, partitions))
+        if named in map(str.lower, COMPLEX_KEYS) and one_each:  # its keys would be `field:value`
+            raise InvalidRequest(
+                f"{key}={values[key]!r} is for several fields, and {record_key} and {partition_field} name one each: "
+                "use the simple one, or remove it",
+                option=key,
+            )
 
 
 def tell(without_effect: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.merge.slice import merge_slice
@@ -22,11 +23,13 @@ from lakelatch.spark.services.plans import Operations, Runner
 from lakelatch.spark.table import Table
 from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.checksums import add_checksum
-from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import COMMIT, COMPACTION
+from lakelatch.timeline.history.whole_timeline import read_commit
 from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan
-from lakelatch.timeline.timeline import requested
+from lakelatch.timeline.timeline import Instant, requested
 
+_NOTES_FOLDER = ".hoodie/.lakelatch/kept"  # an empty file for each compaction of others whose deletes are kept
 _log = logging.getLogger("lakelatch.spark")
 
 
@@ -57,17 +60,24 @@ def finish_foreign_compactions(run: Runner, table: Table) -> None:
     view = TableView.load(table.storage, table.config)
     for instant, plan in _carried_out_by_others(view):
         remove_left_over_bases(table, instant, plan.operations)
-        if plan.extra.get(KEEP_DELETES) == "true" and not table.config.column_groups:
+        note = f"{_NOTES_FOLDER}/{instant}"
+        if plan.extra.get(KEEP_DELETES) == "true" and not table.config.column_groups and not table.storage.exists(note):
             missing = _without_kept_deletes(view, instant, plan.operations)
             run(KeepDeletes(table, instant, {}, True), missing)
+            table.storage.put_if_absent(note, b"")  # what had no deletes would be merged again each time
 
 
 def _carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan]]:
     names = {found.file_name for found in view.timeline.instants}
     for found in view.timeline.completed:
         plan = requested(found.requested, COMPACTION)
-        if found.action == COMMIT and plan.file_name in names and WRITER_KEY not in view.metadata(found).extra:
+        if found.action == COMMIT and plan.file_name in names and not _is_ours(view.storage, found):
             yield found.requested, CompactionPlan.read(view.storage, plan.path)
+
+
+@lru_cache(maxsize=4096)  # a completed file never changes
+def _is_ours(storage: Storage, compaction: Instant) -> bool:
+    return WRITER_KEY in read_commit(storage, compaction).extra
 
 
 def _without_kept_deletes(view: TableView, instant: str, operations: Operations) -> Operations:

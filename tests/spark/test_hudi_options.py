@@ -103,6 +103,7 @@ def test_a_payload_class_is_a_merge_mode(key: str, payload: str, mode: str) -> N
         ("SimpleKeyGenerator", "id", "day", True),
         ("SimpleKeyGenerator", "id,name", "day", False),
         ("ComplexKeyGenerator", "id,name", "day,hour", True),
+        ("ComplexKeyGenerator", "id", "day", False),
         ("NonpartitionedKeyGenerator", "id,name", "", True),
         ("NonpartitionedKeyGenerator", "id", "day", False),
     ],
