@@ -6,7 +6,13 @@ from model_cases import PLANTED, SMALL, Case, Planted
 from search import explore, reachable
 
 
-@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+LARGEST = ("combined", "claims: recovery from each state")  # minutes together, so they wait for the long stage
+CASES = [
+    pytest.param(case, id=case.name, marks=pytest.mark.long if case.name in LARGEST else ()) for case in SMALL
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_the_protocol_keeps_every_promise(case: Case) -> None:
     result = explore(case.model)
     assert result.problem is None, f"{result.problem}: {' | '.join(result.trace)}"
