@@ -30,7 +30,7 @@ class _ShelfReplacement(Replacement):
         self._metadata, self._choose, self._non_blocking = metadata, none_else, non_blocking
         self._written = {SHELF}
         self._seen, self._looked_at = found.seen, found.looked_at
-        self._live = frozenset((SHELF, group) for group in found.groups)
+        self._live, self._empty = frozenset((SHELF, group) for group in found.groups), frozenset()
         self.replaced = 0
 
 

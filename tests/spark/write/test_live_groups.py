@@ -6,6 +6,7 @@ import logging
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_table import LiveTable, Row, Writing
@@ -15,13 +16,16 @@ from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, suc
 from lakelatch.format.file_groups import FileIds, twins
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import is_placeholder, parse_data_file
+from lakelatch.format.table_view import TableView
 from lakelatch.spark.options import CompactionOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
+from lakelatch.spark.write import commit as committing
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.relocation import relocate_here
+from lakelatch.spark.write.replace import Replacement
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
@@ -54,7 +58,7 @@ def drawn(bucket: int) -> str:
 
 
 def group_ids(table: LiveTable, partition: str) -> list[str]:
-    return sorted(found.file_id for found in plan_read(str(table.root)).slices if found.partition == partition)
+    return sorted(found.file_id for found in TableView.load(table.storage, table.opened.config).slices([partition]))
 
 
 def java_commits(table: LiveTable, writing: Writing, bucket: int, name: Callable[[int], str] = drawn) -> str:
@@ -235,7 +239,7 @@ def test_what_has_not_committed_is_no_live_group(tmp_path: Path) -> None:
     table.write([(1, 1, "a")], "q")
     (written,) = table.storage.list("q").files[:1] or [""]
     file = next(name for name in table.storage.list("q").files if parse_data_file(name) is not None)
-    table.storage.put(f"p/.{drawn(0)}_20200101000000000.log.1_0-0-0", table.storage.read(f"q/{file}"))
+    table.storage.put(f"p/.{drawn(0)}_20990101000000000.log.1_0-0-0", table.storage.read(f"q/{file}"))
     table.write([(1, 5, "b")])
     assert written and group_ids(table, "p") == [bucket_file_id(0)]
 
@@ -299,10 +303,49 @@ def test_each_replaced_bucket_has_a_successor(tmp_path: Path) -> None:
     assert group_ids(table, "p") == [successor_file_id(bucket, dropped.instant) for bucket in (0, 1)]
     assert group_ids(table, "q") == [successor_file_id(bucket, over.instant) for bucket in (0, 1)]
     assert sum(map(is_placeholder, (*dropped.files, *over.files))) == 3
-    empty = [found for found in plan_read(str(table.root)).slices if not found.fresh_logs]
-    assert len(empty) == 3 and table.agreed() == [("q", 1, 2, "over")]  # nobody has to read them,
+    assert [found.partition for found in plan_read(str(table.root)).slices] == ["q"]  # nobody has to read them,
+    assert table.agreed() == [("q", 1, 2, "over")]
     done = table.compact()
     assert done is not None and len(done.files) == 1  # nor to compact them
+
+
+def test_partitions_that_hold_nothing_are_not_replaced_again(tmp_path: Path) -> None:
+    """A table whose rows move on to a new partition each day: what it pays for the old ones does not add up."""
+    table = LiveTable(tmp_path / "t")
+    for day in range(4):
+        both = [(1, day, "a"), (2, day, "b")]
+        over = table.write(both, f"day{day}", "insert_overwrite_table")
+        assert over.file_groups_replaced == sum(map(is_placeholder, over.files)) == (2 if day else 0)
+        assert len(plan_read(str(table.root)).slices) == 2
+    assert table.drop("*").file_groups_replaced == 2
+    again = table.drop("*")
+    assert again.file_groups_replaced == 0 and not again.files
+    table.write([(1, 9, "late")], "day1")
+    assert table.agreed() == [("day1", 1, 9, "late")]
+    assert table.drop("day*").file_groups_replaced == 2 and table.agreed() == []
+    assert table.write([(1, 0, "over")], "day1", OVERWRITE).file_groups_replaced == 2
+    assert table.agreed() == [("day1", 1, 0, "over")]
+
+
+def test_rows_that_come_into_an_empty_partition_in_the_last_moment_are_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LiveTable(tmp_path / "t")
+    table.write([(1, 1, "a"), (2, 1, "b")])
+    dropped = table.drop("p")
+
+    class Overtaken(Replacement):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            table.write([(1, 9, "meanwhile")])
+
+    late = table.begin().put("p", [(2, 9, "late")])
+    monkeypatch.setattr(committing, "Replacement", Overtaken)
+    over = table.write([(1, 5, "over")], "q", "insert_overwrite_table")
+    assert over.file_groups_replaced == 2 and table.agreed() == [("q", 1, 5, "over")]
+    late.commit()
+    assert table.agreed() == [("p", 2, 9, "late"), ("q", 1, 5, "over")]
+    assert successor_file_id(1, dropped.instant) not in group_ids(table, "p")
 
 
 def test_a_bucket_that_came_while_an_overwrite_was_under_way_has_a_successor(tmp_path: Path) -> None:
