@@ -125,6 +125,19 @@ def replace_commits(
     return tuple(replace_commit(storage, instant) for instant in ordered)
 
 
+def undone_replaces(storage: Storage, known: frozenset[str], names: frozenset[str]) -> list[Instant]:
+    """The completed replace commits among known files that others have rolled back since: what they took away lives.
+
+    `names` is a later listing of the timeline. Free unless one is not in it any more; those that were archived count.
+    """
+    lost = [parse_file_name(name) for name in known - names if name.endswith(f".{REPLACE_COMMIT}")]
+    gone = {instant.requested: instant for instant in lost if instant is not None}
+    if gone and HISTORY_NAME in names:
+        for archived in History.load(storage).find_all(gone):
+            gone.pop(archived)
+    return list(gone.values())
+
+
 def replace_commit(
     storage: Storage, instant: Instant, content: Callable[[Instant], bytes] | None = None
 ) -> ReplaceCommit:

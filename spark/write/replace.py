@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
-from lakelatch.format.file_groups import FileGroup, replace_commits
+from lakelatch.format.file_groups import FileGroup, replace_commits, undone_replaces
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.table import Table
@@ -46,13 +46,7 @@ class Replacement:
         self._choose = choose
         self._non_blocking = non_blocking
         self._written = {stat.partition for stat in metadata.stats}
-        self._view = TableView.load(table.storage, table.config)
-        self._looked_at = self._view.whole.latest
-        self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
-        # What completes after this listing is among the completed writes that `resolve` is shown.
-        found = self._slices()
-        self._live = frozenset((one.partition, one.file_id) for one in found)
-        self._empty = frozenset((one.partition, one.file_id) for one in found if one.is_empty)
+        self._look()
 
     def of(self, metadata: CommitMetadata) -> Replacement:
         """The same with more files."""
@@ -66,6 +60,8 @@ class Replacement:
 
     def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
         """See `Resolve`: the metadata with everything that is there now and goes."""
+        if undone_replaces(self._table.storage, self._seen, folder.names):  # what they took away lives again
+            self._look()
         live, empty = set(self._live), set(self._empty)
         for write in completed:
             file_name = Instant(write.instant, write.action, COMPLETED, write.time).file_name
@@ -102,6 +98,16 @@ class Replacement:
             for file_id in file_ids
             if (bucket := bucket_of_file_id(file_id)) is not None and (partition, bucket) not in held
         }
+
+    def _look(self) -> None:
+        """Finds out what there is to replace."""
+        self._view = TableView.load(self._table.storage, self._table.config)
+        self._looked_at = self._view.whole.latest
+        self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
+        # What completes after this listing is among the completed writes that `resolve` is shown.
+        found = self._slices()
+        self._live = frozenset((one.partition, one.file_id) for one in found)
+        self._empty = frozenset((one.partition, one.file_id) for one in found if one.is_empty)
 
     def _slices(self) -> list[FileSlice]:
         only_written = self._metadata.operation_type == INSERT_OVERWRITE.upper()
