@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -252,6 +253,36 @@ def test_a_table_that_only_we_write_pays_one_listing_of_each_partition(tmp_path:
     groups = LiveGroups(watched, table.opened.config, FileIds())
     assert [groups.of("p", bucket) for bucket in (0, 1, 0)] == [bucket_file_id(bucket) for bucket in (0, 1, 0)]
     assert groups.of("new", 1) == bucket_file_id(1) and calls == ["list p", "list new"]
+
+
+def test_a_partition_that_we_overwrote_costs_no_more(tmp_path: Path) -> None:
+    """The replaced file groups stay until a clean takes them; who began before it knows that they are replaced."""
+    table = LiveTable(tmp_path / "t")
+    table.write([(1, 1, "a"), (2, 1, "b")])
+    table.write([(1, 2, "over")], operation=OVERWRITE)
+    over = table.write([(1, 3, "over")], operation=OVERWRITE)
+    table.write([(2, 3, "more")])
+    calls: list[str] = []
+    watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
+    transaction = table.begin().transaction
+    ids: FileIds = pickle.loads(pickle.dumps(write_task(table.opened, table.begin().options, transaction).file_ids))
+    groups = LiveGroups(watched, table.opened.config, ids)
+    assert [groups.of("p", bucket) for bucket in (0, 1)] == [successor_file_id(n, over.instant) for n in (0, 1)]
+    assert calls == ["list p"]
+
+
+def test_log_compactions_are_looked_up_only_where_there_are_files_of_them(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t", mode=NON_BLOCKING)
+    for partition in ("p", "p", "q"):
+        table.write([(1, 1, "a")], partition)
+    plan = log_compaction.schedule(table.opened, table.manager(), CompactionOptions(least_logs_of_run=2))
+    assert plan is not None
+    log_compaction.execute(run_here, table.opened, table.manager(), plan)
+    calls: list[str] = []
+    watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
+    view = TableView.load(watched, table.opened.config)
+    assert len(view.slices(["q"])) == 1 and not [one for one in calls if one.startswith("read") and plan in one]
+    assert len(view.slices(["p"])) == 1 and [one for one in calls if one.startswith("read") and plan in one]
 
 
 @pytest.mark.parametrize(
