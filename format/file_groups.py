@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.storage.contract import Storage
@@ -19,6 +20,7 @@ from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import HISTORY_NAME, Instant, parse_file_name
 
 FileGroup = tuple[str, str]  # partition, file id
+_REPLACED_MAX = 10_000  # of the names that tasks carry; about half a megabyte
 _WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")
 
 
@@ -73,6 +75,7 @@ class FileIds:
 
     partitions: Mapping[str, _Generation] = field(default_factory=dict)
     default: _Generation = field(default_factory=_Generation)
+    replaced: frozenset[FileGroup] = frozenset()  # those that the last replace commits took away, perhaps not all
 
     @classmethod
     def after(cls, replaces: Iterable[ReplaceCommit]) -> FileIds:
@@ -82,10 +85,12 @@ class FileIds:
         about to write its first one. Any other replace (a clustering) moves the buckets that it names.
         """
         partitions: dict[str, _Generation] = {}
-        for replace in replaces:
+        ordered = tuple(replaces)
+        for replace in ordered:
             for partition in replace.partitions:
                 partitions[partition] = partitions.get(partition, _Generation()).after(replace, partition)
-        return cls(partitions)
+        latest = (group for replace in reversed(ordered) for group in sorted(replace.replaced_file_groups()))
+        return cls(partitions, replaced=frozenset(islice(latest, _REPLACED_MAX)))
 
     @classmethod
     def of_replace(cls, instant: str) -> FileIds:
@@ -123,6 +128,19 @@ def replace_commits(
             found.setdefault(archived.requested, archived.instant)
     ordered = sorted(found.values(), key=lambda instant: (instant.completion or "", instant.requested))
     return tuple(replace_commit(storage, instant) for instant in ordered)
+
+
+def undone_replaces(storage: Storage, known: frozenset[str], names: frozenset[str]) -> list[Instant]:
+    """The completed replace commits among known files that others have rolled back since: what they took away lives.
+
+    `names` is a later listing of the timeline. Free unless one is not in it any more; those that were archived count.
+    """
+    lost = [parse_file_name(name) for name in known - names if name.endswith(f".{REPLACE_COMMIT}")]
+    gone = {instant.requested: instant for instant in lost if instant is not None}
+    if gone and HISTORY_NAME in names:
+        for archived in History.load(storage).find_all(gone):
+            gone.pop(archived)
+    return list(gone.values())
 
 
 def replace_commit(

@@ -44,6 +44,11 @@ class FileSlice:
         kept = None if self.base_file is None else kept_deletes_file(self.file_id, self.base_instant).name
         return tuple(name for name in self.log_files if name != kept and not is_placeholder(name))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has to read it: there is nothing in it but the place of its file group."""
+        return self.base_file is None and not self.fresh_logs
+
     def without_logs(self) -> FileSlice:
         """The base file alone, as a read-optimized reader takes it."""
         return replace(self, log_files=())

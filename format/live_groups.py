@@ -19,8 +19,8 @@ class LiveGroups:
     """The file id of each bucket, for one process that writes; used by one thread.
 
     Each partition is listed once, when it is first asked about. Where all its files have the names that `ours` gives,
-    that is all it costs; otherwise the timeline says which of them are live. What completes later is not seen: the
-    commit looks for it.
+    or are known to be replaced, that is all it costs; otherwise the timeline says which of them are live. What
+    completes later is not seen, nor what is rolled back: the commit looks for it.
     """
 
     def __init__(self, storage: Storage, config: TableConfig, ours: FileIds) -> None:
@@ -49,14 +49,16 @@ class LiveGroups:
     def _look(self, partition: str) -> dict[int, str]:
         files = map(parse_data_file, self._storage.list(partition).files)
         file_ids = {file.file_id for file in files if file is not None}
-        if all(self._is_ours(partition, file_id) for file_id in file_ids):
+        if all(self._is_known(partition, file_id) for file_id in file_ids):
             return {}
         if self._view is None:
             self._view = TableView.load(self._storage, self._config)
         live = [group[0].file_id for group in self._view.groups([partition])]
         return {self._bucket(partition, file_id): file_id for file_id in live}
 
-    def _is_ours(self, partition: str, file_id: str) -> bool:
+    def _is_known(self, partition: str, file_id: str) -> bool:
+        if (partition, file_id) in self._ours.replaced:
+            return True
         bucket = bucket_of_file_id(file_id)
         return bucket is not None and bucket < self._count and self._ours.of(partition, bucket) == file_id
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from lakelatch.format.partitions import partition_files
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import CLEAN, DELTA_COMMIT, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
 from lakelatch.timeline.service_metadata import read_cleaned
@@ -78,7 +79,7 @@ class TableView:
                 self.whole.completion_times(instants),
                 as_of=self.as_of,
                 replaced=gone,
-                absorbed_logs=self._log_compactions.hidden(partition, names),
+                absorbed_logs=self._absorbed(partition, names, instants),
                 committed_by=self.files_of,
             )
             found.extend(self._live(partition, groups, gone))
@@ -206,20 +207,37 @@ class TableView:
                 found.setdefault(partition, {}).update(dict.fromkeys(names, instant.requested))
         return found
 
+    def _absorbed(self, partition: str, names: Collection[str], instants: Collection[str]) -> frozenset[str]:
+        """See `LogCompactions.hidden`. No plan is read for a partition without a file that a log compaction has made.
+
+        Ours are known by their mark, and those of other engines by its instant.
+        """
+        if any(COMPACTED_MARK in name for name in names) or not self._log_compacted.keys().isdisjoint(instants):
+            return self._log_compactions.hidden(partition, names)
+        return frozenset()
+
+    @cached_property
+    def _log_compacted(self) -> Mapping[str, tuple[Instant, ArchivedInstant | None]]:
+        """Log compactions completed by the view's time, by requested time, with where the plan is if it is archived."""
+        completed = {instant.requested: instant for instant in self.whole.completed((DELTA_COMMIT,), until=self.as_of)}
+        found: dict[str, tuple[Instant, ArchivedInstant | None]] = {
+            archived.requested: (archived.instant, archived)
+            for archived in self.whole.archived((DELTA_COMMIT,), until=self.as_of)
+            if archived.has_plan
+        }
+        for instant in self.timeline.instants:
+            if instant.action == LOG_COMPACTION and instant.state == REQUESTED and instant.requested in completed:
+                found[instant.requested] = completed[instant.requested], None
+        return found
+
     @cached_property
     def _log_compactions(self) -> LogCompactions:
         """What log compactions have rewritten by the view's time."""
-        completed = {instant.requested: instant for instant in self.whole.completed((DELTA_COMMIT,), until=self.as_of)}
         plans: list[tuple[Instant, CompactionPlan]] = []
-        for instant in self.timeline.instants:
-            if instant.action == LOG_COMPACTION and instant.state == REQUESTED and instant.requested in completed:
-                plan = CompactionPlan.from_avro(read_plan(self.storage, instant), instant.path)
-                plans.append((completed[instant.requested], plan))
-        for archived in self.whole.archived((DELTA_COMMIT,), until=self.as_of):
-            if archived.has_plan:
-                path = requested(archived.requested, LOG_COMPACTION).path
-                data = self.whole.history.plan(archived) or b""
-                plans.append((archived.instant, CompactionPlan.from_avro(data, path)))
+        for instant, archived in self._log_compacted.values():
+            planned = requested(instant.requested, LOG_COMPACTION)
+            data = read_plan(self.storage, planned) if archived is None else self.whole.history.plan(archived) or b""
+            plans.append((instant, CompactionPlan.from_avro(data, planned.path)))
         absorbed: set[tuple[str, str]] = set()
         compacted_logs: set[str] = set()
         for instant, plan in plans:

@@ -68,12 +68,13 @@ def plan_read(path: str, options: Mapping[str, object] | None = None, system: Sy
         written = view.completed_between(read_options.begin or "", read_options.end)
         groups = frozenset(group for instant in written for group in view.metadata(instant).file_groups())
         partitions = sorted({partition for partition, _ in groups})
-        slices = [found for found in view.slices(partitions) if (found.partition, found.file_id) in groups]
+        there = view.slices(partitions)
+        slices = [found for found in there if (found.partition, found.file_id) in groups and not found.is_empty]
         view.ensure_there(slices)
         view.ensure_recorded(slices, read_options.begin or "")
         _check_mergeable(table, slices)
         return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written), completions)
-    slices = view.slices()
+    slices = [found for found in view.slices() if not found.is_empty]
     if read_options.query_type == READ_OPTIMIZED:
         slices = [_base_only(group) for group in view.groups() if any(found.base_file for found in group)]
     _check_mergeable(table, slices)

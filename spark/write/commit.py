@@ -103,7 +103,8 @@ def commit_files(
         reports = _with_placeholders(transaction, table, reports, replacement.lacking(), relocator)
     for _ in range(_RELOCATIONS_MAX):
         metadata = commit_metadata(table, options, reports, transaction)
-        resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking).resolve
+        known = transaction.state.known_files
+        resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking, known).resolve
         if replacement is not None:
             resolve = replacement.of(metadata).resolve
         outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id
-from lakelatch.format.file_groups import FileIds, ReplaceCommit, replace_commits
+from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
+from lakelatch.format.file_groups import FileIds, ReplaceCommit, replace_commits, undone_replaces
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import parse_data_file
 from lakelatch.spark.table import Table
 from lakelatch.spark.write.task import FileReport
-from lakelatch.timeline.actions import REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.timeline import TimelineFolder, parse_file_name
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
 from lakelatch.transactions.outcome import Displaced
@@ -34,28 +34,36 @@ class Placement:
     metadata: CommitMetadata
     reports: list[FileReport]
     non_blocking: bool
+    known_files: frozenset[str]  # of the timeline when the write began
 
     def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
         """See `Resolve`. Free unless what has completed since the write began replaced file groups or named them anew.
 
         A file group that another engine made for one of the write's buckets is a conflict, also under non-blocking
         control: files that are copied leave tombstones under their old file id, and those would be a second file group
-        for Java's writers.
+        for Java's writers. So is a rollback of the replace commit that had made the file group: what that one took away
+        lives again.
         """
         groups = {(report.partition, report.file_id) for report in self.reports}
         others = list(self._named_by_others(groups, completed))
-        if not others and all(write.action != REPLACE_COMMIT for write in completed):
+        undoing = self._undoing(folder)
+        if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
             return Resolved(self.metadata, completed)
         replaces = replace_commits(self.table.storage, folder.names)
         names = FileIds.after(replaces)
         live = LiveGroups(self.table.storage, self.table.config, names)
         successors = {group: now for group in groups if (now := live.successor_of(*group)) != group[1]}
+        gone = {group for one in replaces for group in one.replaced_file_groups()}
+        if undoing is not None:
+            lost = frozenset(group for group in successors.keys() - gone if not _is_named_after(group, replaces))
+            if lost:
+                return Resolved(self.metadata, [], Conflict(undoing, lost))
         if not self.non_blocking:
             return self._optimistic(groups, completed, others, successors, replaces)
-        gone = {group for one in replaces for group in one.replaced_file_groups()}
         for group, now in successors.items():
             if group not in gone and now != names.successor_of(*group):
-                winner = next((write for write in completed if (group[0], now) in write.file_groups), completed[-1])
+                by_name = (write for write in completed if (group[0], now) in write.file_groups)
+                winner = next(by_name, None) or undoing or completed[-1]
                 return Resolved(self.metadata, [], Conflict(winner, frozenset([group])))
         for write, group in others:
             if group in groups and self._has_strays(group, gone):
@@ -63,6 +71,19 @@ class Placement:
         if successors:
             return Displaced(successors)
         return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
+
+    def _undoing(self, folder: TimelineFolder) -> OtherWrite | None:
+        """The rollback or the restore since the write began that may have undone a replace commit, if there is one.
+
+        Where that has left no trace, the replace commit. Tasks may have seen one that was not there at the beginning.
+        """
+        fresh = map(parse_file_name, folder.names - self.known_files)
+        found = [one for one in fresh if one is not None and one.action in (ROLLBACK, RESTORE)]
+        found = found or undone_replaces(self.table.storage, self.known_files, folder.names)
+        if not found:
+            return None
+        last = max(found, key=lambda one: (one.requested, one.completion or ""))
+        return OtherWrite(last.requested, last.action, "", frozenset(), time=last.completion or "")
 
     def _optimistic(
         self,
@@ -106,6 +127,14 @@ class Placement:
         found = map(parse_data_file, self.table.storage.list(group[0]).files)
         mine = {(group[0], file.file_id) for file in found if file is not None and file.instant == self.instant}
         return any(other != group and _bucket(other) == _bucket(group) and other not in gone for other in mine)
+
+
+def _is_named_after(group: FileGroup, replaces: tuple[ReplaceCommit, ...]) -> bool:
+    """Whether we give its bucket this file id, after one of these replace commits or before them all."""
+    bucket = bucket_of_file_id(group[1])
+    if bucket is None or group[1] == bucket_file_id(bucket):
+        return True
+    return any(group[1] == successor_file_id(bucket, one.instant.requested) for one in replaces)
 
 
 def _bucket(group: FileGroup) -> tuple[str, int | None]:

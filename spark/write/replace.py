@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
-from lakelatch.format.file_groups import FileGroup, replace_commits
+from lakelatch.format.file_groups import FileGroup, replace_commits, undone_replaces
+from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.table import Table
 from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
@@ -29,6 +30,9 @@ Choice: TypeAlias = Callable[[Collection[str]], set[str]]
 class Replacement:
     """A replace commit on its way. `choose` picks partitions, besides those written, from the ones that have rows.
 
+    A partition in which every file group is an empty successor stays as it is, unless it is written or named: each
+    overwrite of the table would make them anew.
+
     Each replaced bucket has a successor in it, if only an empty one: Java's non-blocking writers give a bucket without
     a live file group the fixed file id, and if that was replaced, no reader would see what they write.
     """
@@ -42,11 +46,7 @@ class Replacement:
         self._choose = choose
         self._non_blocking = non_blocking
         self._written = {stat.partition for stat in metadata.stats}
-        self._view = TableView.load(table.storage, table.config)
-        self._looked_at = self._view.whole.latest
-        self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
-        # What completes after this listing is among the completed writes that `resolve` is shown.
-        self._live = self._live_groups()
+        self._look()
 
     def of(self, metadata: CommitMetadata) -> Replacement:
         """The same with more files."""
@@ -56,22 +56,25 @@ class Replacement:
 
     def lacking(self) -> dict[FileGroup, str]:
         """The successors that have no file yet, by what is to be replaced, as far as this is known by now."""
-        return self._lacking(self._replaced(self._live))
+        return self._lacking(self._replaced(self._live, self._empty))
 
     def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
         """See `Resolve`: the metadata with everything that is there now and goes."""
-        live = set(self._live)
+        if undone_replaces(self._table.storage, self._seen, folder.names):  # what they took away lives again
+            self._look()
+        live, empty = set(self._live), set(self._empty)
         for write in completed:
             file_name = Instant(write.instant, write.action, COMPLETED, write.time).file_name
             if file_name in self._seen:  # what it wrote was live or replaced already when we looked
                 continue
             if write.action != REPLACE_COMMIT and write.operation_type not in SERVICES_THAT_ADD_A_SLICE.values():
                 live |= write.file_groups
+                empty -= write.file_groups
         fresh = folder.names - self._seen
         for other in replace_commits(self._table.storage, fresh, archived_after=self._looked_at):
             live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}
             live -= other.replaced_file_groups()
-        replaced = self._replaced(live)
+        replaced = self._replaced(live, empty)
         lacking = self._lacking(replaced)
         if lacking:
             return Displaced(lacking)
@@ -80,11 +83,11 @@ class Replacement:
             writes = [write for write in completed if write.action != REPLACE_COMMIT]
         return Resolved(replace(self._metadata, replaced=replaced), writes)
 
-    def _replaced(self, live: Collection[FileGroup]) -> dict[str, tuple[str, ...]]:
+    def _replaced(self, live: Collection[FileGroup], empty: Collection[FileGroup]) -> dict[str, tuple[str, ...]]:
         groups: dict[str, list[str]] = {}
         for partition, file_id in sorted(live):
             groups.setdefault(partition, []).append(file_id)
-        partitions = self._written | self._choose(groups)
+        partitions = self._written | self._choose({group[0] for group in live if group not in empty})
         return {partition: tuple(groups.get(partition, ())) for partition in sorted(partitions)}
 
     def _lacking(self, replaced: Mapping[str, tuple[str, ...]]) -> dict[FileGroup, str]:
@@ -96,10 +99,19 @@ class Replacement:
             if (bucket := bucket_of_file_id(file_id)) is not None and (partition, bucket) not in held
         }
 
-    def _live_groups(self) -> frozenset[FileGroup]:
+    def _look(self) -> None:
+        """Finds out what there is to replace."""
+        self._view = TableView.load(self._table.storage, self._table.config)
+        self._looked_at = self._view.whole.latest
+        self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
+        # What completes after this listing is among the completed writes that `resolve` is shown.
+        found = self._slices()
+        self._live = frozenset((one.partition, one.file_id) for one in found)
+        self._empty = frozenset((one.partition, one.file_id) for one in found if one.is_empty)
+
+    def _slices(self) -> list[FileSlice]:
         only_written = self._metadata.operation_type == INSERT_OVERWRITE.upper()
-        found = self._view.slices(sorted(self._written) if only_written else None)
-        return frozenset((file_slice.partition, file_slice.file_id) for file_slice in found)
+        return self._view.slices(sorted(self._written) if only_written else None)
 
 
 def none_else(partitions: Collection[str]) -> set[str]:

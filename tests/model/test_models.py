@@ -5,11 +5,8 @@ from commit_log_model import LogModel, Rules, State, without_lock
 from model_cases import PLANTED, SMALL, Case, Planted
 from search import explore, reachable
 
-
 LARGEST = ("combined", "claims: recovery from each state")  # minutes together, so they wait for the long stage
-CASES = [
-    pytest.param(case, id=case.name, marks=pytest.mark.long if case.name in LARGEST else ()) for case in SMALL
-]
+CASES = [pytest.param(case, id=case.name, marks=pytest.mark.long if case.name in LARGEST else ()) for case in SMALL]
 
 
 @pytest.mark.parametrize("case", CASES)

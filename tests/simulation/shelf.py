@@ -29,9 +29,15 @@ class _ShelfReplacement(Replacement):
         self._table = cast(Table, SimpleNamespace(storage=storage))
         self._metadata, self._choose, self._non_blocking = metadata, none_else, non_blocking
         self._written = {SHELF}
-        self._seen, self._looked_at = found.seen, found.looked_at
-        self._live = frozenset((SHELF, group) for group in found.groups)
+        self._show(found)
         self.replaced = 0
+
+    def _look(self) -> None:
+        self._show(_Found(self._table.storage))
+
+    def _show(self, found: _Found) -> None:
+        self._seen, self._looked_at = found.seen, found.looked_at
+        self._live, self._empty = frozenset((SHELF, group) for group in found.groups), frozenset()
 
 
 class _Found:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_table import LiveTable, Row, Writing
@@ -15,13 +17,16 @@ from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, suc
 from lakelatch.format.file_groups import FileIds, twins
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import is_placeholder, parse_data_file
+from lakelatch.format.table_view import TableView
 from lakelatch.spark.options import CompactionOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
+from lakelatch.spark.write import commit as committing
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.relocation import relocate_here
+from lakelatch.spark.write.replace import Replacement
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
@@ -54,7 +59,7 @@ def drawn(bucket: int) -> str:
 
 
 def group_ids(table: LiveTable, partition: str) -> list[str]:
-    return sorted(found.file_id for found in plan_read(str(table.root)).slices if found.partition == partition)
+    return sorted(found.file_id for found in TableView.load(table.storage, table.opened.config).slices([partition]))
 
 
 def java_commits(table: LiveTable, writing: Writing, bucket: int, name: Callable[[int], str] = drawn) -> str:
@@ -250,6 +255,36 @@ def test_a_table_that_only_we_write_pays_one_listing_of_each_partition(tmp_path:
     assert groups.of("new", 1) == bucket_file_id(1) and calls == ["list p", "list new"]
 
 
+def test_a_partition_that_we_overwrote_costs_no_more(tmp_path: Path) -> None:
+    """The replaced file groups stay until a clean takes them; who began before it knows that they are replaced."""
+    table = LiveTable(tmp_path / "t")
+    table.write([(1, 1, "a"), (2, 1, "b")])
+    table.write([(1, 2, "over")], operation=OVERWRITE)
+    over = table.write([(1, 3, "over")], operation=OVERWRITE)
+    table.write([(2, 3, "more")])
+    calls: list[str] = []
+    watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
+    transaction = table.begin().transaction
+    ids: FileIds = pickle.loads(pickle.dumps(write_task(table.opened, table.begin().options, transaction).file_ids))
+    groups = LiveGroups(watched, table.opened.config, ids)
+    assert [groups.of("p", bucket) for bucket in (0, 1)] == [successor_file_id(n, over.instant) for n in (0, 1)]
+    assert calls == ["list p"]
+
+
+def test_log_compactions_are_looked_up_only_where_there_are_files_of_them(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t", mode=NON_BLOCKING)
+    for partition in ("p", "p", "q"):
+        table.write([(1, 1, "a")], partition)
+    plan = log_compaction.schedule(table.opened, table.manager(), CompactionOptions(least_logs_of_run=2))
+    assert plan is not None
+    log_compaction.execute(run_here, table.opened, table.manager(), plan)
+    calls: list[str] = []
+    watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
+    view = TableView.load(watched, table.opened.config)
+    assert len(view.slices(["q"])) == 1 and not [one for one in calls if one.startswith("read") and plan in one]
+    assert len(view.slices(["p"])) == 1 and [one for one in calls if one.startswith("read") and plan in one]
+
+
 @pytest.mark.parametrize(
     ("count", "ids", "expected"),
     [
@@ -303,10 +338,49 @@ def test_each_replaced_bucket_has_a_successor(tmp_path: Path) -> None:
     assert group_ids(table, "p") == [successor_file_id(bucket, dropped.instant) for bucket in (0, 1)]
     assert group_ids(table, "q") == [successor_file_id(bucket, over.instant) for bucket in (0, 1)]
     assert placeholders(table, "p", "q") == 3 and dropped.files == () and len(over.files) == 1
-    empty = [found for found in plan_read(str(table.root)).slices if not found.fresh_logs]
-    assert len(empty) == 3 and table.agreed() == [("q", 1, 2, "over")]  # nobody has to read them,
+    assert [found.partition for found in plan_read(str(table.root)).slices] == ["q"]  # nobody has to read them,
+    assert table.agreed() == [("q", 1, 2, "over")]
     done = table.compact()
     assert done is not None and len(done.files) == 1  # nor to compact them
+
+
+def test_partitions_that_hold_nothing_are_not_replaced_again(tmp_path: Path) -> None:
+    """A table whose rows move on to a new partition each day: what it pays for the old ones does not add up."""
+    table = LiveTable(tmp_path / "t")
+    for day in range(4):
+        both = [(1, day, "a"), (2, day, "b")]
+        over = table.write(both, f"day{day}", "insert_overwrite_table")
+        assert over.file_groups_replaced == sum(map(is_placeholder, over.files)) == (2 if day else 0)
+        assert len(plan_read(str(table.root)).slices) == 2
+    assert table.drop("*").file_groups_replaced == 2
+    again = table.drop("*")
+    assert again.file_groups_replaced == 0 and not again.files
+    table.write([(1, 9, "late")], "day1")
+    assert table.agreed() == [("day1", 1, 9, "late")]
+    assert table.drop("day*").file_groups_replaced == 2 and table.agreed() == []
+    assert table.write([(1, 0, "over")], "day1", OVERWRITE).file_groups_replaced == 2
+    assert table.agreed() == [("day1", 1, 0, "over")]
+
+
+def test_rows_that_come_into_an_empty_partition_in_the_last_moment_are_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LiveTable(tmp_path / "t")
+    table.write([(1, 1, "a"), (2, 1, "b")])
+    dropped = table.drop("p")
+
+    class Overtaken(Replacement):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            table.write([(1, 9, "meanwhile")])
+
+    late = table.begin().put("p", [(2, 9, "late")])
+    monkeypatch.setattr(committing, "Replacement", Overtaken)
+    over = table.write([(1, 5, "over")], "q", "insert_overwrite_table")
+    assert over.file_groups_replaced == 2 and table.agreed() == [("q", 1, 5, "over")]
+    late.commit()
+    assert table.agreed() == [("p", 2, 9, "late"), ("q", 1, 5, "over")]
+    assert successor_file_id(1, dropped.instant) not in group_ids(table, "p")
 
 
 def test_a_bucket_that_came_while_an_overwrite_was_under_way_has_a_successor(tmp_path: Path) -> None:
