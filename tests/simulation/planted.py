@@ -68,9 +68,6 @@ PLANTED: dict[str, Mistake] = {
         (("if event.kind != COMPLETE:", "if True:"),),
         seeds=1000,
     ),
-    "a commit goes on while others roll it back": Mistake(
-        commit, "others_since", (("if foreign:", "if False:"),), 1000
-    ),
     "no fresh time": Mistake(
         CommitLog,
         "append",
