@@ -174,12 +174,6 @@ PLANTED: dict[str, Mistake] = {
         ),
         seeds=400,
     ),
-    "a recovery forgets what nobody has ended": Mistake(
-        Recovery,
-        "_has_ended",
-        (("if beat is None or", "if True or"),),
-        seeds=1000,
-    ),
     "a replace commit conflicts with what it writes only": Mistake(
         commit,
         "append_commit",
