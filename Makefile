@@ -11,7 +11,7 @@ LOCK ?= filesystem
 # Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
 TEST_LIMIT ?= 40m
 SEEDS ?= 1000
-LONG_SEEDS ?= 10000
+LONG_SEEDS ?= 3000
 # Most lock tests wait for leases to end, so there are more workers than cores; all tests of Spark are on one of them.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
@@ -23,7 +23,7 @@ help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
-	@echo "make test-long   what takes longer: 10,000 seeds, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
+	@echo "make test-long   what takes longer: 3,000 seeds, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
