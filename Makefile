@@ -7,12 +7,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LOCK ?= filesystem
+# STORE=s3: a table in an object store, whose locks lie there as well if no others are named.
+STORE ?=
+LOCK ?= $(if $(STORE),storage,filesystem)
 # Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
 TEST_LIMIT ?= 40m
 SEEDS ?= 1000
-LONG_SEEDS ?= 3000
-# Most lock tests wait for leases to end, so there are more workers than cores; all tests of Spark are on one of them.
+LONG_SEEDS ?= 2000
+# Most lock tests wait for leases to end, so there are more workers than cores. Each of them gets whole files, and has a
+# Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -22,8 +25,9 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
+	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
-	@echo "make test-long   what takes longer: 3,000 seeds, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
+	@echo "make test-long   what takes longer: 2,000 seeds, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
@@ -73,7 +77,7 @@ servers: $(STAMP)
 	@.ci/install-servers $(VENV)
 
 demo: java $(STAMP)
-	$(BIN)/python -m lakelatch.testing.servers $(LOCK) $(BIN)/lakelatch demo $(DEMO_ARGS)
+	$(BIN)/python -m lakelatch.testing.servers $(if $(STORE),--store $(STORE)) $(LOCK) $(BIN)/lakelatch demo $(DEMO_ARGS)
 
 bench: java $(STAMP)
 	$(BIN)/python bench/run.py $(BENCH)

@@ -70,7 +70,8 @@ class NbccWriter(TableWriter):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._asked = WriteOptions.parse(OPTIONS)
+        options = {key: value for key, value in OPTIONS.items() if key != PROVIDER or "://" not in path}
+        self._asked = WriteOptions.parse(options)  # in a store the locks lie beside the table, as they do by default
         self._stack = ExitStack()
         storage = open_storage(path)
         self._manager = self._stack.enter_context(open_manager(storage, self._asked.manager))
@@ -110,19 +111,22 @@ class DeltaWriter(TableWriter):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self._delta: Any = import_module("deltalake")
-        if not self._delta.DeltaTable.is_deltatable(path):
-            self._delta.write_deltalake(path, SCHEMA.empty_table())
+        self._options = {"aws_conditional_put": "etag"} if "://" in path else None
+        if not self._delta.DeltaTable.is_deltatable(path, self._options):
+            self._delta.write_deltalake(path, SCHEMA.empty_table(), storage_options=self._options)
 
     def add(self, rows: pa.Table) -> None:
-        self._delta.write_deltalake(self.path, rows, mode="append")
+        self._delta.write_deltalake(self.path, rows, mode="append", storage_options=self._options)
 
     def update(self, rows: pa.Table) -> None:
-        table = self._delta.DeltaTable(self.path)
+        table = self._delta.DeltaTable(self.path, storage_options=self._options)
         merge = table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def read(self) -> pa.Table:
-        builder = self._delta.QueryBuilder().register("t", self._delta.DeltaTable(self.path))
+        builder = self._delta.QueryBuilder().register(
+            "t", self._delta.DeltaTable(self.path, storage_options=self._options)
+        )
         return pa.table(builder.execute("select id, ts, v from t").read_all()).cast(SCHEMA)
 
 
@@ -133,12 +137,7 @@ class DeltaWriterWithOpenTable(DeltaWriter):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._open = self._delta.DeltaTable(path)
+        self._open = self._delta.DeltaTable(path, storage_options=self._options)
 
     def add(self, rows: pa.Table) -> None:
         self._delta.write_deltalake(self._open, rows, mode="append")
-
-
-WRITERS: dict[str, type[TableWriter]] = {
-    kind.name: kind for kind in (NbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
-}

@@ -17,8 +17,15 @@ BENCHMARKS = (
     "locks.leases",
     "time_generator",
     "nbcc_writers",
+    "stores.one",
+    "stores.many",
     "wasted_work",
     "markers",
+    "steady_stream",
+    "timeline",
+    "services.rewriting",
+    "services.ingestion",
+    "services.cleaning",
 )
 
 
@@ -36,7 +43,10 @@ def main() -> int:
         save(results)
         for result in results:
             verdict = "met" if result.met else "MISSED"
-            print(f"  {result.name}: {result.value} {result.unit} (goal: {result.goal}: {verdict}; {result.note})")
+            ratio = "" if result.ratio is None else f", ratio {result.ratio:g}"
+            print(
+                f"  {result.name}: {result.value} {result.unit}{ratio} (goal: {result.goal}: {verdict}; {result.note})"
+            )
     print(f"written to {RESULTS}")
     return 0
 

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from bench.harness import Result
-from bench.locks.common import BACKENDS, REDIS_SYNCED, NotHere, Place, main, open_place, print_table, quartiles, short
+from bench.locks.common import BACKENDS, REDIS_SYNCED, NotHere, Place, main, open_place, print_table, short
 from bench.locks.floors import RegisterFloor
-from bench.locks.turns import Line, Worker, call_for, fastest, print_lines, serve, take_turns
+from bench.locks.turns import Line, Worker, beside_floor, call_for, fastest, print_lines, serve, take_turns
 
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.contract import TimeGenerator
@@ -70,26 +70,13 @@ def _one_time(place: Place, rounds: int, round_s: float) -> list[Result]:
     ours, floor, hudis = (fastest(lines, kind) for kind in ("ours", "floor", "Hudi's way"))
     if ours is None or floor is None:
         return []
-    ratio, (low, high) = ours.ratio(floor), quartiles(ours.ratios(floor))
-    goal = _GOALS.get(place.label)
-    note = f"ratio to one round trip, {low:.2f} to {high:.2f} in the middle half of {len(ours.rounds)} rounds"
-    note += f", {ours.quiet_ratio(floor):.2f} in the least disturbed quarter"
+    note, hudis_ms = "", None
     if hudis is not None:
         rate, hudis_rate = 1000 / ours.median_ms, 1000 / hudis.median_ms
-        note += f"; {rate:.0f} times/s against {hudis_rate:.1f}/s of skew_adjusting: {rate / hudis_rate:.0f} x"
-    return [
-        Result(
-            f"time_generator_{place.label}",
-            round(ours.median_ms, 4),
-            "ms",
-            round(floor.median_ms, 4),
-            round(hudis.median_ms, 2) if hudis is not None else None,
-            round(ratio, 2),
-            f"at most {goal:g} x floor" if goal is not None else "none set",
-            goal is None or ratio <= goal,
-            note,
-        )
-    ]
+        hudis_ms = round(hudis.median_ms, 2)
+        note = f"; {rate:.0f} times/s against {hudis_rate:.1f}/s of skew_adjusting: {rate / hudis_rate:.0f} x"
+    name = f"time_generator_{place.label}"
+    return [beside_floor(name, ours, floor, _GOALS.get(place.label), hudis_ms, note)]
 
 
 def _open_generator(place: Place, name: str) -> TimeGenerator:

@@ -10,17 +10,22 @@ from rich.text import Text
 from lakelatch.console.entries import Entry
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
+from lakelatch.timeline.timeline import ABORTED
 
 _COLOURS = ("#2a6fbb", "#d1742a", "#3c8f4e", "#8e5bb5", "#b5455b", "#6b6b6b")
 _TERMINAL = ("blue", "dark_orange", "green", "magenta", "red", "white")
 _SUFFIXES = (".svg", ".png", ".pdf")
 _COMPACTION_LANE = "compactor"
-_PLAN_NOTE = "bars: from requested to completed; ticks: the completion, when all readers see it"
+_PLAN_NOTE = (
+    "bars: from requested to completed; ticks: the completion, when all readers see it; "
+    "diamonds: replaced file groups; crosses: cancelled"
+)
 
 
 def is_compaction(entry: Entry) -> bool:
-    """Whether this is a compaction or a log compaction, planned or carried out."""
-    return entry.action in ("compaction", "logcompaction") or entry.operation in ("compact", "log_compact")
+    """Whether this is a compaction, a log compaction or a clustering, planned or carried out."""
+    planned = entry.action in ("compaction", "logcompaction", "clustering")
+    return planned or entry.operation in ("compact", "log_compact", "cluster")
 
 
 def lane_of(entry: Entry) -> str:
@@ -72,12 +77,17 @@ def draw_picture(entries: Sequence[Entry], file: Path, title: str) -> None:
         own = [entry for entry in entries if lane_of(entry) == lane]
         for turn, entry in enumerate(own):
             left_s = (to_ms(entry.requested) - start_ms) / 1000
-            right_s = (to_ms(entry.completion) - start_ms) / 1000 if entry.completion else (end_ms - start_ms) / 1000
+            last_ms = to_ms(entry.completion) if entry.completion else _open_end_ms(entry, end_ms)
+            right_s = (last_ms - start_ms) / 1000
             level = len(lanes) - 1 - index + (0.16 if turn % 2 else -0.16)
             faded = 0.35 if entry.completion is None else 0.75
             axes.barh(level, max(right_s - left_s, 0.02), left=left_s, height=0.28, color=colour, alpha=faded)
             if entry.completion:
                 axes.plot([right_s, right_s], [level - 0.22, level + 0.22], color=colour, linewidth=2)
+            if entry.replaced:
+                axes.plot([right_s], [level], marker="D", color=colour, markersize=5)
+            if entry.cancelled:
+                axes.plot([right_s], [level], marker="x", color="black", markersize=7)
     axes.set_yticks(range(len(lanes)), list(reversed(lanes)))
     axes.set_xlabel(f"seconds since the first instant ({_PLAN_NOTE})")
     axes.set_title(title)
@@ -86,6 +96,11 @@ def draw_picture(entries: Sequence[Entry], file: Path, title: str) -> None:
         axes.spines[side].set_visible(False)
     figure.savefig(file, dpi=130)
     pyplot.close(figure)
+
+
+def _open_end_ms(entry: Entry, end_ms: int) -> int:
+    """Where the bar of an instant ends that has not completed: nobody knows when one was aborted."""
+    return to_ms(entry.requested) if entry.state == ABORTED else end_ms
 
 
 def draw_terminal(entries: Sequence[Entry], width: int) -> Text:
@@ -101,13 +116,15 @@ def draw_terminal(entries: Sequence[Entry], width: int) -> Text:
     for entry in entries:
         lane = lane_of(entry)
         left = (to_ms(entry.requested) - start_ms) * columns // (end_ms - start_ms)
-        last_ms = to_ms(entry.completion) if entry.completion else end_ms
+        last_ms = to_ms(entry.completion) if entry.completion else _open_end_ms(entry, end_ms)
         right = max((last_ms - start_ms) * columns // (end_ms - start_ms), left + 1)
         style = _TERMINAL[lanes.index(lane) % len(_TERMINAL)]
         bar = "━" * (right - left) if entry.completion else "╌" * (right - left)
         drawn.append(f"{lane:<{label}}", style=style)
         drawn.append(" " * left)
-        drawn.append(bar + ("┃" if entry.completion else "…"), style=style)
-        seconds = f"{entry.duration_ms / 1000:.1f} s" if entry.duration_ms is not None else entry.state
+        drawn.append(bar + ("┃" if entry.completion else "✗" if entry.cancelled else "…"), style=style)
+        seconds = f"{entry.duration_ms / 1000:.1f} s" if entry.duration_ms is not None else entry.shown_state
+        if entry.replaced:
+            seconds += f" ◆{entry.replaced}"  # file groups that it replaced
         drawn.append(" " * (columns - right) + f" {seconds}\n", style="dim")
     return drawn

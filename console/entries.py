@@ -7,13 +7,18 @@ from dataclasses import asdict, dataclass
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan
-from lakelatch.timeline.timeline import COMPLETED, Instant, Timeline
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_aborted_plan, read_service_plan
+from lakelatch.timeline.timeline import ABORTED, COMPLETED, Instant, Timeline
+from lakelatch.transactions.cancellation.requests import requests
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One instant. Times are 17-digit UTC instants; `writer` is the name that its writer gave itself."""
+    """One instant. Times are 17-digit UTC instants; `writer` is the name that its writer gave itself.
+
+    `replaced` counts the file groups that it took away, and `cancelled` says that it was called off, "whole" or "part".
+    """
 
     requested: str
     completion: str | None
@@ -24,11 +29,20 @@ class Entry:
     files: int = 0
     rows: int = 0
     file_groups: int = 0
+    replaced: int = 0
+    cancelled: str = ""
 
     @property
     def duration_ms(self) -> int | None:
         """From requested to completed, None while it is pending."""
         return to_ms(self.completion) - to_ms(self.requested) if self.completion else None
+
+    @property
+    def shown_state(self) -> str:
+        """Its state in words, with what was called off."""
+        if self.state == ABORTED or not self.cancelled:
+            return self.state
+        return f"{self.state}, cancelled" + (" in part" if self.cancelled == "part" else "")
 
     def to_json(self) -> dict[str, object]:
         return {**asdict(self), "duration_ms": self.duration_ms}
@@ -38,7 +52,9 @@ def timeline_entries(storage: Storage) -> list[Entry]:
     """Every instant of the active timeline, in the order in which they were requested."""
     timeline = Timeline.load(storage)
     entries = [_completed(storage, instant) for instant in timeline.completed]
-    entries += [_pending(storage, instant) for instant in timeline.pending]
+    asked = {one.instant: "whole" if one.whole else "part" for one in requests(storage)}
+    entries += [_pending(storage, instant, asked.get(instant.requested, "")) for instant in timeline.pending]
+    entries += [_aborted(storage, instant) for instant in timeline.aborted]
     return sorted(entries, key=lambda entry: entry.requested)
 
 
@@ -56,12 +72,17 @@ def _completed(storage: Storage, instant: Instant) -> Entry:
         files=len(metadata.stats),
         rows=sum(stat.num_writes + stat.num_deletes for stat in metadata.stats),
         file_groups=len(metadata.file_groups()),
+        replaced=len(metadata.replaced_file_groups()),
     )
 
 
-def _pending(storage: Storage, instant: Instant) -> Entry:
+def _pending(storage: Storage, instant: Instant, cancelled: str) -> Entry:
     groups = 0
-    if instant.action in ("compaction", "logcompaction"):
-        plan_path = Instant(instant.requested, instant.action, "requested").path
-        groups = len(CompactionPlan.read(storage, plan_path).operations)
-    return Entry(instant.requested, None, instant.action, instant.state, file_groups=groups)
+    if instant.action in REWRITING_SERVICES:
+        groups = len(read_service_plan(storage, instant.requested, instant.action).groups)
+    return Entry(instant.requested, None, instant.action, instant.state, file_groups=groups, cancelled=cancelled)
+
+
+def _aborted(storage: Storage, instant: Instant) -> Entry:
+    groups = len(read_aborted_plan(storage, instant).groups)
+    return Entry(instant.requested, None, instant.action, ABORTED, file_groups=groups, cancelled="whole")

@@ -15,7 +15,21 @@ try:
 except ModuleNotFoundError:
     sys.exit("the lakelatch command needs rich: pip install 'lakelatch[console]'")
 
-from lakelatch.console.commands import adopt, compact, conflicts, demo, locks, timeline, torture
+from lakelatch.console.commands import (
+    adopt,
+    archive,
+    cancel,
+    clean,
+    cluster,
+    compact,
+    conflicts,
+    demo,
+    locks,
+    service,
+    taking_back,
+    timeline,
+    torture,
+)
 from lakelatch.errors import LakelatchError
 
 _PIPED_WIDTH = 200  # a file is no screen of 80 columns
@@ -78,7 +92,21 @@ def build_parser() -> argparse.ArgumentParser:
     every.add_argument("--json", action="store_true", help="print JSON for programs")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    for command in (demo, timeline, compact, adopt, locks, conflicts, torture):
+    for command in (
+        demo,
+        timeline,
+        compact,
+        cluster,
+        clean,
+        archive,
+        service,
+        cancel,
+        taking_back,
+        adopt,
+        locks,
+        conflicts,
+        torture,
+    ):
         command.add_parsers(subparsers, every)
     return parser
 

@@ -6,7 +6,7 @@ again. Its successor follows from the replace commit alone: all writers find the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -17,7 +17,7 @@ from lakelatch.timeline.actions import REPLACE_COMMIT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.whole_timeline import read_completed
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import HISTORY_NAME, Instant, parse_file_name
+from lakelatch.timeline.timeline import ABORTED, HISTORY_NAME, Instant, parse_file_name
 
 FileGroup = tuple[str, str]  # partition, file id
 _REPLACED_MAX = 10_000  # of the names that tasks carry; about half a megabyte
@@ -61,8 +61,10 @@ class _Generation:
             buckets: dict[int, str] = {}
         else:
             fresh, buckets = self, dict(self.buckets)
-            for bucket in _buckets(replace.replaced.get(partition, ())):
-                buckets[bucket] = successor_file_id(bucket, replace.instant.requested)
+            for bucket, file_id in _buckets(replace.replaced.get(partition, ())).items():
+                successor = successor_file_id(bucket, replace.instant.requested)
+                if file_id != successor:  # else a clustering has left the bucket alone, and bars what it began there
+                    buckets[bucket] = successor
         for bucket, file_id in _buckets(replace.written.get(partition, ())).items():
             if fresh.of(bucket) != file_id:  # another engine draws random ids
                 buckets[bucket] = file_id
@@ -76,9 +78,10 @@ class FileIds:
     partitions: Mapping[str, _Generation] = field(default_factory=dict)
     default: _Generation = field(default_factory=_Generation)
     replaced: frozenset[FileGroup] = frozenset()  # those that the last replace commits took away, perhaps not all
+    cancelled: frozenset[str] = frozenset()  # requested times of plans that were called off: no file of theirs counts
 
     @classmethod
-    def after(cls, replaces: Iterable[ReplaceCommit]) -> FileIds:
+    def after(cls, replaces: Iterable[ReplaceCommit], cancelled: Iterable[str] = ()) -> FileIds:
         """As all writers must use them after these replace commits, given in order of completion.
 
         A replace of whole partitions moves every bucket of them, also one that had no file yet: another writer may be
@@ -90,7 +93,7 @@ class FileIds:
             for partition in replace.partitions:
                 partitions[partition] = partitions.get(partition, _Generation()).after(replace, partition)
         latest = (group for replace in reversed(ordered) for group in sorted(replace.replaced_file_groups()))
-        return cls(partitions, replaced=frozenset(islice(latest, _REPLACED_MAX)))
+        return cls(partitions, replaced=frozenset(islice(latest, _REPLACED_MAX)), cancelled=frozenset(cancelled))
 
     @classmethod
     def of_replace(cls, instant: str) -> FileIds:
@@ -128,6 +131,13 @@ def replace_commits(
             found.setdefault(archived.requested, archived.instant)
     ordered = sorted(found.values(), key=lambda instant: (instant.completion or "", instant.requested))
     return tuple(replace_commit(storage, instant) for instant in ordered)
+
+
+def cancelled_plans(names: Collection[str]) -> Iterator[str]:
+    """The requested times of the plans among a timeline's file names that were called off, in any order."""
+    for name in names:
+        if name.endswith(f".{ABORTED}") and (instant := parse_file_name(name)) is not None:
+            yield instant.requested
 
 
 def undone_replaces(storage: Storage, known: frozenset[str], names: frozenset[str]) -> list[Instant]:

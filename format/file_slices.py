@@ -34,6 +34,11 @@ class FileSlice:
         """The log files' paths in the table, in the order in which they are merged."""
         return tuple(self.path_of(name) for name in self.log_files)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all its files."""
+        return self.log_files if self.base_file is None else (*self.log_files, self.base_file)
+
     def path_of(self, name: str) -> str:
         """The path in the table of a file beside these."""
         return path_below(self.partition, name)

@@ -19,8 +19,8 @@ class LiveGroups:
     """The file id of each bucket, for one process that writes; used by one thread.
 
     Each partition is listed once, when it is first asked about. Where all its files have the names that `ours` gives,
-    or are known to be replaced, that is all it costs; otherwise the timeline says which of them are live. What
-    completes later is not seen, nor what is rolled back: the commit looks for it.
+    or are known to be replaced or of a cancelled plan, that is all it costs; otherwise the timeline says which of them
+    are live. What completes later is not seen, nor what is rolled back: the commit looks for it.
     """
 
     def __init__(self, storage: Storage, config: TableConfig, ours: FileIds) -> None:
@@ -48,7 +48,7 @@ class LiveGroups:
 
     def _look(self, partition: str) -> dict[int, str]:
         files = map(parse_data_file, self._storage.list(partition).files)
-        file_ids = {file.file_id for file in files if file is not None}
+        file_ids = {file.file_id for file in files if file is not None and file.instant not in self._ours.cancelled}
         if all(self._is_known(partition, file_id) for file_id in file_ids):
             return {}
         if self._view is None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.timeline.plans.compacted_logs import COMPACTED_TOKEN
 
 # Java and hudi-rs take any text without '_' for a write token; ours is always three numbers.
 _BASE = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{14}|[0-9]{17})\.parquet")
@@ -14,9 +15,9 @@ _WRITE_TOKEN = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _VERSION_MAX = 2**31 - 1
 # No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a compacted one.
 _KEPT_DELETES_TOKEN = "2147483647-0-0"
-_COMPACTED_TOKEN = "2147483646-0-0"
 _PLACEHOLDER_TASK = "2147483645"
-COMPACTED_MARK = f"_{_COMPACTED_TOKEN}"  # at the end of the names of compacted logs, and nowhere else
+FIXED_TOKEN = "0-0-0"  # of base files that follow from a plan: the same for every attempt, so that all make one file
+COMPACTED_MARK = f"_{COMPACTED_TOKEN}"  # at the end of the names of compacted logs, and nowhere else
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,12 @@ def compacted_log(last: LogFile) -> LogFile:
 
     Readers merge it directly after that one, so what it says counts as said there.
     """
-    return LogFile(last.file_id, last.instant, last.version + 1, _COMPACTED_TOKEN)
+    return LogFile(last.file_id, last.instant, last.version + 1, COMPACTED_TOKEN)
 
 
 def is_compacted_log(file: LogFile) -> bool:
     """Whether a log compaction made this file."""
-    return file.write_token == _COMPACTED_TOKEN
+    return file.write_token == COMPACTED_TOKEN
 
 
 def placeholder_file(file_id: str, instant: str, write_token: str) -> LogFile:

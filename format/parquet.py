@@ -1,25 +1,81 @@
-"""Parquet files as bytes, with a place for a checksum; whatever is wrong with one that is read is `CorruptTable`."""
+"""Parquet files as bytes, with a place for a checksum; whatever is wrong with one that is read is `CorruptTable`.
+
+Large files hold the checksums of their column chunks as well, by which they are read in parts (`format/base_files.py`).
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable
-from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
+from lakelatch.errors import CorruptTable, InvariantBroken, Unavailable
+from lakelatch.storage.checksums import (
+    CHECKSUM_KEY,
+    NO_CHECKSUM,
+    NO_PARTS,
+    PARTS_KEY,
+    add_checksum_to,
+    part_checksum,
+    verify_checksum,
+)
+
+#: Rows of which so many bytes are held in memory may become a file that is worth reading in parts.
+LARGE_ROWS_BYTES = 1024 * 1024
+#: Larger tables become files by way of a temporary one, so that memory need not hold the file besides the rows.
+IN_MEMORY_ROWS_BYTES = 64 * 1024 * 1024
+_GROUP_ROWS_MAX = 1024 * 1024
+_DIGITS = 8
 
 
-def encode_parquet(rows: pa.Table, footer: Mapping[str, str]) -> bytes:
-    """The file's bytes, to which `add_checksum` adds that of its path."""
+def encode_parquet(rows: pa.Table, footer: Mapping[str, str], group_rows: int | None = None) -> bytes:
+    """The file's bytes, to which `add_checksum` adds that of its path; in row groups of at most so many rows."""
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, rows.schema, compression="zstd", store_schema=False) as writer:
-        writer.write_table(rows)
-        # That of a schema is dropped with `store_schema=False`. The checksum is the last text in the file.
-        writer.add_key_value_metadata({**footer, CHECKSUM_KEY: NO_CHECKSUM})
+    write_parquet(sink, rows, footer, group_rows)
     return sink.getvalue()
+
+
+def write_parquet(sink: BinaryIO, rows: pa.Table, footer: Mapping[str, str], group_rows: int | None = None) -> None:
+    """Writes the same bytes to a file that can be read as well."""
+    group_rows = min(group_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX)
+    texts = dict(footer)
+    if rows.nbytes >= LARGE_ROWS_BYTES:
+        groups = -(-rows.num_rows // group_rows) or 1
+        texts[PARTS_KEY] = f"{NO_PARTS}{'0' * _DIGITS * groups * _leaf_count(rows.schema)}"
+    with pq.ParquetWriter(sink, rows.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(rows, group_rows)
+        # That of a schema is dropped with `store_schema=False`. The checksum is the last text in the file.
+        writer.add_key_value_metadata({**texts, CHECKSUM_KEY: NO_CHECKSUM})
+    if PARTS_KEY in texts:
+        _fill_parts(sink, texts[PARTS_KEY].encode())
+
+
+@contextmanager
+def parquet_file(
+    rows: pa.Table, footer: Mapping[str, str], path: str, group_rows: int | None = None
+) -> Iterator[BinaryIO]:
+    """What `encode_parquet` gives, with the checksum of its path, in a local file that ends with this context.
+
+    Errors: `Unavailable` where such files lie and nothing can be written.
+    """
+    with ExitStack() as opened:
+        try:
+            file: Any = opened.enter_context(tempfile.TemporaryFile(prefix="lakelatch-"))
+            write_parquet(file, rows, footer, group_rows)
+            add_checksum_to(file, path)
+            file.flush()
+        except OSError as error:
+            raise Unavailable(
+                f"{path} could not be written to a temporary file in {tempfile.gettempdir()}: "
+                f"{error.strerror or error}; free some space there, or set TMPDIR to a folder that has some",
+                path=path,
+            ) from error
+        yield file
 
 
 def read_parquet(
@@ -39,4 +95,45 @@ def read_parquet(
     except CorruptTable:
         raise
     except Exception as error:  # the library raises whatever the bytes provoke
-        raise CorruptTable(f"the {what} {path} does not decode ({error}): restore it from a copy", path=path) from error
+        raise undecodable(path, what, error) from error
+
+
+def undecodable(path: str, what: str, error: Exception) -> CorruptTable:
+    """The error for a file that the library does not take."""
+    return CorruptTable(f"the {what} {path} does not decode ({error}): restore it from a copy", path=path)
+
+
+def chunks_of(metadata: Any) -> Iterator[tuple[str, int, int]]:
+    """Each column chunk in the order of the file: the leaf's path, where it begins, and of how many bytes it is."""
+    for group in range(metadata.num_row_groups):
+        for leaf in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(leaf)
+            starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
+            yield chunk.path_in_schema, min(start for start in starts if start), chunk.total_compressed_size
+
+
+def _leaf_count(schema: pa.Schema) -> int:
+    sink = io.BytesIO()
+    pq.ParquetWriter(sink, schema, store_schema=False).close()
+    return int(pq.read_metadata(io.BytesIO(sink.getvalue())).num_columns)
+
+
+def _fill_parts(file: BinaryIO, value: bytes) -> None:
+    """Puts the checksums of the column chunks in the place that the footer has for them."""
+    file.seek(0)
+    metadata = pq.read_metadata(file)
+    digits = b"".join(_checksum_of(file, start, size) for _, start, size in chunks_of(metadata))
+    end = file.seek(0, io.SEEK_END)
+    first = end - metadata.serialized_size
+    file.seek(first)
+    place = file.read().rfind(value)
+    if place < 0 or len(digits) != len(value) - len(NO_PARTS):
+        raise InvariantBroken(f"a parquet file has {len(digits) // _DIGITS} column chunks, and no place for as many")
+    file.seek(first + place + len(NO_PARTS))
+    file.write(digits)
+    file.seek(0, io.SEEK_END)
+
+
+def _checksum_of(file: BinaryIO, start: int, size_bytes: int) -> bytes:
+    file.seek(start)
+    return part_checksum(file.read(size_bytes))

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.names import COMPACTED_MARK, parse_data_file
-from lakelatch.format.partitions import partition_files
-from lakelatch.format.tombstones import ensure_tombstone
-from lakelatch.storage.contract import Storage, path_below
+from lakelatch.format.partitions import Selection, partition_files
+from lakelatch.format.tombstones import ensure_tombstone, taken_back
+from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, DELTA_COMMIT, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
+from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.service_metadata import read_cleaned
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import REQUESTED, Instant, Timeline, requested
+from lakelatch.timeline.timeline import (
+    REQUESTED,
+    TIMELINE_FOLDER,
+    Instant,
+    Timeline,
+    parse_file_name,
+    requested,
+)
 
 _log = logging.getLogger("lakelatch.format")
 
@@ -31,18 +40,26 @@ class TableView:
     """The slices of one moment. Made from one look at the timeline, taken before the data files are listed.
 
     A file that appears in between belongs to an instant that the timeline does not name, so it is not seen. Files of
-    instants that were archived count as `WholeTimeline` says.
+    instants that were archived count as `WholeTimeline` says. A view of a `lone` listing of the timeline, which may
+    have lacked something, counts only if `was_overtaken` says no after its slices were found.
     """
 
     storage: Storage
     config: TableConfig
     whole: WholeTimeline
     as_of: str | None = None
+    lone: bool = False
+    _names_since: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig, as_of: str | None = None) -> TableView:
         """The table now, or as of a completion time."""
         return cls(storage, config, WholeTimeline.load(storage), as_of)
+
+    @classmethod
+    def of_look(cls, storage: Storage, config: TableConfig, look: Timeline, as_of: str | None = None) -> TableView:
+        """That of one listing of the timeline, for a caller who asks `was_overtaken` in the end."""
+        return cls(storage, config, WholeTimeline.load(storage, look), as_of, lone=True)
 
     @property
     def timeline(self) -> Timeline:
@@ -61,16 +78,19 @@ class TableView:
             for group in replace.replaced_file_groups()
         }
 
-    def groups(self, partitions: list[str] | None = None) -> list[list[FileSlice]]:
+    def groups(self, partitions: list[str] | None = None, selection: Selection | None = None) -> list[list[FileSlice]]:
         """Every file group's slices, latest first; groups without a visible file are left out.
+
+        Of all partitions, of those named, or of a selection.
 
         As of a time, slices may name files that a clean has removed since: `ensure_there` refuses those.
         """
+        self._names_since.clear()
         replaced: dict[str, dict[str, str]] = {}
         for (inside, file_id), time in self.replaced().items():
             replaced.setdefault(inside, {})[file_id] = time
         found: list[list[FileSlice]] = []
-        for partition, names in self._files(partitions):
+        for partition, names in self._files(partitions, selection):
             instants = {file.instant for file in map(parse_data_file, names) if file is not None}
             gone = replaced.get(partition, {})
             groups = file_slices(
@@ -83,7 +103,27 @@ class TableView:
                 committed_by=self.files_of,
             )
             found.extend(self._live(partition, groups, gone))
+        self._ensure_still_there()
         return found
+
+    def _ensure_still_there(self) -> None:
+        """`Unavailable` if a commit that counts here has been taken back since: files may have gone before the listing.
+
+        Completed files are taken away before data files are, so what is still there now was whole when it was listed.
+        """
+        names = frozenset(self.storage.names(TIMELINE_FOLDER))
+        self._names_since.append(names)
+        gone = [
+            instant
+            for instant in self.timeline.completed
+            if instant.file_name not in names
+            and instant.action in WRITE_ACTIONS
+            and (self.as_of is None or (instant.completion or "") <= self.as_of)
+        ]
+        if gone:
+            archived = History.load(self.storage).find_all([instant.requested for instant in gone])
+            for instant in (one for one in gone if one.requested not in archived):
+                raise taken_back(f"{instant.action} {instant.requested}")
 
     def _live(self, partition: str, groups: list[list[FileSlice]], gone: Mapping[str, str]) -> list[list[FileSlice]]:
         """The file groups that Hudi's readers see, too: they hide a replaced one, whenever its files were written.
@@ -123,24 +163,27 @@ class TableView:
         """`InvalidRequest` if a slice of the past has files that a clean has removed since: rows would be missing."""
         if not self._cleaned:
             return
-        for found in slices:
-            for name in (*found.log_files, *([found.base_file] if found.base_file else ())):
-                clean = self._cleaned.get(found.partition, {}).get(name)
-                if clean is not None and not self.storage.exists(found.path_of(name)):
-                    raise InvalidRequest(
-                        f"the table as of {self.as_of} needs {found.path_of(name)}, which the clean {clean} has "
-                        "removed: read it as of a later time, or let the cleaner keep more",
-                        path=found.path_of(name),
-                        clean=clean,
-                    )
+        named = (
+            (found.path_of(name), self._cleaned.get(found.partition, {}).get(name))
+            for found in slices
+            for name in found.names
+        )
+        doubtful = [(path, clean) for path, clean in named if clean is not None]
+        there = self.storage.together(*(partial(self.storage.exists, path) for path, _ in doubtful))
+        for path, clean in (one for one, is_there in zip(doubtful, there, strict=True) if not is_there):
+            raise InvalidRequest(
+                f"the table as of {self.as_of} needs {path}, which the clean {clean} has removed: read it as of a "
+                "later time, or let the cleaner keep more",
+                path=path,
+                clean=clean,
+            )
 
     def ensure_recorded(self, slices: Iterable[FileSlice], after: str) -> None:
         """`InvalidRequest` if nobody can say whether files were committed after a time: rows would be missing."""
         if self.whole.start <= after:
             return
         for found in slices:
-            names = (*found.log_files, *([found.base_file] if found.base_file else ()))
-            by_instant = {file.instant: name for name in names if (file := parse_data_file(name)) is not None}
+            by_instant = {file.instant: name for name in found.names if (file := parse_data_file(name)) is not None}
             for instant in self.whole.unrecorded(by_instant):
                 raise InvalidRequest(
                     f"{found.path_of(by_instant[instant])} was written by {instant}, which is neither on the active "
@@ -154,25 +197,38 @@ class TableView:
         """False for a file group in which a write that was relocated has left tombstones only."""
         if any(found.base_file is not None for found in group):
             return True
-        logs = (found.path_of(name) for found in group for name in found.log_files)
-        return any(self.storage.stat(path).size_bytes for path in logs)
+        logs = ((found.path_of(name), name) for found in group for name in found.log_files)
+        return any(self._is_filled(path, name) for path, name in logs)
+
+    def _is_filled(self, path: str, name: str) -> bool:
+        """False for a tombstone, also for one that a clean has removed; of a commit's files `ensure_there` speaks."""
+        try:
+            return self.storage.stat(path).size_bytes > 0
+        except NotFound:
+            file = parse_data_file(name)
+            return file is not None and path in self.files_of(file.instant)
 
     def partitions(self) -> list[str]:
         """The paths of all partitions, in order."""
         return sorted(partition for partition, _ in self._files(None))
 
-    def _files(self, partitions: list[str] | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    def _files(
+        self, partitions: list[str] | None, selection: Selection | None = None
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The names of the files in each partition, with those that a clean has removed since the view's time."""
         if partitions is None:
-            there = partition_files(self.storage, self.config)
+            there = partition_files(self.storage, self.config, selection)
         else:
-            there = ((partition, self.storage.list(partition).files) for partition in partitions)
+            listings = self.storage.together(*(partial(self.storage.list, partition) for partition in partitions))
+            there = ((found, listing.files) for found, listing in zip(partitions, listings, strict=True))
         seen = set()
         for partition, names in there:
             seen.add(partition)
             yield partition, (*names, *self._cleaned.get(partition, ()))
         for partition, cleaned in self._cleaned.items() if partitions is None else ():
-            if partition not in seen:  # a clean has removed all of its files
+            if partition not in seen and (
+                selection is None or selection.holds(partition)
+            ):  # a clean has removed all of its files
                 yield partition, tuple(cleaned)
 
     def completed_between(self, begin: str, end: str | None) -> list[Instant]:
@@ -183,6 +239,11 @@ class TableView:
         """The metadata of a completed write."""
         return self.whole.metadata(instant)
 
+    def file_groups_of(self, instants: Iterable[Instant]) -> frozenset[tuple[str, str]]:
+        """The file groups that any of these completed writes has written to, by partition and file id."""
+        found = self.storage.together(*(partial(self.metadata, instant) for instant in instants))
+        return frozenset(group for metadata in found for group in metadata.file_groups())
+
     def files_of(self, instant: str) -> frozenset[str]:
         """Paths of the files that the completed write of this requested time names."""
         found = self.whole.find(instant)
@@ -190,22 +251,53 @@ class TableView:
 
     @cached_property
     def _replaces(self) -> list[ReplaceCommit]:
-        return [
-            replace_commit(self.storage, instant, self.whole.content)
-            for instant in self.whole.completed((REPLACE_COMMIT,), until=self.as_of)
-        ]
+        found = self.whole.completed((REPLACE_COMMIT,), until=self.as_of)
+        looks = (partial(replace_commit, self.storage, instant, self.whole.content) for instant in found)
+        return list(self.storage.together(*looks))
 
     @cached_property
     def _cleaned(self) -> Mapping[str, Mapping[str, str]]:
         """Names of files that were removed after the view's time, by partition, each with the clean that did it.
 
-        A clean before that time removed nothing that a reader of that time needed.
+        A clean before that time removed nothing that a reader of that time needed; one that waits may be at work.
         """
         found: dict[str, dict[str, str]] = {}
-        for instant in self.whole.completed((CLEAN,), after=self.as_of) if self.as_of is not None else ():
-            for partition, names in read_cleaned(self.whole.content(instant), instant.path).items():
+        if self.as_of is None:
+            return found
+        cleans = self.whole.completed((CLEAN,), after=self.as_of)
+        contents = self.storage.together(*(partial(self.whole.content, instant) for instant in cleans))
+        for instant, content in zip(cleans, contents, strict=True):
+            for partition, names in read_cleaned(content, instant.path).items():
                 found.setdefault(partition, {}).update(dict.fromkeys(names, instant.requested))
+        for waiting in (one for one in self.timeline.pending if one.action == CLEAN):
+            planned = requested(waiting.requested, CLEAN)
+            plan = CleanPlan.from_avro(read_plan(self.storage, planned), planned.path)
+            for partition, names in plan.files.items():
+                found.setdefault(partition, {}).update(dict.fromkeys(names, waiting.requested))
         return found
+
+    def was_cleaned(self) -> bool:
+        """Whether a clean was planned between the listings of the timeline and of the data files.
+
+        Slices that were listed meanwhile may lack files that it has removed, without a sign: load the view again.
+        """
+        return self._shows_a_clean(self._later_names())
+
+    def was_overtaken(self) -> bool:
+        """Whether the view has to be loaded again: for a clean, or as a lone listing that may have lacked something."""
+        names = self._later_names()
+        return self._shows_a_clean(names) or (
+            self.lone and not self.timeline.lacks_nothing(names, until=self.as_of or "")
+        )
+
+    def _shows_a_clean(self, names: Collection[str]) -> bool:
+        known = {one.requested for one in self.timeline.instants if one.action == CLEAN}
+        now = map(parse_file_name, names)
+        return any(one is not None and one.action == CLEAN and one.requested not in known for one in now)
+
+    def _later_names(self) -> Collection[str]:
+        """The timeline after the data files were listed, or now if they were not."""
+        return self._names_since[-1] if self._names_since else self.storage.names(TIMELINE_FOLDER)
 
     def _absorbed(self, partition: str, names: Collection[str], instants: Collection[str]) -> frozenset[str]:
         """See `LogCompactions.hidden`. No plan is read for a partition without a file that a log compaction has made.
@@ -219,11 +311,14 @@ class TableView:
     @cached_property
     def _log_compacted(self) -> Mapping[str, tuple[Instant, ArchivedInstant | None]]:
         """Log compactions completed by the view's time, by requested time, with where the plan is if it is archived."""
-        completed = {instant.requested: instant for instant in self.whole.completed((DELTA_COMMIT,), until=self.as_of)}
+        completed = {
+            instant.requested: instant
+            for instant in self.timeline.completed
+            if instant.action == DELTA_COMMIT and (self.as_of is None or (instant.completion or "") <= self.as_of)
+        }
         found: dict[str, tuple[Instant, ArchivedInstant | None]] = {
             archived.requested: (archived.instant, archived)
-            for archived in self.whole.archived((DELTA_COMMIT,), until=self.as_of)
-            if archived.has_plan
+            for archived in self.whole.archived((DELTA_COMMIT,), until=self.as_of, planned_only=True)
         }
         for instant in self.timeline.instants:
             if instant.action == LOG_COMPACTION and instant.state == REQUESTED and instant.requested in completed:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from lakelatch.errors import CorruptTable
+from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.format.names import LogFile, is_compacted_log, is_kept_deletes, parse_data_file
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 
 
+def taken_back(what: str) -> Unavailable:
+    """The error of a reader that has begun with what is not there any more."""
+    return Unavailable(f"{what} was rolled back, or the table restored, while it was read: read again")
+
+
 def ensure_tombstone(whole: WholeTimeline, path: str) -> None:
-    """`CorruptTable` if an empty log file is one that held rows: reading on would hide them."""
+    """`CorruptTable` if an empty log file is one that held rows: reading on would hide them.
+
+    `Unavailable` if what it held was taken back since the reader chose it.
+    """
     file = parse_data_file(path.rpartition("/")[2])
     if isinstance(file, LogFile) and (is_compacted_log(file) or is_kept_deletes(file)):  # no such name has a tombstone
         raise CorruptTable(f"the log file {path!r} is empty, which a compaction has filled: restore it", path=path)
     instant = None if file is None else whole.find(file.instant)
+    if instant is None and file is not None and whole.has_undone(file.instant):
+        raise taken_back(f"the write {file.instant}")
     if instant is None or instant.action not in WRITE_ACTIONS:
         return
     if any(stat.path == path for stat in whole.metadata(instant).stats):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from lakelatch.errors import TransactionEnded, Unavailable
 from lakelatch.heartbeat.contract import SHORTEST_EXPIRY_MS, STORAGE, Beat, heartbeat_path, task_beats_folder
@@ -131,16 +132,24 @@ def ensure_beating(storage: Storage, instant: str, now_path: str | None = None) 
     `now_path` is a file that was made a moment ago. By its time, which is the storage's own, a writer whose beats have
     stopped is told so before anybody else may count it as dead.
     """
+    ended = why_not_beating(storage, instant, now_path)
+    if ended is not None:
+        raise ended
+
+
+def why_not_beating(storage: Storage, instant: str, now_path: str | None = None) -> TransactionEnded | None:
+    """What `ensure_beating` would raise."""
+    paths = [heartbeat_path(instant), *([now_path] if now_path is not None else [])]
     try:
-        modified_ms = storage.stat(heartbeat_path(instant)).modified_ms
-        if now_path is None or not _is_late(storage, instant, storage.stat(now_path).modified_ms - modified_ms):
-            return
+        modified_ms, *now_ms = (one.modified_ms for one in storage.together(*(partial(storage.stat, p) for p in paths)))
+        if not now_ms or not _is_late(storage, instant, now_ms[0] - modified_ms):
+            return None
     except NotFound:
-        raise TransactionEnded(
+        return TransactionEnded(
             f"instant {instant} has ended elsewhere (its heartbeat is gone), so nothing more is written for it",
             instant=instant,
-        ) from None
-    raise TransactionEnded(
+        )
+    return TransactionEnded(
         f"the heartbeat of instant {instant} has stopped, and others may count its writer as dead, so nothing more is "
         "written for it: look why the driver could not beat, or raise hoodie.client.heartbeat.interval_in_ms",
         instant=instant,

@@ -45,7 +45,8 @@ class LeaseHeartbeat(Heartbeat):
             self._release()
         else:
             self._take()
-            super().take_over()
+            with stopped_on_error(self):
+                super().take_over()
 
     def beat(self) -> None:
         with self._guard:

@@ -23,7 +23,7 @@ from typing import Any
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.lease import Lease
-from lakelatch.locks.options import LockOptions
+from lakelatch.locks.options import LockOptions, with_place
 from lakelatch.system import REAL_SYSTEM, System
 
 TABLE_KEY = "table"
@@ -51,6 +51,7 @@ class LockScope:
     lock_options: LockOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "options", with_place(self.table_uri, self.options))
         object.__setattr__(self, "lock_options", LockOptions.from_options(self.options))
 
 
@@ -96,6 +97,11 @@ class LockProvider(ABC):
         may have many addresses.
         """
         return type(self).__name__.removesuffix("LockProvider").lower()
+
+    @property
+    def taken_by_hudi(self) -> bool:
+        """Whether Hudi's own writers take the table's lock too, who are kept away by nothing else."""
+        return False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled provider is opened anew from its scope; leases, connections and threads do not travel."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.option_values import whole_number
+from lakelatch.storage.options import KNOWN_STORAGE_KEYS, TIMEOUT_S
+from lakelatch.storage.options import PREFIX as STORAGE_PREFIX
+from lakelatch.storage.uris import scheme_of
 
 PREFIX = "hoodie.write.lock."
 PROVIDER = PREFIX + "provider"
@@ -24,6 +27,9 @@ IN_PROCESS_LEASE = "lakelatch.lock.in_process.lease_s"
 LEASE = "lakelatch.lock.lease_s"
 
 DEFAULT_PROVIDER = "filesystem"
+STORAGE_URL = PREFIX + "storage.url"
+_LOCAL = ("", "file", "memory")
+_FOR_LOCKS = KNOWN_STORAGE_KEYS - {TIMEOUT_S}
 _DAY_MS = 86_400_000
 WITHOUT_EFFECT = {  # accepted, so that Hudi's configurations can be pasted, with the greatest value of each
     CLIENT_RETRIES: 1_000_000,
@@ -40,6 +46,24 @@ DEFAULT_LEASE_S = 15.0
 _IN_PROCESS_LEAST_S = 0.05
 _PROVIDER_KEY = re.compile(re.escape(PREFIX) + r"([a-z0-9_]+)\..+")
 _OUR_GROUPS = ("client", "filesystem", "conflict")  # their keys are all known, so any other is misspelt
+
+
+def with_place(table_uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of a table's locks, with what follows from where the table lies.
+
+    A table at an object store has its locks there, if no option names other ones, and reaches them as it is reached
+    itself. A local table's are the kernel's.
+    """
+    if scheme_of(table_uri) in _LOCAL:
+        return options
+    more = (
+        {}
+        if STORAGE_URL in options
+        else {
+            f"{PREFIX}storage.{key.removeprefix(STORAGE_PREFIX)}": options[key] for key in _FOR_LOCKS if key in options
+        }
+    )
+    return {PROVIDER: "storage", **more, **options}
 
 
 def is_provider_key(key: str) -> bool:

@@ -17,7 +17,7 @@ from lakelatch.format.record_keys import record_keys, value_texts
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.options import BUCKET_COUNT, BUCKET_ENGINE, HASH_FIELD, INDEX_TYPE
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ, TableConfig
@@ -27,12 +27,7 @@ TIMEZONE = "hoodie.table.timeline.timezone"
 _KEY_GENERATOR, _KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"
 _KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "SIMPLE_AVRO", "COMPLEX_AVRO", "NON_PARTITION_AVRO")
 _KEY_GENERATOR_CLASSES = ("SimpleKeyGenerator", "ComplexKeyGenerator", "NonpartitionedKeyGenerator")
-_PLAIN = {  # properties that have to have this value, if they have one
-    "hoodie.populate.meta.fields": "true",
-    "hoodie.datasource.write.drop.partition.columns": "false",
-    "hoodie.table.base.file.format": "PARQUET",
-    "hoodie.table.cdc.enabled": "false",
-}
+_CDC = "hoodie.table.cdc.enabled"
 _SLICES_LOOKED_AT = 24
 _SHOWN = 3
 
@@ -120,9 +115,8 @@ def _by_properties(config: TableConfig) -> Iterator[str]:
         yield f"{_KEY_GENERATOR}={kind} makes keys and folders that lakelatch does not: write it with Java alone"
     elif not kind and class_name and class_name.rpartition(".")[2] not in _KEY_GENERATOR_CLASSES:
         yield f"{_KEY_GENERATOR_CLASS}={class_name} makes keys and folders that lakelatch does not"
-    for name, value in _PLAIN.items():
-        if raw.get(name, value).lower() != value.lower():
-            yield f"{name}={raw[name]}: only {value} is known"
+    if raw.get(_CDC, "false").lower() != "false":
+        yield f"{_CDC}={raw[_CDC]}: only false is known"
 
 
 def _by_timeline(storage: Storage, config: TableConfig, now_ms: int) -> Iterator[str]:
@@ -158,7 +152,7 @@ def _by_groups(slices: Sequence[FileSlice]) -> Iterator[str]:
             return
 
 
-def _counts_of(table: Table, slices: Sequence[FileSlice], fields: Sequence[str]) -> list[int] | None:
+def _counts_of(table: OpenedTable, slices: Sequence[FileSlice], fields: Sequence[str]) -> list[int] | None:
     """The bucket counts that the rows of some slices allow; None if there are no rows."""
     hashes: list[np.ndarray] = []
     buckets: list[int] = []
@@ -171,7 +165,7 @@ def _counts_of(table: Table, slices: Sequence[FileSlice], fields: Sequence[str])
     return possible_bucket_counts(np.concatenate(hashes), buckets) if hashes else None
 
 
-def _hashed_texts(table: Table, rows: pa.Table, fields: Sequence[str]) -> list[pa.Array]:
+def _hashed_texts(table: OpenedTable, rows: pa.Table, fields: Sequence[str]) -> list[pa.Array]:
     """The texts that Java hashes: of a key of one field that is `field:value`, that text."""
     if table.config.prefixed_keys and tuple(fields) == table.config.record_key_fields:
         return [record_keys(rows, fields, True)]

@@ -9,9 +9,9 @@ it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket an
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,18 +29,22 @@ from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_for_write
 from lakelatch.spark.options import OPERATION
-from lakelatch.spark.read.reader import ReadPlan, plan_read
+from lakelatch.spark.read.pruning import Condition
+from lakelatch.spark.read.pushed_filters import conditions_of
+from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.spark_types import to_arrow, to_spark
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost, attempted, retried
 from lakelatch.spark.write.columns import check_columns
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import relocate_here
 from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
 from lakelatch.spark.write.task import FileReport, write_token
-from lakelatch.spark.write.writer import parse_write
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.actions import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from lakelatch.transactions.context import TransactionState
@@ -60,10 +64,10 @@ class LakelatchDataSource(DataSource):
         return "lakelatch"
 
     def schema(self) -> StructType:
-        return to_spark(plan_read(self._path(), self._given()).schema)
+        return to_spark(read_schema(self._path(), self._given()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LakelatchReader(plan_read(self._path(), self._given()))
+        return LakelatchReader(self._path(), self._given())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -90,17 +94,49 @@ class SlicePartition(InputPartition):
 
 
 class LakelatchReader(DataSourceReader):
-    """Reads the slices of one moment, one task for each."""
+    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it."""
 
-    def __init__(self, plan: ReadPlan) -> None:
-        self._plan = plan
+    def __init__(self, path: str, options: dict[str, object]) -> None:
+        self._path = path
+        self._options = options
+        self._conditions: tuple[Condition, ...] = ()
+        self.pushFilters = PushedFilters(self)  # type: ignore[method-assign]
+
+    def use(self, conditions: Iterable[Condition]) -> None:
+        """Leaves out what these show to be without rows."""
+        self._conditions = (*self._conditions, *conditions)
+
+    @cached_property
+    def plan(self) -> ReadPlan:
+        return plan_read(self._path, self._options, conditions=self._conditions)
 
     def partitions(self) -> list[InputPartition]:
-        return [SlicePartition(index) for index in range(len(self._plan.slices))]
+        return [SlicePartition(index) for index in range(len(self.plan.slices))]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            yield from self._plan.read(self._plan.slices[partition.index])
+            yield from self.plan.read(self.plan.slices[partition.index])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"plan": self.plan}  # before Spark asks for partitions, which are numbers of its slices
+
+
+class PushedFilters:
+    """The `pushFilters` of a reader, which takes filters as hints and leaves them all to Spark.
+
+    Spark refuses a reader that has a method of its own by this name where `spark.sql.python.filterPushdown.enabled` is
+    off, so that no filter is passed over unseen. Nothing is lost here if they are, so this shows Spark the method that
+    it knows. Versions before 4.1 have none, and never ask.
+    """
+
+    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", None) or (lambda *_: None))
+
+    def __init__(self, reader: LakelatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Any]) -> list[Any]:
+        self._reader.use(conditions_of(filters))
+        return filters
 
 
 @dataclass
@@ -119,10 +155,10 @@ class LakelatchWriter(DataSourceArrowWriter):
         columns = to_arrow(schema)
         self._meta = tuple(name for name in columns.names if name in META_COLUMNS)
         data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
-        self._options = write_options
-        storage = open_storage(path)
+        self._options, self._services = write_options, ServiceOptions.parse(options)
+        storage = open_storage(path, write_options.manager.storage)
         with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
-            self._table: Table = open_for_write(storage, write_options, data_schema)
+            self._table: OpenedTable = open_for_write(storage, write_options, data_schema)
             check_columns(self._table, data_schema, write_options)
             manager.recover()
             transaction = manager.begin(write_options.action)
@@ -147,7 +183,8 @@ class LakelatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         reports = [report for message in messages if isinstance(message, FilesMessage) for report in message.reports]
         with open_manager(self._table.storage, self._options.manager) as manager:
-            retried(manager, partial(self._attempt, manager, reports))
+            result = retried(manager, partial(self._attempt, manager, reports))
+            after_commit(result, self._table, manager, self._services, None)
 
     def _attempt(
         self, manager: TransactionManager, reports: list[FileReport], lost: LostFiles | None, again: bool

@@ -11,12 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.services.options import cleaning
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 
 _log = logging.getLogger("lakelatch.spark")
 
 OTHER_NAMES = {  # Hudi's, for options that take effect
+    **cleaning.OTHER_NAMES,
     "hoodie.cleaner.policy.failed.writes": "hoodie.clean.failed.writes.policy",
+    "hoodie.datasource.clustering.async.enable": "hoodie.clustering.async.enabled",
+    "hoodie.datasource.clustering.inline.enable": "hoodie.clustering.inline",
     "hoodie.table.partition.fields": "hoodie.datasource.write.partitionpath.field",
     "hoodie.table.recordkey.fields": "hoodie.datasource.write.recordkey.field",
     "hoodie.table.type": "hoodie.datasource.write.table.type",
@@ -62,10 +66,10 @@ class Rule:
     allowed: tuple[str, ...] | None = None
 
 
-_CLEAN = "nothing is cleaned: no version of a file is taken away"
-_ARCHIVE = "the timeline is not archived"
-_COMPACT = "a write compacts nothing: call lakelatch.compact, or run `lakelatch compact`"
-_CLUSTER = "no table service clusters files"
+_ARCHIVE = "hoodie.keep.min.commits and hoodie.keep.max.commits say what is archived, as one level file a run"
+_CLEAN = "a clean plans one at a time, for all partitions that have changed"
+_COMPACT = "a compaction takes all file groups that are due into one plan, and each becomes one base file"
+_CLUSTER = "a clustering rewrites each file group as one file of the same bucket: see lakelatch.cluster"
 _SYNC = "no catalog is told of the table: register its folder there"
 _METRICS = "nothing is measured for Hudi's reporters: see CommitResult and `lakelatch timeline`"
 _SIZES = "each task writes one file for each bucket that it meets, and a compaction one base file"
@@ -116,7 +120,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("hoodie.rollback.using.markers", "every rollback is by markers"),
     Rule("hoodie.metadata.*", _METADATA),
-    Rule("hoodie.fail.writes.on.inline.table.service.exception", _COMPACT),
+    Rule(
+        "hoodie.fail.writes.on.inline.table.service.exception",
+        "a commit that is there is never reported as failed: `CommitResult.services` names the service that failed",
+    ),
     *(Rule(key, _COLUMNS) for key in ("hoodie.avro.schema.*", "hoodie.datasource.write.schema.*")),
     *(
         Rule(key, _COLUMNS)

@@ -10,6 +10,7 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.spark.options import ManagerOptions
 from lakelatch.storage.contract import Storage
+from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
 from lakelatch.transactions.early.detection import ensure_shared_locks
@@ -21,6 +22,7 @@ def open_manager(
     storage: Storage, options: ManagerOptions, system: System = REAL_SYSTEM
 ) -> Iterator[TransactionManager]:
     """The manager that the options describe; its lock provider is closed at the end."""
+    ensure_refuses_second(storage, system)
     scope = LockScope(storage.uri, options.scope, system)
     settings = replace(options.transactions, lock_timeout_s=scope.lock_options.timeout_s)
     provider = open_lock_provider(scope)

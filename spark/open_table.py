@@ -20,7 +20,7 @@ from lakelatch.spark.options import (
     TABLE_NAME,
     WriteOptions,
 )
-from lakelatch.spark.table import Table, check_agreement, check_mode, check_writable
+from lakelatch.spark.table import OpenedTable, check_agreement, check_mode, check_writable
 from lakelatch.spark.write.columns import check_groups
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.timeline.actions import WRITE_ACTIONS
@@ -41,21 +41,28 @@ from lakelatch.timeline.timeline import Timeline
 _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know
 
 
-def open_table(storage: Storage) -> Table:
+def open_table(storage: Storage) -> OpenedTable:
     """The table for reading; `InvalidRequest` where there is none."""
-    config = load_table_config(storage)
+    return table_of(storage, load_table_config(storage))
+
+
+def table_of(storage: Storage, config: TableConfig, timeline: Timeline | None = None) -> OpenedTable:
+    """The table of this configuration; `timeline` is for a caller who has listed it. Errors: those of `open_table`."""
     own = (config.create_schema, PROPERTIES_PATH)
-    schema, path = own if config.bucket_count is not None and config.create_schema else _latest_schema(storage) or own
+    if config.bucket_count is not None and config.create_schema:
+        schema, path = own
+    else:
+        schema, path = _latest_schema(storage, timeline or Timeline.load(storage)) or own
     if schema is None:
         raise CorruptTable(f"the table at {storage.uri} names its columns nowhere: no commit and no create schema")
     try:
         columns = without_meta_columns(avro_to_arrow(schema))
     except (CorruptTable, InvalidRequest) as error:
         raise type(error)(f"in {path}: {error.message}", path=path) from error
-    return Table(storage, config, columns)
+    return OpenedTable(storage, config, columns)
 
 
-def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -> Table:
+def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable:
     """The table for writing, made on the first write. Of several first writers one makes it; the others must agree.
 
     `schema` is that of the data, without meta columns. Errors: `InvalidRequest`, and the table is as it was.
@@ -77,14 +84,14 @@ def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -
     return table
 
 
-def require_writable(storage: Storage) -> Table:
+def require_writable(storage: Storage) -> OpenedTable:
     """An existing table for a table service; `InvalidRequest` if it may only be read."""
     table = open_table(storage)
     check_writable(table.config)
     return table
 
 
-def open_existing(storage: Storage, options: WriteOptions) -> Table:
+def open_existing(storage: Storage, options: WriteOptions) -> OpenedTable:
     """An existing table for a write without rows; `InvalidRequest` as for one with rows."""
     table = require_writable(storage)
     check_agreement(options, table.config)
@@ -92,9 +99,8 @@ def open_existing(storage: Storage, options: WriteOptions) -> Table:
     return table
 
 
-def _latest_schema(storage: Storage) -> tuple[str, str] | None:
+def _latest_schema(storage: Storage, timeline: Timeline) -> tuple[str, str] | None:
     """The schema of the write that completed last, and the file that says so."""
-    timeline = Timeline.load(storage)
     for instant in sorted(timeline.completed, key=lambda instant: instant.completion or "", reverse=True):
         if instant.action in WRITE_ACTIONS:
             schema = CommitMetadata.read(storage, instant.path).schema

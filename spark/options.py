@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
 from lakelatch.option_values import flag, one_of, whole_number
+from lakelatch.services.options.known import SERVICE_KEYS
 from lakelatch.spark.hudi_options import (
     KEY_GENERATOR_KEYS,
     OTHER_NAMES,
@@ -20,6 +21,7 @@ from lakelatch.spark.hudi_options import (
     tell,
 )
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
+from lakelatch.storage.options import KNOWN_STORAGE_KEYS, StorageOptions
 from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timegen.open import KNOWN_TIME_KEYS
 from lakelatch.timeline.actions import (
@@ -69,10 +71,6 @@ AS_OF = "as.of.instant"
 BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
 COLUMNS = "columns"
-MIN_DELTA_COMMITS = "hoodie.compact.inline.max.delta.commits"
-KEEP_DELETES = "lakelatch.compact.keep.deletes"
-LOG_COMPACTION_ENABLE = "hoodie.log.compaction.enable"
-LOG_BLOCKS_THRESHOLD = "hoodie.log.compaction.blocks.threshold"
 
 _PARALLELISM = {
     UPSERT: "hoodie.upsert.shuffle.parallelism",
@@ -110,10 +108,6 @@ _WRITE_KEYS = {
     BLOCK_FORMAT,
     SMALL_ROWS,
     METADATA_TABLE,
-    MIN_DELTA_COMMITS,
-    KEEP_DELETES,
-    LOG_COMPACTION_ENABLE,
-    LOG_BLOCKS_THRESHOLD,
     BATCH_APPLICATION,
     BATCH_NUMBER,
     PARTITIONS_TO_DELETE,
@@ -122,7 +116,16 @@ _WRITE_KEYS = {
 }
 _READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, COLUMNS}
 _PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
-KNOWN_KEYS = frozenset(_WRITE_KEYS | _READ_KEYS | KNOWN_LOCK_KEYS | KNOWN_TIME_KEYS | KNOWN_TRANSACTION_KEYS | _PATHS)
+KNOWN_KEYS = frozenset(
+    _WRITE_KEYS
+    | _READ_KEYS
+    | KNOWN_LOCK_KEYS
+    | KNOWN_TIME_KEYS
+    | KNOWN_TRANSACTION_KEYS
+    | SERVICE_KEYS
+    | KNOWN_STORAGE_KEYS
+    | _PATHS
+)
 
 
 def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
@@ -188,51 +191,13 @@ class ManagerOptions:
     """
 
     transactions: TransactionSettings
+    storage: StorageOptions = field(default_factory=StorageOptions)
     scope: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_options(cls, values: Mapping[str, str]) -> ManagerOptions:
         """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        return cls(TransactionSettings.from_options(values), values)
-
-
-@dataclass(frozen=True)
-class CompactionOptions:
-    """When a file group is due for a table service, and what becomes of its deletes.
-
-    `least_logs` is the number of logs from which on a file group is compacted, and `least_logs_of_run` that from which
-    on its logs are, if `log_compaction` is on. `keep_deletes` keeps deletes that won for rows that complete later.
-    """
-
-    least_logs: int = 1
-    keep_deletes: bool = True
-    log_compaction: bool = False
-    least_logs_of_run: int = 5
-
-    @classmethod
-    def from_options(cls, values: Mapping[str, str]) -> CompactionOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        default = cls()
-        return cls(
-            least_logs=whole_number(values, MIN_DELTA_COMMITS, default.least_logs, 1, 1_000_000),
-            keep_deletes=flag(values, KEEP_DELETES, default.keep_deletes),
-            log_compaction=flag(values, LOG_COMPACTION_ENABLE, default.log_compaction),
-            least_logs_of_run=whole_number(values, LOG_BLOCKS_THRESHOLD, default.least_logs_of_run, 2, 1_000_000),
-        )
-
-
-@dataclass(frozen=True)
-class ServiceOptions:
-    """What a table service is run with."""
-
-    compaction: CompactionOptions
-    manager: ManagerOptions
-
-    @classmethod
-    def parse(cls, options: Mapping[str, object] | None) -> ServiceOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        values = normalise(options)
-        return cls(CompactionOptions.from_options(values), ManagerOptions.from_options(values))
+        return cls(TransactionSettings.from_options(values), StorageOptions.from_options(values), values)
 
 
 @dataclass(frozen=True)
@@ -320,6 +285,7 @@ class ReadOptions:
     begin: str | None
     end: str | None
     columns: tuple[str, ...] | None
+    storage: StorageOptions
 
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> ReadOptions:
@@ -333,7 +299,14 @@ class ReadOptions:
             raise InvalidRequest(f"{BEGIN_INSTANT} and {END_INSTANT} belong to {QUERY_TYPE}=incremental: set it")
         if query_type == INCREMENTAL and AS_OF in times:
             raise InvalidRequest(f"{AS_OF} does not go with {QUERY_TYPE}=incremental: use {END_INSTANT}")
-        return cls(query_type, times.get(AS_OF), times.get(BEGIN_INSTANT), times.get(END_INSTANT), _columns(values))
+        return cls(
+            query_type,
+            times.get(AS_OF),
+            times.get(BEGIN_INSTANT),
+            times.get(END_INSTANT),
+            _columns(values),
+            StorageOptions.from_options(values),
+        )
 
 
 def _table_version(values: Mapping[str, str]) -> int | None:

@@ -1,9 +1,11 @@
-"""Between Spark's schemas and Arrow's, and the sessions that jobs run in."""
+"""Between Spark's schemas and Arrow's, the sessions that jobs run in, and their tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -12,6 +14,9 @@ from lakelatch.errors import InvalidRequest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+_TASKS_MAX = 10_000
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
@@ -69,3 +74,19 @@ def use_in_thread(spark: SparkSession) -> None:
 def default_parallelism(df: DataFrame) -> int:
     """Spark's own number of shuffle partitions."""
     return int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+
+
+def for_each(
+    spark: SparkSession, things: Sequence[T], work: Callable[[T], Iterable[pa.RecordBatch]], schema: StructType
+) -> DataFrame:
+    """What `work` makes of each thing, on the executors, in as many tasks as there are things, up to 10,000."""
+    tasks = spark.range(0, len(things), 1, numPartitions=min(len(things), _TASKS_MAX))
+    return tasks.mapInArrow(partial(_work_on, work, tuple(things)), schema)
+
+
+def _work_on(
+    work: Callable[[T], Iterable[pa.RecordBatch]], things: tuple[T, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            yield from work(things[index])

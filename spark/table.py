@@ -42,7 +42,7 @@ _EXTRACTOR = "hoodie.table.partition_extractor_class"
 
 
 @dataclass(frozen=True)
-class Table:
+class OpenedTable:
     """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns)."""
 
     storage: Storage
@@ -85,10 +85,10 @@ def check_writable(config: TableConfig) -> None:
             "order with those of lakelatch, which are in UTC"
         )
     config.check_mergeable()
-    _check_key_generator(config)
+    check_key_generator(config)
 
 
-def _check_key_generator(config: TableConfig) -> None:
+def check_key_generator(config: TableConfig) -> None:
     """`InvalidRequest` for a table whose other writers make keys or folders in a way that is not known here."""
     name = config.raw.get(_KEY_GENERATOR_CLASS, "").rpartition(".")[2].removesuffix("KeyGenerator")
     for option, found in ((_KEY_GENERATOR_TYPE, config.raw.get(_KEY_GENERATOR_TYPE)), (_KEY_GENERATOR_CLASS, name)):

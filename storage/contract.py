@@ -3,7 +3,8 @@
 Six calls, with `put_if_absent` as their heart: it is the only thing that decides races. Every implementation promises:
 
 - **Whole or not at all.** A reader sees an object complete or does not see it.
-- **Durable.** When a put returns, the object and its name outlive a crash of the machine.
+- **Durable.** When a put returns, the object and its name outlive a crash of the machine; but for what says that
+  somebody lives (`ends_with_its_writer`), if a crash of the machine that keeps the objects ends all writers.
 - **Exactly one.** Of all `put_if_absent` of one path at most one ever creates it, whatever fails.
 - **Read your writes, for everybody.** After a put or delete returned, every later read and listing, anywhere, shows it.
 - **Unknown is said.** A put whose answer was lost raises `PutUnknown`; the caller resolves it by reading. An
@@ -16,15 +17,36 @@ Paths are relative to the table, with `/`, without a leading one. There are no f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO, TypeVar
 
 from lakelatch.errors import Unavailable
+
+T = TypeVar("T")
 
 
 def path_below(folder: str, name: str) -> str:
     """The path of a name in a folder; "" is the table's own."""
     return f"{folder}/{name}" if folder else name
+
+
+#: Where a storage may put what is to be linked or copied to its place; nothing there counts.
+STAGING_FOLDER = ".hoodie/.lakelatch/staging"
+
+_OF_LIVING_WRITERS = (".hoodie/.heartbeat/", ".hoodie/.lakelatch/open/", ".hoodie/.lakelatch/beats/")
+_NOW = ".hoodie/.lakelatch/now"
+
+
+def ends_with_its_writer(path: str) -> bool:
+    """Whether an object means nothing once nobody lives who could have put it: claims, heartbeats, openings."""
+    return path.startswith(_OF_LIVING_WRITERS) or path == _NOW
+
+
+def depth_first(path: str) -> list[tuple[bool, str]]:
+    """What paths are sorted by: files before folders, each by name."""
+    *folders, name = path.split("/")
+    return [*((True, folder) for folder in folders), (False, name)]
 
 
 class NotFound(Unavailable):
@@ -67,6 +89,21 @@ class Storage(ABC):
     def read(self, path: str) -> bytes:
         """The whole object, or `NotFound`."""
 
+    def read_range(self, path: str, start: int, size_bytes: int) -> bytes:
+        """A part of an object, shorter or empty where the object ends before it; or `NotFound`.
+
+        For objects that never change. This reads the whole object; a storage that can read a part of one does.
+        """
+        return self.read(path)[start : start + size_bytes]
+
+    def read_end(self, path: str, size_bytes: int) -> tuple[bytes, int]:
+        """The last bytes of an object, or all of it if it has no more, and how many it has; or `NotFound`.
+
+        As `read_range`, this reads the whole object. A storage that does not asks once if the object has no more.
+        """
+        data = self.read(path)
+        return data[max(0, len(data) - size_bytes) :], len(data)
+
     @abstractmethod
     def stat(self, path: str) -> FileStatus:
         """Size and time of an object, or `NotFound`."""
@@ -86,9 +123,25 @@ class Storage(ABC):
         After False the object exists, and if it was ours (a lost answer, a repeated request) only its content tells.
         """
 
+    def create_from_file(self, path: str, file: BinaryIO) -> bool:
+        """As `put_if_absent`, of all that an open local file holds, which may be more than memory does.
+
+        This reads the whole file; a storage that can take it piece by piece does.
+        """
+        file.seek(0)
+        return self.put_if_absent(path, file.read())
+
     @abstractmethod
     def delete(self, path: str) -> None:
         """Removes the object; nothing happens if there is none."""
+
+    def together(self, *requests: Callable[[], T]) -> Sequence[T]:
+        """Makes requests of which none needs another one's answer, and returns the answers in order.
+
+        This makes one after the other; a storage that is far away makes them at the same time. After an error, which is
+        the first one's in order, any of the others may have been carried out, and none is under way.
+        """
+        return [request() for request in requests]
 
     def names(self, folder: str) -> Sequence[str]:
         """What `list` shows, files and folders together and in no order: cheaper for folders of thousands of files."""
@@ -100,6 +153,13 @@ class Storage(ABC):
         for path in list(self.walk(folder)):
             self.delete(path)
 
+    def delete_known(self, folder: str, paths: Iterable[str]) -> None:
+        """Removes the objects of a folder, whose paths the caller knows; what others add meanwhile may stay.
+
+        This removes the whole folder; a storage to which folders are nothing need not list it.
+        """
+        self.delete_folder(folder)
+
     def walk(self, folder: str) -> Iterator[str]:
         """Every path below a folder, depth first, in name order."""
         prefix = f"{folder}/" if folder else ""
@@ -108,6 +168,13 @@ class Storage(ABC):
             yield prefix + name
         for name in listing.folders:
             yield from self.walk(prefix + name)
+
+    def paths_at_once(self, folder: str) -> Sequence[str] | None:
+        """Every path below a folder, in no order, where one request shows them all; None where it takes more.
+
+        This says None and asks nothing, as for storages that list folder by folder.
+        """
+        return None
 
     def sweep(self, older_than_s: float) -> int:
         """Removes what puts that crashed have left where no reader looks; says how many. Nothing, for most storages."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakelatch.errors import Unavailable
 from lakelatch.retry import Backoff, tries
-from lakelatch.storage.contract import PutUnknown, Storage
+from lakelatch.storage.contract import NotFound, PutUnknown, Storage
 from lakelatch.system import System
 
 #: The waits between tries of one request whose answer was lost.
@@ -30,11 +30,14 @@ def ensure_created(storage: Storage, path: str, data: bytes, system: System) -> 
 def create_own(storage: Storage, path: str, data: bytes, system: System) -> bool:
     """Creates an object whose content only this caller makes; False if the name is taken by another content.
 
+    A request that was repeated on its way says 'exists' of its own first copy, so what is there is read.
     Errors: `Unavailable` if the storage confirms neither.
     """
-    for tried in tries(system, BACKOFF, TRIES_MAX):
+    for _ in tries(system, BACKOFF, TRIES_MAX):
         try:
-            return storage.put_if_absent(path, data) or (tried > 1 and storage.read(path) == data)
+            return storage.put_if_absent(path, data) or storage.read(path) == data
         except PutUnknown:
             continue
+        except NotFound:  # whoever took the name has gone since
+            return False
     raise Unavailable(f"the storage did not confirm {path}: try again", path=path)

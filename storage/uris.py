@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.plugins import find_component
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.memory import find_memory_storage
+from lakelatch.storage.options import StorageOptions
 
+#: Entry points by scheme: what is called with the URI, without a slash at its end, and its `StorageOptions`.
+STORAGES = "lakelatch.storages"
+
+_BY_FSSPEC = ", or what fsspec creates objects in (pip install 'lakelatch[fsspec]', and the package for that scheme)"
 _USER_INFORMATION = re.compile(r"(?<=://)[^/@]*@")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 
 
-def open_storage(path: str) -> Storage:
+def open_storage(path: str, options: StorageOptions | None = None) -> Storage:
     """The storage at a path or URI; makes nothing and asks nothing of it yet.
 
     Nothing in a path is decoded or cut off (`%20`, `#`, `?`), as Spark does it, so that both mean the same folder. A
     path that begins with a word and a colon (`dbfs:/x`) is on that scheme, as it is for Spark, with or without `//`; a
-    `~` at its beginning is refused, since only a shell makes a home of it.
+    `~` at its beginning is refused, since only a shell makes a home of it. What other schemes there are, installed
+    packages say, by entry points of the group `lakelatch.storages`; for all others fsspec is asked, if it is there.
 
     Errors: `InvalidRequest` for an empty path, for `~`, and for a scheme that this version has no storage for.
     """
@@ -37,9 +47,18 @@ def open_storage(path: str) -> Storage:
         return find_memory_storage(rest.rstrip("/"))
     if scheme == "memory":
         raise InvalidRequest(f"the path {path!r} names nothing: write memory://name")
+    if slashes and entry_points(group=STORAGES, name=scheme):
+        kind: Callable[[str, StorageOptions], Storage] = find_component(STORAGES, scheme, "storage", "path")
+        return kind(path.rstrip("/"), options or StorageOptions())
+    if slashes and find_spec("fsspec") is not None:
+        from lakelatch.storage.fsspec.files import knows, open_fsspec_storage
+
+        if knows(scheme):
+            return open_fsspec_storage(path.rstrip("/"), options or StorageOptions())
+    known = ", ".join(f"{name}://" for name in sorted({point.name for point in entry_points(group=STORAGES)}))
     raise InvalidRequest(
-        f"the path {path!r} is on {scheme!r}, for which this version has no storage: use a local path or file:///..."
-        + ("" if slashes else f", and ./{path} for a folder of that name")
+        f"the path {without_secrets(path)!r} is on {scheme!r}, for which there is no storage: use a local path, "
+        f"file:///..., {known}" + (_BY_FSSPEC if slashes else f", and ./{path} for a folder of that name")
     )
 
 

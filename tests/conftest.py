@@ -1,4 +1,4 @@
-"""For every test: one Spark session, no silent skips where they are forbidden, failures told at once, times of files.
+"""For every test: one Spark session a process, no silent skips where forbidden, failures told at once, times of files.
 
 `kill -USR1 <pid>` makes a running session print the stack of each of its threads.
 """
@@ -11,6 +11,7 @@ import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from lakelatch.heartbeat.beat import Heartbeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakelatch.testing.servers import Server
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))  # for `live_table` and its like
 
@@ -38,12 +41,21 @@ RIGHTFUL_SKIPS = (
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for all tests of a run; under xdist they are on one worker, so that only one JVM runs."""
+    """One session for all tests of a process: under xdist each worker that meets a test of Spark has its own JVM."""
     from spark_session import open_test_session
 
     session = open_test_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The object store: it starts when the first test asks for it."""
+    from lakelatch.testing.servers import open_server
+
+    with closing(open_server("seaweedfs", tmp_path_factory.mktemp("seaweedfs"))) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,8 @@ class TimeGenerator(ABC):
     the floor that the table itself knows, and the answer is always greater.
     """
 
+    needs_lease = True  # whether each call takes the table's lease, and keeps others from committing meanwhile
+
     def __init__(self, provider: LockProvider, system: System = REAL_SYSTEM) -> None:
         self.provider = provider
         self.system = system

@@ -16,6 +16,8 @@ class HybridTimeGenerator(TimeGenerator):
     clocks have caught up.
     """
 
+    needs_lease = False
+
     def next_many(self, count: int, above_ms: int = 0, held: Lease | None = None) -> list[int]:
         check_count(count)
         at_least = max(self.system.realtime_ms(), above_ms + 1)

@@ -35,6 +35,9 @@ COMPLETED_ACTIONS = {
     INDEXING: INDEXING,
 }
 
+#: What a completed write may have been called while it was pending, if not the same.
+PENDING_OF = {COMMIT: (COMPACTION,), DELTA_COMMIT: (LOG_COMPACTION,), REPLACE_COMMIT: (CLUSTERING,)}
+
 # Operations of writes, as options name them; a commit's metadata has them in capitals.
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
 INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite_table"

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Generic, TypeVar, overload
 
 from lakelatch.errors import (
@@ -33,56 +33,48 @@ from lakelatch.errors import (
 from lakelatch.failpoints import failpoint
 from lakelatch.retry import tries
 from lakelatch.storage.checksums import add_checksum
-from lakelatch.storage.contract import NotFound, PutUnknown, Storage
+from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.lost_answers import BACKOFF, TRIES_MAX
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.events import (
+    ABORT,
+    CANCEL,
     COMPLETE,
     LOCKS,
     LOG_FOLDER,
     Event,
-    slot_number,
     slot_path,
 )
+from lakelatch.timeline.log_reader import WAITING_NAME, LogMoved, LogReader, Tail
 from lakelatch.timeline.projection import Fate, Projections
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, requested
+from lakelatch.timeline.timeline import aborted, completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
 SLOTS_KEPT = 32
 _ATTEMPTS_MAX = 10_000
-_LISTINGS_MAX = 8
-_CACHED_EVENTS_MAX = 4096
+_ATTEMPTS_UNQUEUED_MAX = 2  # after the tail that was seen last, and after the one that is read then
+_LOST_QUIETLY_MAX = 3  # so often the lock's holder loses before it asks the others to queue
+_RECENT_NS = 2_000_000_000
+_WAITING_PATH = f"{LOG_FOLDER}/{WAITING_NAME}"
 _log = logging.getLogger("lakelatch.timeline")
 T = TypeVar("T")
-
-
-class LogMoved(Unavailable):
-    """Slots were removed between reading the tail and reading them. Read the tail again."""
 
 
 class WrongLocks(InvalidRequest):
     """The table's writers use other locks, perhaps since a moment ago. Nothing of this call was committed."""
 
 
-@dataclass(frozen=True)
-class Tail:
-    """The last slot as it was read; number 0 and no event on an empty log."""
+class _Place(Enum):
+    """Where a slot is that was created."""
 
-    number: int
-    event: Event | None
+    LAST = "the tail"
+    OVERTAKEN = "others have followed it"
+    NONE = "its number had been removed, so it is not part of the log"
 
-    @property
-    def time(self) -> str:
-        return self.event.time if self.event else ""
 
-    @property
-    def watermark(self) -> int:
-        return self.event.watermark if self.event else 0
-
-    @property
-    def lock_domain(self) -> str:
-        return self.event.lock_domain if self.event else ""
+class RaceLost(Unavailable):
+    """Others were faster with each slot that was tried. Nothing was added."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ class GivenUp(Generic[T]):
     why: T
 
 
-class CommitLog:
+class CommitLog(LogReader):
     """One table's log, as one process sees it. Threads may share it; it caches only what cannot change.
 
     `lock_domain` names the locks that this writer takes. The first writer that names any puts it into the log, every
@@ -106,50 +98,23 @@ class CommitLog:
         slots_kept: int = SLOTS_KEPT,
         lock_domain: str = "",
     ) -> None:
-        self._storage = storage
-        self._system = system
+        super().__init__(storage, system)
         self._slots_kept = slots_kept
         self._lock_domain = lock_domain
-        self._cache: OrderedDict[int, Event] = OrderedDict()
+        self._looked_at = 0  # the last slot whose file this process has seen there, or gone for good
         self.projections = Projections(storage, system)
 
     @property
     def slots_kept(self) -> int:
         return self._slots_kept
 
-    def tail(self) -> Tail:
-        """The last slot now. Its file may still be missing: `project` it before relying on a listing."""
-        for _ in range(_LISTINGS_MAX):
-            numbers = self._numbers()
-            if not numbers:
-                return Tail(0, None)
-            event = self._read(numbers[-1])
-            if event is not None:
-                return Tail(event.number, event)
-        raise Unavailable(f"the log at {LOG_FOLDER} shrank while it was read: try again")
-
-    def tail_number(self) -> int:
-        """The number of the last slot now."""
-        return max(self._numbers(), default=0)
-
-    def events_after(self, number: int, tail: Tail) -> list[Event]:
-        """The events of slots number+1 to the tail's, in order.
-
-        Slots below the tail's watermark are left out, because they may be gone: the caller compares `number` with the
-        watermark if it must see every one. Errors: `LogMoved` if others removed slots since the tail was read.
-        """
-        first = max(number + 1, tail.watermark, 1)
-        events = []
-        for wanted in range(first, tail.number + 1):
-            event = self._cached(wanted)
-            if event is None:
-                raise LogMoved(f"slot {wanted} of the commit log was removed while it was read: try again")
-            events.append(event)
-        return events
+    def has_same_locks(self, tail: Tail) -> bool:
+        """Whether the table's writers use the locks of this one, as of a tail."""
+        return not self._lock_domain or tail.lock_domain in ("", self._lock_domain)
 
     def ensure_same_locks(self, tail: Tail) -> None:
         """Errors: `WrongLocks` if the table's writers use other locks than this one."""
-        if self._lock_domain and tail.lock_domain not in ("", self._lock_domain):
+        if not self.has_same_locks(tail):
             raise WrongLocks(
                 f"this table's writers take their locks from {tail.lock_domain!r}, and this one from "
                 f"{self._lock_domain!r}: set hoodie.write.lock.provider and its options as they have them, or move the "
@@ -159,7 +124,13 @@ class CommitLog:
 
     @overload
     def append(
-        self, decide: Callable[[Tail], Event], take_time: Callable[[str], str], oldest_needed: Callable[[], int]
+        self,
+        decide: Callable[[Tail], Event],
+        take_time: Callable[[str], str],
+        oldest_needed: Callable[[], int],
+        queued: bool = True,
+        first: Tail | None = None,
+        shown: Callable[[], None] | None = None,
     ) -> Event: ...
 
     @overload
@@ -168,6 +139,9 @@ class CommitLog:
         decide: Callable[[Tail], Event | GivenUp[T]],
         take_time: Callable[[str], str],
         oldest_needed: Callable[[], int],
+        queued: bool = True,
+        first: Tail | None = None,
+        shown: Callable[[], None] | None = None,
     ) -> Event | GivenUp[T]: ...
 
     def append(
@@ -175,21 +149,28 @@ class CommitLog:
         decide: Callable[[Tail], Event | GivenUp[T]],
         take_time: Callable[[str], str],
         oldest_needed: Callable[[], int],
+        queued: bool = True,
+        first: Tail | None = None,
+        shown: Callable[[], None] | None = None,
     ) -> Event | GivenUp[T]:
         """Adds one event, or finds that it has been added already, and completes its projection.
 
         `decide` is called with each tail that the event might follow: it returns the event, with the same operation id
         each time, or `GivenUp`, which is then the result, with nothing added. `take_time(above)` gives a fresh time
         greater than `above`, once for each slot tried. `oldest_needed()` is the lowest slot number that somebody may
-        still have to read.
+        still have to read. `queued`: the caller holds the table's lock, so it tries for as long as it takes; else a few
+        times, and first after the tail that this process has seen last, or after `first`, which has been looked at.
+        `shown` is called once the event's file was made here, beside the last look at the timeline, and raises nothing.
 
-        Errors: what `decide` raises, with nothing added; `CommitUnknown` if a lost answer could not be resolved, or if
-        the slot was created and what has to follow failed; `TransactionEnded` if a foreign writer rolled the instant
-        back before its file was there.
+        Errors: what `decide` raises, and `RaceLost` if others were faster each time, with nothing added;
+        `CommitUnknown` if a lost answer could not be resolved, or if the slot was created and what has to follow
+        failed; `TransactionEnded` if a foreign writer rolled the instant back before its file was there.
         """
-        for _ in range(_ATTEMPTS_MAX):
-            tail = self.tail()
-            self.project(tail)
+        for lost in range(_ATTEMPTS_MAX if queued else _ATTEMPTS_UNQUEUED_MAX):
+            if queued and lost == _LOST_QUIETLY_MAX:
+                self._storage.put(_WAITING_PATH, b"")
+            recent = None if queued or lost else first or self.recent_tail()
+            tail = recent if recent is not None and recent is first else self.look(recent or self.tail())
             try:
                 draft = decide(tail)
             except LogMoved:
@@ -204,15 +185,51 @@ class CommitLog:
             event = self._place(draft, tail, time, oldest_needed)
             failpoint("commit.before_slot")
             stored = self._create(event)
-            if stored is not None and self._finish(stored, moved=event.watermark > tail.watermark):
+            if stored is not None and self._finish(stored, tail, event.watermark > tail.watermark, shown):
                 return stored
             self._drop_content(event)
-        raise Unavailable(f"another writer was faster {_ATTEMPTS_MAX} times: try again when the table is less busy")
+        raise RaceLost("other writers were faster each time: try again when the table is less busy")
+
+    def stop_waiting(self) -> None:
+        """For the lock's holder, before it gives the lock back: others need not queue any more for its sake."""
+        if self.others_wait:
+            self._storage.delete(_WAITING_PATH)
+            self.others_wait = False
+
+    def recent_tail(self) -> Tail | None:
+        """The tail as it was seen a moment ago. If others have gone on, the next slot is refused, and that tells."""
+        recent = self.last_ns is not None and self._system.monotonic_ns() - self.last_ns < _RECENT_NS
+        return self.last if recent else None
 
     def project(self, tail: Tail) -> None:
         """Completes the projection of the last slot, if its writer has not and no foreign writer took it away."""
         if tail.event is not None:
             self.projections.show(tail.event, self.content)
+        self._looked_at = max(self._looked_at, tail.number)
+
+    def ensure_projected(self, tail: Tail) -> None:
+        """The same, at no cost if this process has seen before what has become of the file."""
+        if tail.number != self._looked_at:
+            self.project(tail)
+
+    def look(self, tail: Tail, names: frozenset[str] | None = None) -> Tail:
+        """The same with the timeline's names, after completing its projection: one listing, if that is complete.
+
+        `names`: that listing, for a caller who has made it since the tail was read.
+
+        The listing begins after the slot was read, and then the files of all slots before it were there. So one that
+        shows the slot's own file lacks none of theirs.
+        """
+        event, looked_at = tail.event, tail.number == self._looked_at
+        if event is None or (looked_at and not self.projections.is_listed(event)):
+            return replace(tail, names=self.projections.list_timeline() if names is None else names)
+        if self.projections.is_listed(event):
+            names = self.projections.list_timeline() if names is None else names
+            if self.projections.needs_nothing(event, names, looked_at):
+                self._looked_at = max(self._looked_at, tail.number)
+                return replace(tail, names=names)
+        self.project(tail)
+        return replace(tail, names=self.projections.list_timeline())
 
     def content(self, event: Event) -> bytes:
         """The bytes of the event's projection. Errors: `CorruptTable` if they lie beside the log, damaged."""
@@ -241,13 +258,18 @@ class CommitLog:
             file = completed(draft.instant, action, time).file_name
         elif draft.kind == LOCKS:
             draft, file = replace(draft, instant=time), f"{time}.json"
+        elif draft.kind == ABORT:
+            file = aborted(draft.instant, action).file_name
+        elif draft.kind == CANCEL:
+            file = f"{draft.instant}_{time}" if draft.file_groups else draft.instant
         else:
             draft = replace(draft, instant=time)
             file = requested(time, action).file_name
         if draft.kind != LOCKS:
             draft = replace(draft, lock_domain=tail.lock_domain or self._lock_domain)
-        content = add_checksum(draft.content, f"{TIMELINE_FOLDER}/{file}")
-        event = replace(draft, content=content).placed(number, time, file, watermark)
+        event = draft.placed(number, time, file, watermark)
+        content = add_checksum(draft.content, event.path)
+        event = replace(event, content=content)
         if len(content) > INLINE_LIMIT_BYTES:
             path = f"{CONTENT_FOLDER}/{event.operation_id}-{number}"
             self._storage.put(path, content)
@@ -284,14 +306,19 @@ class CommitLog:
             slot=event.number,
         )
 
-    def _finish(self, event: Event, moved: bool) -> bool:
+    def _finish(self, event: Event, after: Tail, moved: bool, shown: Callable[[], None] | None) -> bool:
         """All that follows a created slot; False if it is not part of the log. No failure here undoes the slot."""
         try:
             failpoint("commit.after_slot")
-            if not self._counts(event):
+            place = self._counts(event)
+            if place is _Place.NONE:
                 return False
-            fate = self.projections.show(event, self.content, fresh=True)
+            # What has been overtaken may have been shown, and archived, long ago: then the look has to be a new one.
+            checked = after.names if place is _Place.LAST else None
+            fate = self.projections.show(event, self.content, checked, shown)
             self._cache[event.number] = event
+            self._looked_at = max(self._looked_at, event.number)
+            self._seen(Tail(event.number, event))
         except (Unavailable, CorruptTable) as error:
             raise CommitUnknown(
                 f"slot {event.number} was created for instant {event.instant}, and then the storage failed "
@@ -321,19 +348,19 @@ class CommitLog:
             return event if self.projections.was_shown(event) else None
         return stored if stored.operation_id == event.operation_id else None
 
-    def _counts(self, event: Event) -> bool:
-        """Whether a slot that was created is part of the log."""
+    def _counts(self, event: Event) -> _Place:
+        """Whether a slot that was created is part of the log, and still the last one."""
         if self.tail_number() == event.number:  # no later slot can have moved the watermark past it
-            return True
+            return _Place.LAST
         tail = self.tail()
         if tail.number < event.number:
             raise InvariantBroken(f"slot {event.number} was created and the tail is {tail.number}")
         if tail.watermark <= event.number:
-            return True
+            return _Place.OVERTAKEN
         if self.projections.was_shown(event):
-            return True
+            return _Place.OVERTAKEN
         self._storage.delete(slot_path(event.number))
-        return False
+        return _Place.NONE
 
     def _remove_old(self, event: Event) -> None:
         """Removes slots below the watermark, lowest first, and then all content below it, whoever left it."""
@@ -351,25 +378,3 @@ class CommitLog:
     def _drop_content(self, event: Event) -> None:
         if event.content_path:
             self._storage.delete(event.content_path)
-
-    # -- reading ----------------------------------------------------------------------------------------------------
-
-    def _numbers(self) -> list[int]:
-        found = map(slot_number, self._storage.names(LOG_FOLDER))
-        return sorted(number for number in found if number is not None)
-
-    def _read(self, number: int) -> Event | None:
-        try:
-            return Event.from_bytes(self._storage.read(slot_path(number)), number)
-        except NotFound:
-            return None
-
-    def _cached(self, number: int) -> Event | None:
-        event = self._cache.get(number)
-        if event is None:
-            event = self._read(number)
-            if event is not None:
-                self._cache[number] = event
-                while len(self._cache) > _CACHED_EVENTS_MAX:
-                    self._cache.popitem(last=False)
-        return event

@@ -14,8 +14,12 @@ COMPLETE = "complete"  # an instant completed; its file is the completed one
 PLAN = "plan"  # a table service was scheduled; its file is the requested one
 ROLLBACK = "rollback"  # an instant was aborted; its file is the rollback's requested one
 LOCKS = "locks"  # the table's writers use other locks from here on; its file is one of our own
+CANCEL = "cancel"  # a plan is called off, or its part on some file groups; its file asks for that until it is done
+ABORT = "abort"  # a plan that was called off has ended; its file is its terminal state
 
 LOCK_CHANGES_FOLDER = ".hoodie/.lakelatch/lock_changes"
+CANCEL_FOLDER = ".hoodie/.cancel"  # RFC-79's name
+_FOLDERS = {LOCKS: LOCK_CHANGES_FOLDER, CANCEL: CANCEL_FOLDER}  # where other projections lie
 _FORMAT = 1
 
 
@@ -25,10 +29,12 @@ class Event:
 
     `time` is the slot's own time (the completion time, or the requested time of a plan or rollback); it is greater than
     the predecessor's. `instant` is the requested time of the instant that the event is about, and `target` that of
-    the instant which a rollback aborts. `file` is the name of the projection in the timeline folder, `content` its
+    the instant which a rollback aborts, or the plan that a cancellation ends (then `file_groups` is the part that it
+    ends, and empty for the whole). `file` is the name of the projection in the timeline folder, `content` its
     bytes, unless they lie at `content_path`, with `content_digest` as their SHA-256. `watermark`: slots below it may
-    have been removed. `lock_domain` names the locks that the table's writers use after this event; each slot carries it
-    on, "" as long as nobody has said.
+    have been removed. `undoes`: names of the completed files that this rollback or restore takes off the timeline, the
+    last completed one first. `lock_domain` names the locks that the table's writers use after this event; each slot
+    carries it on, "" as long as nobody has said.
     """
 
     kind: str
@@ -47,10 +53,11 @@ class Event:
     file: str = ""
     watermark: int = 0
     lock_domain: str = ""
+    undoes: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
-        return f"{LOCK_CHANGES_FOLDER if self.kind == LOCKS else TIMELINE_FOLDER}/{self.file}"
+        return f"{_FOLDERS.get(self.kind, TIMELINE_FOLDER)}/{self.file}"
 
     def to_bytes(self) -> bytes:
         values = dict(vars(self))
@@ -69,6 +76,7 @@ class Event:
             if values.pop("format") != _FORMAT or values["number"] != number:
                 raise ValueError("another format or number")
             values["file_groups"] = frozenset((p, f) for p, f in values["file_groups"])
+            values["undoes"] = tuple(values.get("undoes", ()))  # slots of older versions have none
             values["content"] = base64.b64decode(values["content"], validate=True)
             return cls(**values)
         except (ValueError, KeyError, TypeError) as error:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-import fastavro
-
-from lakelatch.errors import CorruptTable
-from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
-from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, REPLACING_OPERATIONS
+from lakelatch.timeline.records import Record, encode, number, text, texts
 from lakelatch.timeline.schemas import (
     COMMIT_METADATA,
     COMPACTION_PLAN,
@@ -25,9 +19,6 @@ from lakelatch.timeline.schemas import (
 SCHEMA_KEY = "schema"
 WRITER_KEY = "lakelatch.writer"
 _REPLACING = (*(operation.upper() for operation in REPLACING_OPERATIONS), CLUSTER)
-_MARKER_LENGTH = 16
-T = TypeVar("T")
-_headers: dict[str, bytes] = {}  # by schema: how its container files begin, up to the sync marker
 
 
 @dataclass(frozen=True)
@@ -95,15 +86,15 @@ class WriteStat:
     def from_avro(cls, partition: str, record: Mapping[str, Any]) -> WriteStat:
         logs = record.get("logFiles")
         return cls(
-            partition=_text(partition),
-            file_id=_text(record.get("fileId")),
-            path=_text(record.get("path")),
+            partition=text(partition),
+            file_id=text(record.get("fileId")),
+            path=text(record.get("path")),
             previous_commit=None if record.get("prevCommit") == "null" else record.get("prevCommit"),
-            num_writes=_number(record.get("numWrites")),
-            num_inserts=_number(record.get("numInserts")),
-            num_update_writes=_number(record.get("numUpdateWrites")),
-            num_deletes=_number(record.get("numDeletes")),
-            total_write_bytes=_number(record.get("totalWriteBytes")),
+            num_writes=number(record.get("numWrites")),
+            num_inserts=number(record.get("numInserts")),
+            num_update_writes=number(record.get("numUpdateWrites")),
+            num_deletes=number(record.get("numDeletes")),
+            total_write_bytes=number(record.get("totalWriteBytes")),
             file_size_bytes=record.get("fileSizeInBytes") or 0,
             total_log_records=record.get("totalLogRecords") or 0,
             total_log_files=record.get("totalLogFiles") or record.get("totalLogFilesCompacted") or 0,
@@ -118,12 +109,15 @@ class WriteStat:
 
 
 @dataclass(frozen=True)
-class CommitMetadata:
+class CommitMetadata(Record):
     """A completed commit, delta commit or replace commit.
 
     `extra["schema"]` is the table's Avro schema without meta columns: readers need it on every commit. `replaced`
     holds, by partition, the file ids that a replace commit took away; a partition without any may be named as well.
     """
+
+    KIND = "commit metadata"
+    NEEDED = ("partitionToWriteStats", "operationType")
 
     stats: tuple[WriteStat, ...]
     operation_type: str
@@ -155,19 +149,9 @@ class CommitMetadata:
             "operationType": self.operation_type,
         }
         if not self.replaced and self.operation_type not in _REPLACING:
-            return _encode(COMMIT_METADATA, record)
+            return encode(COMMIT_METADATA, record)
         record["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in self.replaced.items()}
-        return _encode(REPLACE_COMMIT_METADATA, record)
-
-    @classmethod
-    def read(cls, storage: Storage, path: str) -> CommitMetadata:
-        """That of a completed file. Errors: `CorruptTable`, with its path."""
-        return cls.from_avro(storage.read(path), path)
-
-    @classmethod
-    def from_avro(cls, data: bytes, path: str = "") -> CommitMetadata:
-        """Errors: `CorruptTable` for bytes that are no commit's metadata, or that are another file's."""
-        return _decode(data, path, "commit metadata", ("partitionToWriteStats", "operationType"), cls._of)
+        return encode(REPLACE_COMMIT_METADATA, record)
 
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> CommitMetadata:
@@ -179,10 +163,10 @@ class CommitMetadata:
         replaced = record.get("partitionToReplaceFileIds") or {}
         return cls(
             stats=tuple(stats),
-            operation_type=_text(record["operationType"]),
-            extra=_texts(record.get("extraMetadata")),
+            operation_type=text(record["operationType"]),
+            extra=texts(record.get("extraMetadata")),
             compacted=bool(record.get("compacted")),
-            replaced={_text(partition): tuple(map(_text, ids)) for partition, ids in replaced.items()},
+            replaced={text(partition): tuple(map(text, ids)) for partition, ids in replaced.items()},
         )
 
 
@@ -199,8 +183,11 @@ class CompactionOperation:
 
 
 @dataclass(frozen=True)
-class CompactionPlan:
+class CompactionPlan(Record):
     """The content of a requested compaction. `extra` is what its executors have to know besides."""
+
+    KIND = "a compaction plan"
+    NEEDED = ("operations",)
 
     operations: tuple[CompactionOperation, ...]
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -219,39 +206,32 @@ class CompactionPlan:
         ]
         extra = dict(self.extra)
         record = {"operations": operations, "extraMetadata": extra, "version": 2, "preserveHoodieMetadata": True}
-        return _encode(COMPACTION_PLAN, record)
-
-    @classmethod
-    def read(cls, storage: Storage, path: str) -> CompactionPlan:
-        """That of a requested file. Errors: `CorruptTable`, with its path."""
-        return cls.from_avro(storage.read(path), path)
-
-    @classmethod
-    def from_avro(cls, data: bytes, path: str = "") -> CompactionPlan:
-        """Errors: `CorruptTable` for bytes that are no plan, or that are another file's."""
-        return _decode(data, path, "a compaction plan", ("operations",), cls._of)
+        return encode(COMPACTION_PLAN, record)
 
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> CompactionPlan:
         return cls(
             tuple(
                 CompactionOperation(
-                    partition=_text(operation.get("partitionPath")),
-                    file_id=_text(operation["fileId"]),
-                    base_instant=_text(operation["baseInstantTime"]),
-                    base_file=_text(operation.get("dataFilePath")) or None,
-                    delta_files=tuple(map(_text, operation.get("deltaFilePaths") or ())),
+                    partition=text(operation.get("partitionPath")),
+                    file_id=text(operation["fileId"]),
+                    base_instant=text(operation["baseInstantTime"]),
+                    base_file=text(operation.get("dataFilePath")) or None,
+                    delta_files=tuple(map(text, operation.get("deltaFilePaths") or ())),
                     metrics=operation.get("metrics") or {},
                 )
                 for operation in record["operations"] or ()
             ),
-            _texts(record.get("extraMetadata")),
+            texts(record.get("extraMetadata")),
         )
 
 
 @dataclass(frozen=True)
-class RollbackPlan:
+class RollbackPlan(Record):
     """The content of a requested rollback: the instant to undo, and the files known to be its own, in the table."""
+
+    KIND = "a rollback plan"
+    NEEDED = ("instantToRollback",)
 
     instant: str
     action: str
@@ -265,17 +245,7 @@ class RollbackPlan:
         ]
         target = {"commitTime": self.instant, "action": self.action}
         record = {"instantToRollback": target, "RollbackRequests": requests, "version": 1}
-        return _encode(ROLLBACK_PLAN, record)
-
-    @classmethod
-    def read(cls, storage: Storage, path: str) -> RollbackPlan:
-        """That of a requested file. Errors: `CorruptTable`, with its path."""
-        return cls.from_avro(storage.read(path), path)
-
-    @classmethod
-    def from_avro(cls, data: bytes, path: str = "") -> RollbackPlan:
-        """Errors: `CorruptTable` for bytes that are no plan, or that are another file's."""
-        return _decode(data, path, "a rollback plan", ("instantToRollback",), cls._of)
+        return encode(ROLLBACK_PLAN, record)
 
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> RollbackPlan:
@@ -285,10 +255,10 @@ class RollbackPlan:
         files = [
             f"{partition}/{name}" if partition else name  # Java writes whole paths, from its own point of view
             for request in record["RollbackRequests"] or ()
-            for partition in (_text(request["partitionPath"]),)
-            for name in (_text(path).rpartition("/")[2] for path in request["filesToBeDeleted"] or ())
+            for partition in (text(request["partitionPath"]),)
+            for name in (text(path).rpartition("/")[2] for path in request["filesToBeDeleted"] or ())
         ]
-        return cls(_text(target["commitTime"]), _text(target["action"]), tuple(files))
+        return cls(text(target["commitTime"]), text(target["action"]), tuple(files))
 
 
 @dataclass(frozen=True)
@@ -301,11 +271,15 @@ class RollbackMetadata:
     deleted: tuple[str, ...]
 
     def to_avro(self) -> bytes:
+        return encode(ROLLBACK_METADATA, self.record())
+
+    def record(self) -> dict[str, Any]:
+        """As Avro has it, also within a restore's metadata."""
         partitions = {
             partition: {"partitionPath": partition, "successDeleteFiles": files, "failedDeleteFiles": []}
             for partition, files in _by_partition(self.deleted).items()
         }
-        record = {
+        return {
             "startRollbackTime": self.rollback,
             "timeTakenInMillis": 0,
             "totalFilesDeleted": len(self.deleted),
@@ -314,7 +288,6 @@ class RollbackMetadata:
             "version": 1,
             "instantsRollback": [{"commitTime": self.instant, "action": self.action}],
         }
-        return _encode(ROLLBACK_METADATA, record)
 
 
 def _by_partition(paths: tuple[str, ...]) -> dict[str, list[str]]:
@@ -322,56 +295,3 @@ def _by_partition(paths: tuple[str, ...]) -> dict[str, list[str]]:
     for path in paths:
         found.setdefault(path.rpartition("/")[0], []).append(path)
     return found
-
-
-def _encode(schema: Any, record: dict[str, Any]) -> bytes:
-    """A container file of one record. The same record gives the same bytes: the sync marker is drawn from them."""
-    body = _encode_value(schema, record)
-    marker = hashlib.sha256(body).digest()[:_MARKER_LENGTH]
-    header = _headers.get(schema["name"])
-    if header is None:
-        sink = io.BytesIO()
-        fastavro.writer(sink, schema, [], metadata={CHECKSUM_KEY: NO_CHECKSUM}, sync_marker=bytes(_MARKER_LENGTH))
-        header = _headers[schema["name"]] = sink.getvalue()[:-_MARKER_LENGTH]
-    return b"".join((header, marker, _encode_value("long", 1), _encode_value("long", len(body)), body, marker))
-
-
-def _encode_value(schema: Any, value: Any) -> bytes:
-    sink = io.BytesIO()
-    fastavro.schemaless_writer(sink, schema, value)
-    return sink.getvalue()
-
-
-def _decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Callable[[Mapping[str, Any]], T]) -> T:
-    """The one record of a container file; every way in which bytes can be wrong is one error."""
-    if path:
-        verify_checksum(data, path)
-    try:
-        records = list(fastavro.reader(io.BytesIO(data)))
-        if len(records) == 1 and isinstance(records[0], dict) and all(name in records[0] for name in needed):
-            return build(records[0])
-        problem = "they are another kind of file"
-    except Exception as error:  # the library raises whatever the bytes provoke, and so do values of another type
-        problem = str(error) or type(error).__name__
-    where = path or "the timeline"
-    raise CorruptTable(
-        f"{where} holds {len(data)} bytes that are not {what} ({problem}): restore it from a copy", path=path
-    )
-
-
-def _text(value: Any) -> str:
-    """A text; none counts as empty."""
-    if not isinstance(value, (str, type(None))):
-        raise TypeError(f"{value!r} is no text")
-    return value or ""
-
-
-def _texts(values: Any) -> dict[str, str]:
-    return {_text(key): _text(value) for key, value in (values or {}).items()}
-
-
-def _number(value: Any) -> int:
-    """A whole number; none counts as 0."""
-    if not isinstance(value, (int, type(None))):
-        raise TypeError(f"{value!r} is no whole number")
-    return value or 0

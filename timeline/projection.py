@@ -10,6 +10,8 @@ that is there before the slot is, and that goes in a known order:
 - The witness of the requested file of a plan or of a rollback is the claim of its time, which is removed only once the
   requested file has been there. It is the heartbeat of whoever carries the plan out as well, and may outlive the plan
   where others carried it out: the history is asked in any case.
+- The witness of what ends a plan (a request to cancel it, and then its terminal state) is the plan's requested file,
+  which goes once the terminal state is there, and before the request. An archiver takes the terminal state away last.
 
 The look and the put are two calls, so there is a second look after the put: what was taken away in between is taken
 away again. Nobody else makes a file of this name, so that removes nothing but what came too late.
@@ -17,6 +19,7 @@ away again. Nobody else makes a file of this name, so that removes nothing but w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from enum import Enum
 
@@ -24,13 +27,23 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import System
-from lakelatch.timeline.actions import ROLLBACK, WRITE_ACTIONS
-from lakelatch.timeline.events import COMPLETE, LOCKS, Event
+from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
+from lakelatch.timeline.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import RollbackPlan
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, inflight, requested
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.timeline import (
+    CLAIMS_FOLDER,
+    TIMELINE_FOLDER,
+    Instant,
+    ListedNames,
+    aborted,
+    inflight,
+    parse_file_name,
+    requested,
+)
 
-_ROLLBACKS = f".{ROLLBACK}"
 _WRITES = tuple(f".{action}" for action in WRITE_ACTIONS)
 
 
@@ -50,36 +63,76 @@ class Projections:
     def __init__(self, storage: Storage, system: System) -> None:
         self._storage = storage
         self._system = system
-        self._targets: dict[str, str] = {}  # of rollbacks, by their requested time
+        self._targets: dict[str, frozenset[str]] = {}  # of rollbacks and restores, by their requested time
         self.listed: frozenset[str] = frozenset()  # the names of the timeline, as this has seen them last
 
-    def show(self, event: Event, content: Callable[[Event], bytes], fresh: bool = False) -> Fate:
-        """Makes the event's file if nobody has; what has become of it. `fresh`: its slot was created just now.
+    def show(
+        self,
+        event: Event,
+        content: Callable[[Event], bytes],
+        checked: Collection[str] | None = None,
+        shown: Callable[[], None] | None = None,
+    ) -> Fate:
+        """Makes the event's file if nobody has; what has become of it.
 
-        A completed file that is there and should not be, because it came back after others took it away, is removed.
+        `checked` are the timeline's names that a slot was checked against which was created just now. They are the look
+        before the put; foreign writers do not know that the slot was created in between. `shown` is
+        called beside the second look, if the file was made here.
+
+        Completed files that the event undoes go, so whoever adds a slot after it finds the timeline without them. Their
+        names never come back: a requested time is used once. A completed file that is there and should not be, because
+        it came back after others took it away, is removed.
         Errors: `CorruptTable` for a history or a rollback's plan that cannot be read.
         """
+        fate = self._show(event, content, checked, shown)
+        if event.undoes:
+            names = self.list_timeline()
+            for name in (name for name in event.undoes if name in names):
+                self._storage.delete(f"{TIMELINE_FOLDER}/{name}")
+                failpoint("undo.after_completed_file")
+        return fate
+
+    def is_listed(self, event: Event) -> bool:
+        """Whether a listing of the timeline tells if there is anything to do for the event."""
+        return event.kind in (COMPLETE, PLAN, ROLLBACK_EVENT) and not event.undoes
+
+    def needs_nothing(self, event: Event, names: Collection[str], looked_at: bool) -> bool:
+        """Whether `show` would change nothing, by a listing; `looked_at` if it has been called for the event before."""
+        if event.file not in names:
+            return looked_at
+        return event.kind != COMPLETE or inflight(event.instant, event.action).file_name in names
+
+    def _show(
+        self,
+        event: Event,
+        content: Callable[[Event], bytes],
+        checked: Collection[str] | None,
+        shown: Callable[[], None] | None,
+    ) -> Fate:
         if event.kind == LOCKS:  # of our own folder, where nobody else takes anything away
             return self._make(event, content)
-        if not fresh and self._storage.exists(event.path):
+        if event.kind in (CANCEL, ABORT):
+            return self._show_end_of_plan(event, content)
+        if checked is None and self._storage.exists(event.path):
             if event.kind != COMPLETE or self._storage.exists(_witness(event)):
                 return Fate.THERE
             return self._take_back(event)
-        if not fresh or not self._storage.exists(_witness(event)):
+        if checked is None or not self._has_witness(event, checked):
             fate = self.fate(event)
             if fate is not Fate.NEVER:
                 return fate
         made = self._make(event, content)
-        return self._take_back(event) if made is Fate.THERE else made
+        return self._take_back(event, shown) if made is Fate.THERE else made
 
     def fate(self, event: Event) -> Fate:
         """What has become of the file of a slot, by what is there now; nothing is changed."""
-        names = self._list()
+        names = self.list_timeline()
         if event.file in names:
             return Fate.THERE
         if self._rolled_back(event, names):
             return Fate.ROLLED_BACK
-        if any(name.startswith(f"{event.instant}_") for name in names):
+        ending = f".{COMPLETED_ACTIONS[event.action]}"  # a savepoint has the time of the commit that it keeps
+        if any(name.startswith(f"{event.instant}_") and name.endswith(ending) for name in names):
             return Fate.ELSEWHERE
         begun = event.kind != COMPLETE and any(name.startswith(event.instant) for name in names)  # so it was there
         if self._has_witness(event, names) and not begun:
@@ -91,22 +144,43 @@ class Projections:
         """Whether this very file is there, or has been until it was archived."""
         if self._storage.exists(event.path):
             return True
+        if event.kind == CANCEL:
+            return self._storage.exists(aborted(event.instant, event.action).path)
+        if event.kind == ABORT:
+            return False
         if event.kind == COMPLETE and self._storage.exists(_witness(event)):  # which an archiver removes first
             return False
         archived = History.load(self._storage).find(event.instant)
         return archived is not None and (event.kind != COMPLETE or archived.completion == event.time)
 
     def rollback_of(self, instant: str, names: Collection[str], after: str = "", pending_only: bool = False) -> str:
-        """The requested time of a rollback on the timeline that names this instant and is later than `after`, or ""."""
-        found = {name[: len(instant)] for name in names if name > instant and _ROLLBACKS in name}
+        """The requested time of a rollback or restore on the timeline that names this instant and is later than
+        `after`, or ""."""
+        found = {name[: len(instant)] for name in names if name > instant and _undoes(name)}
         done = {name.partition("_")[0] for name in names if "_" in name} if pending_only else set()
         later = sorted(one for one in found - done if one > max(after, instant))
-        return next((one for one in later if self._target(one, names) == instant), "")
+        return next((one for one in later if instant in self._targets_of(one, names)), "")
+
+    def undone(self, names: Collection[str]) -> list[Instant]:
+        """Completed instants that a rollback or a restore undoes, without inflight files: a late request made theirs.
+
+        It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more. A
+        rollback removes the inflight file last, and an archiver, which removes it first, has the instant in history.
+        """
+        pending = {name.partition(".")[0] for name in names if "_" not in name}
+        targets = {
+            target
+            for rollback in sorted({re.split("[._]", name, maxsplit=1)[0] for name in names if _undoes(name)})
+            for target in self._targets_of(rollback, names)
+        }
+        found = (parse_file_name(name) for name in sorted(names) if name.partition("_")[0] in targets - pending)
+        return [one for one in found if one is not None and one.completion and one.action in WRITE_ACTIONS]
 
     # -- one file ---------------------------------------------------------------------------------------------------
 
-    def _list(self) -> frozenset[str]:
-        self.listed = names = frozenset(self._storage.names(TIMELINE_FOLDER))
+    def list_timeline(self) -> frozenset[str]:
+        """The names in the timeline's folder now."""
+        self.listed = names = ListedNames.of(self._storage)
         return names
 
     def _make(self, event: Event, content: Callable[[Event], bytes]) -> Fate:
@@ -117,17 +191,34 @@ class Projections:
         failpoint("commit.after_projection")
         return Fate.THERE
 
-    def _take_back(self, event: Event) -> Fate:
+    def _show_end_of_plan(self, event: Event, content: Callable[[Event], bytes]) -> Fate:
+        """A terminal state that comes back is left to the next archiver; a request would look as if it were open."""
+        plan = requested(event.instant, event.action).path
+        if self._storage.exists(event.path):
+            return Fate.THERE
+        if not self._storage.exists(plan):
+            return Fate.ARCHIVED
+        made = self._make(event, content)
+        if event.kind == ABORT or self._storage.exists(plan):
+            return made
+        self._storage.delete(event.path)
+        return Fate.ARCHIVED
+
+    def _take_back(self, event: Event, beside: Callable[[], None] | None = None) -> Fate:
         """After its file was made, or was found without its witness: removes it if others had taken it away before.
 
         Only on evidence. An archiver at work removes the oldest completed file first, so one that has an older one
-        beside it is left to it: readers would miss the younger of the two.
+        beside it is left to it: readers would miss the younger of the two. And it removes completed files when no
+        pending one is left: while the requested file is there, the completed one has never been taken away, and
+        without it the instant would look pending, and be carried out once more.
         """
-        names = self._list()
+        looks: list[frozenset[str]] = []
+        self._storage.together(lambda: looks.append(self.list_timeline()), *([beside] if beside is not None else []))
+        names = looks[0]
         if self._rolled_back(event, names):
             fate = Fate.ROLLED_BACK
         elif (
-            (event.kind == COMPLETE and self._has_witness(event, names))
+            (event.kind == COMPLETE and _has_pending(event, names))
             or _has_older(event, names)
             or not self._archived(event)
         ):
@@ -138,6 +229,8 @@ class Projections:
         return fate
 
     def _rolled_back(self, event: Event, names: Collection[str]) -> bool:
+        if event.kind == PLAN:  # a rollback leaves it for the next executor, and a restore takes it away
+            return self.rollback_of(event.instant, [name for name in names if f".{RESTORE}" in name], event.time) != ""
         if event.kind != COMPLETE:
             return False
         after = "" if event.action in WRITE_ACTIONS else event.time  # a plan may have been rolled back before as well
@@ -151,22 +244,35 @@ class Projections:
     def _archived(self, event: Event) -> bool:
         return History.load(self._storage).find(event.instant) is not None
 
-    def _target(self, rollback: str, names: Collection[str]) -> str:
-        """The instant that a rollback undoes, "" if its files are gone meanwhile."""
+    def _targets_of(self, rollback: str, names: Collection[str]) -> frozenset[str]:
+        """The instants that a rollback or a restore undoes, none if its files are gone meanwhile."""
         if rollback not in self._targets:
-            plan = requested(rollback, ROLLBACK)
+            by_rollback, by_restore = requested(rollback, ROLLBACK), requested(rollback, RESTORE)
             try:
-                target = RollbackPlan.read(self._storage, plan.path).instant if plan.file_name in names else ""
+                if by_rollback.file_name in names:
+                    targets = frozenset([RollbackPlan.read(self._storage, by_rollback.path).instant])
+                elif by_restore.file_name in names:
+                    targets = RestorePlan.read(self._storage, by_restore.path).requested_times
+                else:
+                    targets = frozenset()
             except NotFound:
-                return ""
-            self._targets[rollback] = target
+                return frozenset()
+            self._targets[rollback] = targets
         return self._targets[rollback]
+
+
+def _undoes(name: str) -> bool:
+    return f".{ROLLBACK}" in name or f".{RESTORE}" in name
 
 
 def _witness(event: Event) -> str:
     if event.kind == COMPLETE:
         return inflight(event.instant, event.action).path
     return f"{CLAIMS_FOLDER}/{event.instant}"
+
+
+def _has_pending(event: Event, names: Collection[str]) -> bool:
+    return any(file(event.instant, event.action).file_name in names for file in (requested, inflight))
 
 
 def _has_older(event: Event, names: Collection[str]) -> bool:

@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-import fastavro
-
-from lakelatch.errors import CorruptTable
-from lakelatch.storage.checksums import verify_checksum
-
-T = TypeVar("T")
+from lakelatch.timeline.records import decode
 
 
 def read_rolled_back(data: bytes, path: str) -> frozenset[str]:
     """Requested times of the instants that a completed rollback or restore has undone. Errors: `CorruptTable`."""
-    return _read(data, path, "a rollback's metadata", _rolled_back)
+    return decode(data, path, "a rollback's metadata", (), _rolled_back)
 
 
 def read_cleaned(data: bytes, path: str) -> Mapping[str, tuple[str, ...]]:
     """Names of the files that a completed clean has removed, by partition. Errors: `CorruptTable`."""
-    return _read(data, path, "a clean's metadata", _cleaned)
+    return decode(data, path, "a clean's metadata", ("partitionMetadata",), _cleaned)
+
+
+def read_earliest_retained(data: bytes, path: str) -> str:
+    """The requested time from which on a completed clean kept everything, "" if it went by versions.
+
+    Errors: `CorruptTable`.
+    """
+    return decode(data, path, "a clean's metadata", (), lambda record: str(record.get("earliestCommitToRetain") or ""))
+
+
+def read_clean_extra(data: bytes, path: str) -> Mapping[str, str]:
+    """What a completed clean's plan said besides. Errors: `CorruptTable`."""
+    return decode(data, path, "a clean's metadata", (), lambda record: dict(record["extraMetadata"] or {}))
+
+
+def read_savepointed(data: bytes, path: str) -> Mapping[str, frozenset[str]]:
+    """Names of the files that a completed savepoint keeps, by partition. Errors: `CorruptTable`."""
+    return decode(data, path, "a savepoint's metadata", (), _savepointed)
+
+
+def read_undone_partitions(data: bytes, path: str) -> frozenset[str]:
+    """The partitions in which a completed rollback or restore has found files. Errors: `CorruptTable`."""
+    return decode(data, path, "a rollback's metadata", (), _undone_partitions)
+
+
+def _savepointed(record: Mapping[str, Any]) -> Mapping[str, frozenset[str]]:
+    return {
+        str(partition): frozenset(str(file).rpartition("/")[2] for file in found["savepointDataFile"] or ())
+        for partition, found in (record["partitionMetadata"] or {}).items()
+    }
+
+
+def _undone_partitions(record: Mapping[str, Any]) -> frozenset[str]:
+    if "commitsRollback" in record:
+        return frozenset(map(str, record["partitionMetadata"] or ()))
+    rollbacks = (one for found in (record["hoodieRestoreMetadata"] or {}).values() for one in found or () if one)
+    return frozenset(partition for one in rollbacks for partition in _undone_partitions(one))
 
 
 def _rolled_back(record: Mapping[str, Any]) -> frozenset[str]:
@@ -36,14 +67,3 @@ def _cleaned(record: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
         str(partition): tuple(str(file).rpartition("/")[2] for file in found["successDeleteFiles"] or ())
         for partition, found in (record["partitionMetadata"] or {}).items()
     }
-
-
-def _read(data: bytes, path: str, what: str, take: Callable[[Mapping[str, Any]], T]) -> T:
-    verify_checksum(data, path)
-    try:
-        (record,) = fastavro.reader(io.BytesIO(data))
-        return take(record)  # type: ignore[arg-type]
-    except Exception as error:  # the library raises whatever the bytes provoke
-        raise CorruptTable(
-            f"{path} holds {len(data)} bytes that are not {what} ({error!r}): restore it from a copy", path=path
-        ) from error

@@ -149,6 +149,11 @@ class TableConfig:
             decisive = (*decisive, self.key_encoding)
         return f"{zlib.crc32(json.dumps(decisive).encode()):08x}"
 
+    @property
+    def made_here(self) -> bool:
+        """Whether the file says that lakelatch made the table."""
+        return _OWN_CHECKSUM in self.raw
+
     def check_mergeable(self) -> None:
         """`InvalidRequest` if rows of log files cannot be merged here as the table's other writers and readers do."""
         found = unmergeable(self.raw, self.merge_mode, self.ordering_field)

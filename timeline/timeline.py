@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 
 from lakelatch.errors import Unavailable
-from lakelatch.storage.contract import Storage
-from lakelatch.timeline.actions import COMMIT, COMPLETED_ACTIONS, WRITE_ACTIONS
+from lakelatch.storage.contract import Listing, Storage
+from lakelatch.timeline.actions import CLUSTERING, COMMIT, COMPLETED_ACTIONS, DELTA_COMMIT, WRITE_ACTIONS
 
 TIMELINE_FOLDER = ".hoodie/timeline"
 CLAIMS_FOLDER = ".hoodie/.heartbeat"  # Hudi's name; heartbeat/contract.py has what lies in it
@@ -21,7 +23,10 @@ _LISTINGS_MAX = 200
 REQUESTED = "requested"
 INFLIGHT = "inflight"
 COMPLETED = "completed"
+ABORTED = "aborted"  # a plan that was cancelled; other engines pass over its file
 
+_ABORTED_SUFFIX = f".{ABORTED}"
+_numbers = count(1)
 _COMPLETED_NAMES = frozenset(COMPLETED_ACTIONS.values())
 
 
@@ -46,6 +51,12 @@ class Instant:
     def path(self) -> str:
         return f"{TIMELINE_FOLDER}/{self.file_name}"
 
+    def is_as_old_as(self, time: str) -> bool:
+        """Whether this file tells of something that had happened by then; that a write has begun is nothing yet."""
+        if self.state != COMPLETED and self.action in (COMMIT, DELTA_COMMIT):
+            return False
+        return (self.completion or self.requested) <= time
+
 
 def requested(instant: str, action: str) -> Instant:
     return Instant(instant, action, REQUESTED)
@@ -53,6 +64,11 @@ def requested(instant: str, action: str) -> Instant:
 
 def inflight(instant: str, action: str) -> Instant:
     return Instant(instant, action, INFLIGHT)
+
+
+def aborted(instant: str, action: str) -> Instant:
+    """The terminal state of a plan that was cancelled; `action` is the pending one's name."""
+    return Instant(instant, action, ABORTED)
 
 
 def completed(instant: str, pending_action: str, completion: str) -> Instant:
@@ -73,7 +89,7 @@ def parse_file_name(name: str) -> Instant | None:
     if rest == INFLIGHT:
         return Instant(start, COMMIT, INFLIGHT)
     action, _, state = rest.partition(".")
-    if action in COMPLETED_ACTIONS and state in (REQUESTED, INFLIGHT):
+    if action in COMPLETED_ACTIONS and state in (REQUESTED, INFLIGHT, ABORTED):
         return Instant(start, action, state)
     return None
 
@@ -103,11 +119,34 @@ class Timeline:
         for _ in range(_LISTINGS_MAX):
             listing = storage.list(TIMELINE_FOLDER)
             if listing == before:
-                found = map(parse_file_name, listing.files)
-                instants = tuple(instant for instant in found if instant is not None)
-                return cls(instants, HISTORY_NAME in listing.folders)
+                return cls._of(listing)
             before = listing
         raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {_LISTINGS_MAX} listings: try again")
+
+    @classmethod
+    def look(cls, storage: Storage) -> Timeline:
+        """Lists the folder once, for a caller who lists it again later and asks `lacks_nothing` then."""
+        return cls._of(storage.list(TIMELINE_FOLDER))
+
+    @classmethod
+    def _of(cls, listing: Listing) -> Timeline:
+        found = map(parse_file_name, listing.files)
+        return cls(tuple(one for one in found if one is not None), HISTORY_NAME in listing.folders)
+
+    def lacks_nothing(self, later: Collection[str], until: str = "") -> bool:
+        """Whether this shows all that had happened by its latest completion, and by `until`, if it is one listing.
+
+        `later` are the names of a listing that began after this one had ended. It shows what this one should have
+        shown, unless that was taken away meanwhile; and what the log shows appears in the order of its times. So the
+        answer is yes if nothing has gone, and nothing has come that is as old as what was there. The files with which
+        a write begins are in no order, and say nothing about what has completed.
+        """
+        names, known = frozenset(later), {instant.file_name for instant in self.instants}
+        if not known <= names or self.has_history != (HISTORY_NAME in names):
+            return False
+        latest = max((instant.completion or "" for instant in self.instants), default="")
+        come = (parse_file_name(name) for name in names - known)
+        return not any(one is not None and one.is_as_old_as(max(latest, until)) for one in come)
 
     @property
     def completed(self) -> tuple[Instant, ...]:
@@ -116,13 +155,18 @@ class Timeline:
 
     @property
     def pending(self) -> tuple[Instant, ...]:
-        """One instant for each requested time that has not completed, the furthest state of it."""
-        ended = {instant.requested for instant in self.instants if instant.state == COMPLETED}
+        """One instant for each requested time that has not ended, the furthest state of it."""
+        ended = {instant.requested for instant in self.instants if instant.state in (COMPLETED, ABORTED)}
         furthest: dict[str, Instant] = {}
         for instant in self.instants:
             if instant.requested not in ended and (instant.requested not in furthest or instant.state == INFLIGHT):
                 furthest[instant.requested] = instant
         return tuple(furthest[key] for key in sorted(furthest))
+
+    @property
+    def aborted(self) -> tuple[Instant, ...]:
+        """Plans that were cancelled, by requested time. None of them has completed, nor ever will."""
+        return tuple(sorted(instant for instant in self.instants if instant.state == ABORTED))
 
     def completion_times(self) -> dict[str, str]:
         """Completion time by requested time, of every completed write (commit, deltacommit, replacecommit)."""
@@ -140,6 +184,20 @@ class Timeline:
         )
 
 
+class ListedNames(frozenset[str]):
+    """The names of one listing of the folder. One that was begun later has a greater number, within a process."""
+
+    number: int
+
+    @classmethod
+    def of(cls, storage: Storage) -> ListedNames:
+        """The names in the folder now."""
+        number = next(_numbers)
+        listed = cls(storage.names(TIMELINE_FOLDER))
+        listed.number = number
+        return listed
+
+
 class TimelineFolder:
     """Follows one table's timeline folder. `refresh` lists it; everything else speaks of the last listing.
 
@@ -152,24 +210,38 @@ class TimelineFolder:
         self._names: frozenset[str] = frozenset()
         self._instants: dict[str, Instant] = {}
         self._latest = ""
+        self._clusterings: frozenset[str] = frozenset()  # names of their files in any state but the completed one
         self._slot: int | None = None
+        self._number = 0  # of the last listing
         self._guard = threading.Lock()
 
-    def refresh(self, slot: int) -> None:
-        """Lists the folder. `slot` is a slot of the commit log whose projection, and all before it, are there."""
+    def refresh(self, slot: int, listed: Collection[str] | None = None) -> None:
+        """Lists the folder. `slot` is a slot of the commit log whose projection, and all before it, are there.
+
+        `listed` are its names for a caller who has just listed it, knowing that. If another thread has come with a
+        listing that was begun later, that one stays.
+        """
         with self._guard:
-            names = self._storage.names(TIMELINE_FOLDER)
+            names = ListedNames.of(self._storage) if listed is None else listed
+            if isinstance(names, ListedNames):
+                if names.number < self._number:
+                    return
+                self._number = names.number
             fresh = [name for name in names if name not in self._names]
             gone = self._names.difference(names) if len(names) != len(self._names) + len(fresh) else ()
             if fresh or gone:
                 instants = dict(self._instants)
+                clusterings = set(self._clusterings).difference(gone)
                 for name in gone:
                     instants.pop(name, None)
                 for name in fresh:
                     instant = parse_file_name(name)
                     if instant is not None:
                         instants[name] = instant
+                        if instant.action == CLUSTERING:
+                            clusterings.add(name)
                         self._latest = max(self._latest, instant.requested, instant.completion or "")
+                self._clusterings = frozenset(clusterings)
                 # Replaced, not changed: others may be reading them.
                 self._names, self._instants = self._names.union(fresh).difference(gone), instants
             self._slot = slot
@@ -189,6 +261,11 @@ class TimelineFolder:
         """The greatest time that any file was ever seen to name: the floor that new times must exceed."""
         return self._latest
 
+    @property
+    def latest_completion(self) -> str:
+        """The greatest completion time of what is there, "" for nothing: what a plan is planned against."""
+        return max((instant.completion or "" for instant in self._instants.values()), default="")
+
     def completed_since(self, known: frozenset[str]) -> list[Instant]:
         """Completed instants whose files are not among the known ones, by completion time."""
         instants = self._instants
@@ -201,10 +278,20 @@ class TimelineFolder:
         """Whether this very file is there."""
         return instant.file_name in self._names
 
+    def aborted(self) -> list[Instant]:
+        """Plans that were cancelled, by requested time."""
+        instants = self._instants
+        return [instants[name] for name in sorted(instants) if name.endswith(_ABORTED_SUFFIX)]
+
+    def pending_clusterings(self) -> list[Instant]:
+        """Those that have not ended, by requested time. Free where there were none lately."""
+        return [one for one in self.pending() if one.action == CLUSTERING] if self._clusterings else []
+
     def pending(self) -> list[Instant]:
-        """One instant for each requested time that has not completed, by requested time."""
+        """One instant for each requested time that has not ended, by requested time."""
         instants = self._instants
         ended = {name.partition("_")[0] for name in instants if "_" in name}
+        ended.update(name.partition(".")[0] for name in instants if name.endswith(_ABORTED_SUFFIX))
         # In name order `.inflight` comes before `.requested`, and both speak of one action.
         waiting = sorted(name for name in instants if name.partition(".")[0].partition("_")[0] not in ended)
         return list({instants[name].requested: instants[name] for name in reversed(waiting)}.values())[::-1]

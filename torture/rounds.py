@@ -7,13 +7,14 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
-from lakelatch.errors import LakelatchError
-from lakelatch.spark.services import compaction
+from lakelatch.errors import LakelatchError, TransactionEnded
+from lakelatch.services import cleaning
+from lakelatch.spark.services import clustering, compaction
 from lakelatch.spark.services.plans import pending_plans, run_here
-from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.torture.check.checker import check_round
@@ -22,10 +23,12 @@ from lakelatch.torture.nemesis.faults import FAULTS, applies, memory_disk, remov
 from lakelatch.torture.nemesis.half_broken import HALF_BROKEN
 from lakelatch.torture.nemesis.nemesis import Nemesis
 from lakelatch.torture.services import LockServer
-from lakelatch.torture.settings import Place, TortureSettings
+from lakelatch.torture.settings import COMMITS_RETAINED, Place, TortureSettings
 from lakelatch.torture.traffic.bank import open_bank
 from lakelatch.torture.traffic.clients import heartbeat_of, manager_at, open_locks
-from lakelatch.transactions.manager import TransactionManager
+from lakelatch.torture.traffic.keeping_storage import bring_table, storage_at
+from lakelatch.torture.traffic.services import service_options
+from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING
 
 _TICK_S = 0.03
@@ -56,9 +59,10 @@ def run_round(
         "settings": settings.to_json(),
         "on_memory_disk": mounted,
         "recovery_bound_s": _RECOVERY_MAX_S,
+        "commits_retained": COMMITS_RETAINED,
     }
     try:
-        open_bank(LocalStorage(str(place.table)), NON_BLOCKING)
+        open_bank(storage_at(place), NON_BLOCKING)
         facts["began_ns"] = nemesis.recorder.note("begin")
         nemesis.start_all()
         _rage(nemesis, faults_s, progress)
@@ -66,10 +70,12 @@ def run_round(
         nemesis.calm()
         facts["healed_ns"] = nemesis.recorder.note("calm")
         _rest(nemesis, _LEASES_OF_CALM * place.lease_s, facts["healed_ns"], progress)
-        nemesis.finish("transfer", "append", "compact", "snapshot", "spark")
+        nemesis.finish("transfer", "append", "compact", "serve", "cancel", "snapshot", "spark")
         progress("closing")
         nemesis.problems += _close(place, locks)
         nemesis.finish()
+        if place.uri:
+            bring_table(place)
         facts["ended_ns"] = REAL_SYSTEM.monotonic_ns()
         facts["problems"] = nemesis.problems
         (place.folder / "round.json").write_text(json.dumps(facts, indent=1))
@@ -119,14 +125,14 @@ def _close(place: Place, locks: LockServer) -> list[str]:
     """Cleans up after the dead and carries out what is planned, until nothing is left to do."""
     heartbeat = heartbeat_of(place.lease_s)
     REAL_SYSTEM.sleep(place.late_s + heartbeat.expiry_ms * 2 / 1000)
-    storage = LocalStorage(str(place.table))
+    storage = storage_at(place)
     provider = open_locks(place, locks.options("closing"), REAL_SYSTEM)
     failure: LakelatchError | None = None
     try:
         for _ in range(_CLOSINGS_MAX):
             manager = manager_at(place, storage, provider, NON_BLOCKING, "closing")
             try:
-                if _nothing_left(manager):
+                if _nothing_left(manager, place):
                     return []
             except LakelatchError as error:
                 failure = error
@@ -136,15 +142,25 @@ def _close(place: Place, locks: LockServer) -> list[str]:
         provider.close()
 
 
-def _nothing_left(manager: TransactionManager) -> bool:
+def _nothing_left(manager: TransactionManager, place: Place) -> bool:
     """Does what is left to do; whether that was nothing."""
+    options = service_options(place, Random(place.seed))
     recovered = manager.recover()
+    ended = cleaning.cancel_overdue(manager, options.cleaning)  # and what came late for those that had ended
     table, _ = open_bank(manager.storage, NON_BLOCKING)
     manager.folder.refresh(0)
-    plans = pending_plans(manager.folder, COMPACTION)
-    for plan in plans:
-        compaction.execute(run_here, table, manager, plan)
-    return not recovered and not plans
+    plans = 0
+    for plan in pending_plans(manager.folder, COMPACTION):
+        plans += 1
+        with suppress(PlanBusy, TransactionEnded):
+            compaction.execute(run_here, table, manager, plan)
+    for plan in clustering.plans_of_ours(table, manager):
+        plans += 1
+        clustering.execute_or_leave(run_here, table, manager, plan)
+    for plan in cleaning.waiting_cleans(manager):
+        plans += 1
+        cleaning.execute_or_leave(manager, options.cleaning, plan)
+    return not recovered and not ended and not plans
 
 
 def _take_down(place: Place) -> None:

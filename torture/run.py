@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.testing.servers import open_server
+from lakelatch.testing.servers.reach import place_options
+from lakelatch.testing.servers.seaweedfs import BUCKET
 from lakelatch.torture.nemesis.faults import remove_memory_disk
 from lakelatch.torture.rounds import run_round
 from lakelatch.torture.services import LockServer
@@ -58,30 +62,47 @@ def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Prog
     """
     _forget_cut_off(folder)
     _change_minutes(folder, settings)
-    for provider in settings.providers:
-        if _minutes_done(folder, provider) >= settings.minutes:
-            continue
-        locks = LockServer(provider, folder / "servers" / provider, settings.lease_s)
-        try:
-            while (missing := settings.minutes - _minutes_done(folder, provider)) * 60 >= _ROUND_MIN_S:
-                verdict = _round(folder, settings, provider, locks, min(settings.round_s, missing * 60), progress)
-                ended(*verdict)
-        finally:
-            locks.close()
+    with _store(folder, settings) as reached:
+        for provider in settings.providers:
+            if _minutes_done(folder, provider) >= settings.minutes:
+                continue
+            locks = LockServer(provider, folder / "servers" / provider, settings.lease_s)
+            try:
+                while (missing := settings.minutes - _minutes_done(folder, provider)) * 60 >= _ROUND_MIN_S:
+                    faults_s = min(settings.round_s, missing * 60)
+                    ended(*_round(folder, settings, provider, locks, faults_s, reached, progress))
+            finally:
+                locks.close()
     return [
         f"{place.name}: {problem}" for place, verdict in verdicts_of(folder).items() for problem in verdict["problems"]
     ]
 
 
+@contextmanager
+def _store(folder: Path, settings: TortureSettings) -> Iterator[dict[str, str]]:
+    """The object store of all rounds, and the options that reach it; none for tables on disks."""
+    if not settings.store:
+        yield {}
+        return
+    with closing(open_server("seaweedfs", folder / "servers" / "store", "local")) as server:
+        yield place_options(server)
+
+
 def _round(
-    folder: Path, settings: TortureSettings, provider: str, locks: LockServer, faults_s: float, progress: Progress
+    folder: Path,
+    settings: TortureSettings,
+    provider: str,
+    locks: LockServer,
+    faults_s: float,
+    reached: Mapping[str, str],
+    progress: Progress,
 ) -> tuple[str, str]:
     """The round's name, and a line on it."""
     verdicts = verdicts_of(folder)
     number = 1 + max((int(place.name.partition("-")[0]) for place in (folder / "rounds").glob("*-*")), default=0)
-    place = Place(
-        folder.absolute() / "rounds" / f"{number:04d}-{provider}", provider, settings.lease_s, settings.seed + number
-    )
+    name = f"{number:04d}-{provider}"
+    uri = f"s3://{BUCKET}/{name}/table" if settings.store else ""
+    place = Place(folder.absolute() / "rounds" / name, provider, settings.lease_s, settings.seed + number, uri, reached)
     coverage: Counter[str] = Counter()
     for verdict in verdicts.values():
         coverage.update(verdict["faults"])
@@ -93,11 +114,12 @@ def _round(
         locks,
         coverage,
         faults_s,
-        on_memory_disk=number % 2 == 1,
+        on_memory_disk=number % 2 == 1 and not settings.store,
         progress=lambda text: progress(place.folder.name, text),
     )
     if not settings.keep and not verdict["problems"]:
         shutil.rmtree(place.table)
+        shutil.rmtree(place.kept, ignore_errors=True)
     return place.folder.name, summary_of(verdict)
 
 
@@ -107,7 +129,9 @@ def summary_of(verdict: Mapping[str, Any]) -> str:
     said = f"{len(verdict['problems'])} PROBLEMS" if verdict["problems"] else "nothing lost, nothing doubled"
     return (
         f"{said}: {counts['committed']} commits, {counts['conflicts']} conflicts, {counts['unknown']} unknown, "
-        f"{counts['rollbacks']} rollbacks, {faults} faults, recovered in {verdict['recovery_s']:.1f} s, "
+        f"{counts['rollbacks']} rollbacks, {counts['compactions']} compactions, {counts['clusterings']} clusterings, "
+        f"{counts['cancellations']} cancelled, {counts['cleans']} cleans, {counts['archived']} archived, "
+        f"{faults} faults, recovered in {verdict['recovery_s']:.1f} s, "
         f"hudi-rs {verdict['hudi_rs']}"
     )
 

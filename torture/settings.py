@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.locks.options import FILESYSTEM_PATH
 
 LYING = "lying"
 #: Lock providers that many processes can share, and one that grants everything to everybody.
 PROVIDERS = ("filesystem", "zookeeper", "redis", "etcd", "dynamodb", "storage", LYING)
+STORES = ("", "s3")  # where tables lie: on disks, or in an object store
+COMMITS_RETAINED = 20  # by cleans: a reader that takes longer than as many commits may find that a file has gone
 _LEASE_MIN_S, _LEASE_MAX_S = 1.0, 60.0
 
 
@@ -31,10 +34,13 @@ class TortureSettings:
     transfers: int = 3
     appends: int = 3
     compactors: int = 1
+    keepers: int = 2
+    cancellers: int = 1
     tails: int = 1
     snapshots: int = 1
     spark: int = 0
     keep: bool = False
+    store: str = ""
 
     def __post_init__(self) -> None:
         for provider in self.providers:
@@ -42,6 +48,8 @@ class TortureSettings:
                 raise InvalidRequest(f"--provider {provider}: no such one, use {', '.join(PROVIDERS)}")
         if not self.providers:
             raise InvalidRequest(f"--provider: name at least one of {', '.join(PROVIDERS)}")
+        if self.store not in STORES:
+            raise InvalidRequest(f"--store {self.store}: no such one, use {', '.join(filter(None, STORES))}")
         for name, least, most in (
             ("minutes", 0.05, 100_000),
             ("round_s", 2, 3600),
@@ -51,7 +59,7 @@ class TortureSettings:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InvalidRequest(f"--{name.replace('_', '-')} {value:g}: use {least:g} to {most:g}")
-        for name in ("transfers", "appends", "compactors", "tails", "snapshots", "spark"):
+        for name in ("transfers", "appends", "compactors", "keepers", "cancellers", "tails", "snapshots", "spark"):
             if not 0 <= getattr(self, name) <= 64:
                 raise InvalidRequest(f"--{name} {getattr(self, name)}: use 0 to 64")
         if not self.transfers + self.appends + self.spark:
@@ -69,17 +77,35 @@ class TortureSettings:
 class Place:
     """Where the clients of one round work, and how; travels to their processes.
 
-    `lock_options` may differ between clients: each goes to the lock service by a way of its own.
+    `lock_options` may differ between clients: each goes to the lock service by a way of its own. In an object store
+    the table lies at `uri`, which `place_options` reach, and comes into the folder when the round has ended.
     """
 
     folder: Path
     provider: str
     lease_s: float
     seed: int
+    uri: str = ""
+    place_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def table(self) -> Path:
         return self.folder / "table"
+
+    @property
+    def table_uri(self) -> str:
+        """What names the table to everybody."""
+        return self.uri or f"file://{self.table}"
+
+    @property
+    def more_options(self) -> dict[str, str]:
+        """What every client needs beside its way to the locks: how the table is reached, and where the kernel's are."""
+        return {**self.place_options, FILESYSTEM_PATH: str(self.folder / "locks")} if self.uri else {}
+
+    @property
+    def kept(self) -> Path:
+        """Data files that services have removed, for the checker."""
+        return self.folder / "kept"
 
     @property
     def history(self) -> Path:

@@ -4,7 +4,7 @@ instant, claimed."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -15,9 +15,10 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.lease import Lease
-from lakelatch.timeline.commit_log import GivenUp, Tail
+from lakelatch.timeline.commit_log import GivenUp, RaceLost
 from lakelatch.timeline.events import Event
-from lakelatch.transactions.claims import beat_of
+from lakelatch.timeline.log_reader import Tail
+from lakelatch.transactions.claims import beat_of, owns_claim
 from lakelatch.transactions.context import TransactionContext
 
 T = TypeVar("T")
@@ -32,10 +33,32 @@ def table_lock(context: TransactionContext) -> Iterator[Lease]:
         yield lease
     finally:
         try:
+            context.log.stop_waiting()
+        except LakelatchError as error:
+            _log.warning("others go on queueing at the table's lock until the next commit: %s", error)
+        try:
             lease.release()
             failpoint("lock.after_release")
         except LakelatchError as error:
             _log.warning("the table's lock was not released, and ends with its lease: %s", error)
+
+
+def in_turn(context: TransactionContext, append: Callable[[Lease | None], T]) -> T:
+    """What `append` does with the table's lease, or does without one (`RaceLost`: not) where nobody seems to wait."""
+    if context.elision.tries_first(context.log.others_wait):
+        try:
+            return append(None)
+        except RaceLost:
+            context.elision.lost()
+    with table_lock(context) as lease:
+        done = append(lease)
+    context.elision.queued()
+    return done
+
+
+def token_of(lease: Lease | None, tail: Tail) -> int:
+    """The token of an event: its writer's, or without a lease that of the event before it."""
+    return lease.token if lease is not None else tail.event.token if tail.event is not None else 0
 
 
 def append_claimed(
@@ -50,7 +73,7 @@ def append_claimed(
 
     def take_time(tail_time: str) -> str:
         floor = max(tail_time, above, context.folder.latest_time)
-        beat = beat_of(context, operation_id, context.log.tail_number())
+        beat = beat_of(context, operation_id, context.log.last.number if context.log.last else 0)
         make = partial(Heartbeat, context.storage, system=context.system)
         instant, _ = context.clock.claim(floor, beat, lease, make)
         claims.append(instant)
@@ -72,15 +95,61 @@ def append_claimed(
     return event
 
 
+class FirstLook:
+    """What a commit without the lock is checked against first: the timeline, and its claim.
+
+    Neither needs the other, nor the list of markers, so the caller makes all these requests side by side. The timeline
+    is listed after the tail was read, and if that is the tail no more, the slot is refused.
+    """
+
+    def __init__(self, context: TransactionContext, instant: str, operation_id: str) -> None:
+        self._log = context.log
+        self._recent = context.log.recent_tail() if context.elision.tries_first(context.log.others_wait) else None
+        self._names: frozenset[str] | None = None
+        self._owned: bool | None = None
+        self._owns = partial(owns_claim, context, instant, operation_id)
+        self._tail: Tail | None = None
+
+    @property
+    def requests(self) -> Sequence[Callable[[], None]]:
+        """What is to be asked; nothing if the lock, or the log, has to be asked first."""
+        return () if self._recent is None else (self._list, self._ask)
+
+    def tail(self) -> Tail | None:
+        """The tail with the timeline's names; None if nothing was asked."""
+        if self._recent is not None:
+            self._tail = self._log.look(self._recent, self._names)
+        return self._tail
+
+    def owned(self, tail: Tail) -> bool | None:
+        """Whether the claim was there, if this very tail is that of this look."""
+        return self._owned if tail is self._tail else None
+
+    def _list(self) -> None:
+        self._names = self._log.projections.list_timeline()
+
+    def _ask(self) -> None:
+        self._owned = self._owns()
+
+
 def append_completion(
-    context: TransactionContext, decide: Callable[[Tail], Event | GivenUp[T]], instant: str, lease: Lease
+    context: TransactionContext,
+    decide: Callable[[Tail], Event | GivenUp[T]],
+    instant: str,
+    lease: Lease | None,
+    first: Tail | None = None,
+    shown: Callable[[], None] | None = None,
 ) -> Event | GivenUp[T]:
-    """Adds the event that completes an instant."""
+    """Adds the event that completes an instant; `RaceLost` without a lease, if others were faster.
+
+    `first`: the tail that is tried first without a lease, as a `FirstLook` has it. `shown`: as of `CommitLog.append`.
+    """
 
     def take_time(above: str) -> str:
-        return context.clock.next(max(above, instant, context.folder.latest_time), lease)
+        floor = max(above, instant, context.folder.latest_time)
+        return context.clock.now(floor) if lease is None else context.clock.next(floor, lease)
 
-    return context.log.append(decide, take_time, partial(_oldest_needed, context))
+    return context.log.append(decide, take_time, partial(_oldest_needed, context), lease is not None, first, shown)
 
 
 def _oldest_needed(context: TransactionContext) -> int:

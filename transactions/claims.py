@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from functools import partial
 
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
@@ -12,8 +14,13 @@ from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.notes import forget_notes
 from lakelatch.transactions.markers.direct import Markers
+from lakelatch.transactions.markers.files import MARKERS_FOLDER, marker_of
 
 _log = logging.getLogger("lakelatch.transactions")
+
+
+class PlanBusy(Unavailable):
+    """Another live process carries out this plan."""
 
 
 def beat_of(context: TransactionContext, operation_id: str, start_slot: int) -> Beat:
@@ -46,6 +53,35 @@ def release_claim(context: TransactionContext, instant: str, operation_id: str) 
             clean_up(context, instant)
     except Unavailable as error:
         _log.warning("could not release the claim on %s: %s", instant, error)
+
+
+def release_unused(context: TransactionContext, instant: str, operation_id: str) -> None:
+    """The same for a claim under which nobody has written anything."""
+    try:
+        if owns_claim(context, instant, operation_id):
+            context.storage.delete(heartbeat_path(instant))
+    except Unavailable as error:
+        _log.warning("could not release the claim on %s: %s", instant, error)
+
+
+def clean_up_own(context: TransactionContext, instant: str, data_files: Iterable[str]) -> None:
+    """The same for its owner, after a commit that closed it: all that was announced, and so every marker, is known.
+
+    An attempt that was given up may announce more, which the next recovery removes.
+    """
+    folder = f"{MARKERS_FOLDER}/{instant}"
+    markers = [f"{folder}/{marker_of('', path)}" for path in data_files]
+
+    def remove_markers() -> None:
+        context.storage.delete_known(folder, markers)
+        failpoint("cleanup.after_markers")
+
+    try:
+        if context.settings.early is not None:
+            forget_notes(context.storage, instant)
+        context.storage.together(remove_markers, partial(context.storage.delete, heartbeat_path(instant)))
+    except Unavailable as error:
+        _log.warning("could not clean up after instant %s: %s", instant, error)
 
 
 def clean_up(context: TransactionContext, instant: str, noted: bool = False) -> None:

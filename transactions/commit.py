@@ -8,13 +8,17 @@ from typing import TypeAlias
 
 from lakelatch.errors import CommitUnknown, TransactionEnded
 from lakelatch.failpoints import failpoint
-from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
-from lakelatch.timeline.commit_log import GivenUp, Tail
-from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.locks.lease import Lease
+from lakelatch.timeline import actions
+from lakelatch.timeline.actions import RESTORE, SERVICES_THAT_REPLACE, WRITE_ACTIONS
+from lakelatch.timeline.commit_log import GivenUp
+from lakelatch.timeline.events import ABORT, CANCEL, COMPLETE, PLAN, ROLLBACK, Event
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, inflight, parse_file_name
-from lakelatch.transactions.append import append_completion, table_lock
+from lakelatch.transactions.append import FirstLook, append_completion, in_turn, table_lock, token_of
+from lakelatch.transactions.cancellation.requests import request_of
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.conflicts.contract import (
     Conflict,
@@ -24,23 +28,27 @@ from lakelatch.transactions.conflicts.contract import (
     OtherWrite,
     completed_writes,
 )
+from lakelatch.transactions.conflicts.pending_plans import InTheWay, plans_in_the_way
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
 from lakelatch.transactions.foreign import LockWatch
-from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, Ended, Outcome, Unknown
+from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, Ended, Outcome, PlanCancelled, Unknown
+from lakelatch.transactions.settings import NON_BLOCKING
 
 
 @dataclass(frozen=True)
 class Resolved:
     """What is committed at a place in the log, and which of the writes completed since count as possible conflicts.
 
-    `conflict` is one that no strategy knows of.
+    `conflict` is one that no strategy knows of. `spared` are file groups that the metadata names and that the commit
+    leaves alone: they are in nobody's way.
     """
 
     metadata: CommitMetadata
     considered: list[OtherWrite]
     conflict: Conflict | None = None
+    spared: frozenset[FileGroup] = frozenset()
 
 
 #: Called at the transaction's place in the log, perhaps several times. It sees the timeline as it is before that place,
@@ -54,57 +62,121 @@ def append_commit(
     metadata: CommitMetadata,
     resolve: Resolve | None,
     work: Work | None,
-) -> Outcome:
-    """Takes the table's lock and adds the transaction's slot, or says why not. Cleans nothing up.
+    first: FirstLook | None = None,
+    shown: Callable[[], None] | None = None,
+) -> Outcome | InTheWay:
+    """Adds the transaction's slot, with the table's lock or without it, or says why not. Cleans nothing up.
 
-    Errors: those of the lock and of the storage, and `OneSidedLock`, with nothing added.
+    `first`: the first try's look, if it was made. `shown`: called without the lock, when all can see the commit, beside
+    the last look at the timeline. `InTheWay`: plans have to be called off first, in slots of their own; then call it
+    again. Errors: those of the lock and of the storage, and `OneSidedLock`, with nothing added.
     """
 
-    def decide(tail: Tail) -> Event | GivenUp[Outcome]:
-        context.folder.refresh(tail.number)
-        others = others_since(context, state, tail)
+    def decide(tail: Tail) -> Event | GivenUp[Outcome | InTheWay]:
+        context.folder.refresh(tail.number, tail.names)
+        others = others_since(context, state, tail, first.owned(tail) if first is not None else None)
         if isinstance(others, Ended):
             return GivenUp(others)
+        foreign = foreign_writes(context, state, others.events)
+        if foreign and watch is None:  # the log has gone on, or somebody writes who knows nothing but the lock
+            raise LogMoved("no slot up to this one names some of the writes: read the tail again")
         resolved = Resolved(metadata, []) if resolve is None else resolve(context.folder, others.completed())
         if isinstance(resolved, Displaced):
             return GivenUp(resolved)
-        groups = resolved.metadata.file_groups() | resolved.metadata.replaced_file_groups()
+        if not cancelled_groups(context, state).isdisjoint(resolved.metadata.replaced_file_groups()):
+            return GivenUp(Ended(PlanCancelled.of(state.action, state.instant)))
+        groups = (resolved.metadata.file_groups() | resolved.metadata.replaced_file_groups()) - resolved.spared
         considered = others if resolve is None else others.only(resolved.considered)
-        foreign = foreign_writes(context, state, others.events)
-        conflict = find_conflict(context, state, groups, considered, work or Work.of(metadata), resolved.conflict)
+        waiting = plans_in_the_way(context, Contender(state.instant, state.action, groups))
+        if isinstance(waiting, InTheWay):
+            return GivenUp(waiting)
+        known = resolved.conflict or waiting or undone_since(context, state, groups, others.events)
+        conflict = find_conflict(context, state, groups, considered, work or Work.of(metadata), known)
         if conflict is not None:
-            return GivenUp(watch.explain(conflict, foreign))
-        watch.ensure_both_take_it(foreign, tail)
+            if context.log.tail_number() != tail.number:  # the lock keeps nobody away
+                raise LogMoved("what the conflict was found in may be newer than the tail: read it again")
+            return GivenUp(watch.explain(conflict, foreign) if watch is not None else conflict)
+        if watch is not None:
+            watch.ensure_both_take_it(foreign, tail)
         failpoint("commit.after_check")
-        decided.append(resolved.metadata)
-        checked.append(context.folder.names)
-        return Event(
-            COMPLETE,
-            state.action,
-            state.instant,
-            state.operation_id,
-            context.writer,
-            file_groups=groups,
-            content=resolved.metadata.to_avro(),
-            token=lease.token,
-        )
+        decided.append((resolved.metadata, context.folder.names))
+        token = token_of(watch.lease if watch is not None else None, tail)
+        return _completion(context, state, token, resolved.metadata.to_avro(), groups)
 
-    decided: list[CommitMetadata] = []  # the last one is that of the slot which is created
-    checked: list[frozenset[str]] = []  # and the timeline that it was checked against
-    with table_lock(context) as lease:
-        watch = LockWatch(context, lease)
+    # The last one is that of the slot which is created, with the timeline that it was checked against.
+    decided: list[tuple[CommitMetadata, frozenset[str]]] = []
+    watch: LockWatch | None = None
+
+    def append(lease: Lease | None) -> Outcome | InTheWay:
+        nonlocal watch
+        watch = LockWatch(context, lease) if lease is not None else None
         failpoint("commit.after_lock")
         try:
-            event = append_completion(context, decide, state.instant, lease)
+            tried = first.tail() if first is not None and lease is None else None
+            event = append_completion(context, decide, state.instant, lease, tried, shown if lease is None else None)
         except CommitUnknown as error:
             return Unknown(error)
         except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
             return Ended(error)
-        if isinstance(event, Event):
-            watch.tell_afterwards(checked[-1] | {event.file}, event.number)
+        if isinstance(event, GivenUp):
+            return event.why
+        committed, checked = decided[-1]
+        if watch is not None:
+            watch.tell_afterwards(checked | {event.file}, event.number)
+        return Committed(state.instant, event.time, event.number, event.token, committed)
+
+    return in_turn(context, append)
+
+
+def _completion(
+    context: TransactionContext,
+    state: TransactionState,
+    token: int,
+    content: bytes,
+    groups: frozenset[FileGroup] = frozenset(),
+) -> Event:
+    return Event(
+        COMPLETE,
+        state.action,
+        state.instant,
+        state.operation_id,
+        context.writer,
+        file_groups=groups,
+        content=content,
+        token=token,
+    )
+
+
+def cancelled_groups(context: TransactionContext, state: TransactionState) -> frozenset[FileGroup]:
+    """The file groups that a plan in progress has to leave alone by now; at its place in the log, all of them."""
+    asked = request_of(context.storage, state.instant, state.action) if state.action in SERVICES_THAT_REPLACE else None
+    return frozenset() if asked is None else asked.groups
+
+
+def append_service_completion(
+    context: TransactionContext, state: TransactionState, build: Callable[[TimelineFolder], bytes]
+) -> Event:
+    """Adds the slot of an instant that writes no rows (a clean, a savepoint, a restore): nothing is in its way.
+
+    `build` sees the timeline as it is before the instant's place in the log, and may be called several times; what it
+    raises ends the attempt, with nothing added. Errors: `TransactionEnded` if others have ended it, `CommitUnknown`.
+    """
+
+    def decide(tail: Tail) -> Event | GivenUp[Ended]:
+        context.folder.refresh(tail.number, tail.names)
+        others = others_since(context, state, tail)
+        if isinstance(others, Ended):
+            return GivenUp(others)
+        content = build(context.folder)
+        failpoint("commit.after_check")
+        return _completion(context, state, lease.token, content)
+
+    with table_lock(context) as lease:
+        failpoint("commit.after_lock")
+        event = append_completion(context, decide, state.instant, lease)
     if isinstance(event, GivenUp):
-        return event.why
-    return Committed(state.instant, event.time, event.number, event.token, decided[-1])
+        raise event.why.error
+    return event
 
 
 class TableOthers(Others):
@@ -163,16 +235,27 @@ def still_there(context: TransactionContext, events: list[Event]) -> list[Event]
 def archived_since(context: TransactionContext, state: TransactionState, known: frozenset[str]) -> list[Instant]:
     """Writes that completed since a transaction began and have left the timeline, but for those of known files.
 
-    Free for a table that has archived nothing. What an archiver takes first may be what completed last: it goes by
+    Free while nothing can have been archived since. What an archiver takes first may be what completed last: it goes by
     requested times.
     """
     names = context.folder.names
-    if HISTORY_NAME not in names:
+    if HISTORY_NAME not in names or _kept_all(context, state):
         return []
     files = (instant for instant in map(parse_file_name, state.known_files) if instant is not None)
-    began_after = max((instant.completion or "" for instant in files), default=state.instant)
+    completions = [instant.completion or "" for instant in files]
+    began_after = max([state.start_time, *completions]) if completions else state.instant
     found = History.load(context.storage).instants(WRITE_ACTIONS, after=began_after)
     return [one.instant for one in found if one.instant.file_name not in known | names]
+
+
+def _kept_all(context: TransactionContext, state: TransactionState) -> bool:
+    """Whether the timeline still has each name that it had when the transaction began, so no archiver has been at work.
+
+    An archiver takes away the oldest first. Only a foreign write can have come and gone unseen, by being the oldest. So
+    with a lock that such writers take the history itself is asked, and by a plan, which began before its executor did.
+    """
+    by_foreign = context.provider.taken_by_hudi
+    return bool(state.start_time) and not by_foreign and state.known_files <= context.folder.names
 
 
 def known_to_plan(folder: TimelineFolder, instant: str, action: str) -> frozenset[str]:
@@ -187,28 +270,59 @@ def known_to_plan(folder: TimelineFolder, instant: str, action: str) -> frozense
     return folder.names.difference(found.file_name for found in later)
 
 
-def others_since(context: TransactionContext, state: TransactionState, tail: Tail) -> TableOthers | Ended:
+def others_since(
+    context: TransactionContext, state: TransactionState, tail: Tail, owned: bool | None = None
+) -> TableOthers | Ended:
     """Who completed since the transaction began, up to this tail; the context's folder must be as new.
 
-    `Ended` if one of the events since then, or its absence, has ended the transaction.
+    `Ended` if one of the events since then, or its absence, has ended the transaction. `owned`: whether its claim was
+    there, for a caller who has looked since it closed.
     """
     if any(found.requested == state.instant for found in context.folder.completed_since(state.known_files)):
         return _completed_elsewhere(state)
-    if state.start_slot + 1 < tail.watermark or not owns_claim(context, state.instant, state.operation_id):
+    owned = owns_claim(context, state.instant, state.operation_id) if owned is None else owned
+    if state.start_slot + 1 < tail.watermark or not owned:
         return _ended(state, "its heartbeat was missed for too long")
     if not context.folder.has(inflight(state.instant, state.action)):
         return _ended(state, "its inflight file is gone")
     events = context.log.events_after(state.start_slot, tail)
     for event in events:
+        if event.target == state.instant and (event.kind == ABORT or (event.kind == CANCEL and not event.file_groups)):
+            return Ended(PlanCancelled.of(state.action, state.instant))
         if event.kind == COMPLETE and event.instant == state.instant:
             return _completed_elsewhere(state)
         if event.kind == ROLLBACK and event.target == state.instant:
             return _ended(state, f"rollback {event.instant} by {event.writer} aborted it")
+        if event.action == RESTORE and event.kind == PLAN:
+            return _overtaken(state, f"restore {event.instant} by {event.writer} has taken the table back")
+    foreign_restore = _pending_foreign_restore(context)
+    if foreign_restore and state.action != RESTORE:
+        return _overtaken(state, f"restore {foreign_restore} of another engine is under way, or was left unfinished")
     planned = state.action not in WRITE_ACTIONS  # which others may have begun, and rolled back, before
     foreign = context.log.projections.rollback_of(state.instant, context.folder.names, pending_only=planned)
     if foreign:
         return _ended(state, f"rollback {foreign} of another engine, which takes no slots, aborted it")
     return TableOthers(context, state, events)
+
+
+def undone_since(
+    context: TransactionContext, state: TransactionState, groups: frozenset[FileGroup], events: list[Event]
+) -> Conflict | None:
+    """The rollback of a completed write of these file groups since the transaction began, if that is in its way.
+
+    Under non-blocking control a write has not looked at what was there, so it stands without it; what replaces file
+    groups has.
+    """
+    if context.settings.mode == NON_BLOCKING and state.action not in SERVICES_THAT_REPLACE:
+        return None
+    for event in (event for event in events if event.kind == ROLLBACK and event.undoes):
+        common = context.strategy.common(groups, event.file_groups)
+        if common:
+            other = OtherWrite(
+                event.instant, actions.ROLLBACK, "", event.file_groups, event.writer, event.number, event.time
+            )
+            return Conflict(other, common)
+    return None
 
 
 def find_conflict(
@@ -217,7 +331,7 @@ def find_conflict(
     groups: frozenset[FileGroup],
     others: Others,
     work: Work,
-    known: Conflict | None = None,
+    known: Conflict | None,
 ) -> Conflicted | None:
     """What is `known` to be in the way of these file groups, or what the strategy finds, with the work that is lost."""
     conflict = known or context.strategy.find(Contender(state.instant, state.action, groups), others)
@@ -231,6 +345,27 @@ def _completed_elsewhere(state: TransactionState) -> Ended:
     return Ended(
         TransactionEnded(
             f"{state.action} {state.instant} was completed by another process first: nothing is left to do",
+            instant=state.instant,
+        )
+    )
+
+
+def _pending_foreign_restore(context: TransactionContext) -> str:
+    """The requested time of a restore that takes no slots and has not completed, or "". Ours have a claim until then.
+
+    Its instants go one after the other, and what is committed meanwhile may stand on one that is still to go.
+    """
+    names = [name for name in context.folder.names if f".{RESTORE}" in name]
+    done = {name.partition("_")[0] for name in names if "_" in name}
+    pending = sorted({name.partition(".")[0] for name in names if "_" not in name} - done)
+    return next((restore for restore in pending if context.observer.beat_of(restore) is None), "")
+
+
+def _overtaken(state: TransactionState, why: str) -> Ended:
+    return Ended(
+        TransactionEnded(
+            f"transaction {state.instant} cannot be committed any more ({why}), and nothing of it is visible: what it "
+            "was based on may be gone, so read the table again and begin a new one",
             instant=state.instant,
         )
     )

@@ -11,6 +11,7 @@ from lakelatch.system import System
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
+from lakelatch.transactions.elision import LockElision
 from lakelatch.transactions.instant_clock import InstantClock
 from lakelatch.transactions.settings import TransactionSettings
 
@@ -28,6 +29,7 @@ class TransactionContext:
     log: CommitLog
     folder: TimelineFolder
     clock: InstantClock
+    elision: LockElision
 
     @property
     def writer(self) -> str:
@@ -45,3 +47,4 @@ class TransactionState:
     start_slot: int
     began_ms: int
     known_files: frozenset[str]
+    start_time: str = ""  # that of the start slot: what completed before it is nothing new

@@ -14,7 +14,7 @@ from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.locks.lease import Lease
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.commit_log import Tail
+from lakelatch.timeline.log_reader import Tail
 from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
 from lakelatch.transactions.context import TransactionContext
 from lakelatch.transactions.outcome import Conflicted

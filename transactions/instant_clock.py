@@ -31,6 +31,7 @@ class InstantClock:
         self._storage_time_ms = storage_time_ms
         self._max_drift_ms = max_drift_ms
         self._warned_ns: int | None = None
+        self._last_ms = 0  # that this process has taken by its own clock
 
     def next(self, above: str, held: Lease | None) -> str:
         """A time above all that were handed out and above `above` ("" for none).
@@ -45,6 +46,19 @@ class InstantClock:
         if now_ms - above_ms > self._max_drift_ms:
             self._compare_clocks(now_ms)
         time_ms = self._generator.next(above_ms, held)
+        self._warn_if_ahead(time_ms - now_ms)
+        return to_instant(time_ms)
+
+    def now(self, above: str) -> str:
+        """The same by the own clock, without the generator: for a name or a place that only one writer can have.
+
+        Two writers may be given the same time. Errors: as above.
+        """
+        above_ms = max(to_ms(above) if above else 0, self._last_ms)
+        now_ms = self._generator.system.realtime_ms()
+        if now_ms - above_ms > self._max_drift_ms:
+            self._compare_clocks(now_ms)
+        self._last_ms = time_ms = max(now_ms, above_ms + 1)
         self._warn_if_ahead(time_ms - now_ms)
         return to_instant(time_ms)
 
@@ -69,11 +83,16 @@ class InstantClock:
             )
 
     def claim(
-        self, above: str, beat: Beat, held: Lease | None, make: Callable[[str, Beat], Heartbeat]
+        self,
+        above: str,
+        beat: Beat,
+        held: Lease | None,
+        make: Callable[[str, Beat], Heartbeat],
+        by_own_clock: bool = False,
     ) -> tuple[str, Heartbeat]:
         """A requested time that nobody else has or will have, with its heartbeat, which is not started."""
         for _ in range(_CLAIMS_MAX):
-            above = self.next(above, held)
+            above = self.now(above) if by_own_clock else self.next(above, held)
             heartbeat = make(above, beat)
             if heartbeat.claim():
                 return above, heartbeat

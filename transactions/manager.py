@@ -1,7 +1,7 @@
 """The transaction manager: everything that changes a table's timeline begins here.
 
-The table's lease keeps writers out of each other's way; the commit log decides. So a commit holds the lease while it
-reads the tail, checks, takes a time and creates the next slot, and would be just as right without it.
+The table's lease keeps writers out of each other's way; the commit log decides. So a commit that loses a race holds the
+lease while it reads the tail, checks, takes a time and creates the next slot, and would be just as right without it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,31 @@ from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
-from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, GivenUp, LogMoved, Tail
+from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, GivenUp
 from lakelatch.timeline.events import PLAN, Event
-from lakelatch.timeline.timeline import TimelineFolder, inflight, requested
+from lakelatch.timeline.log_reader import LogMoved, Tail
+from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight, requested
 from lakelatch.transactions.append import append_claimed, table_lock
-from lakelatch.transactions.claims import beat_of, heartbeat_of, make_heartbeat, release_claim
+from lakelatch.transactions.cancellation.requests import is_cancelled
+from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, release_unused
 from lakelatch.transactions.commit import known_to_plan
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.strategies import find_marker_strategy
+from lakelatch.transactions.elision import LockElision
 from lakelatch.transactions.instant_clock import InstantClock
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.server.service import ensure_server_installed
+from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
+__all__ = ["PlanBusy", "TransactionManager"]
+
 _BEGINS_MAX = 1000
+_CLEARED_EVERY = 10  # heartbeat intervals: what has neither claim nor instant is nothing but garbage
 
 
 class TransactionManager:
@@ -73,8 +80,10 @@ class TransactionManager:
             log=CommitLog(storage, system, slots_kept, provider.domain),
             folder=TimelineFolder(storage),
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
+            elision=LockElision(settings.lock_elision, provider, generator),
         )
         self._recovered_ns: int | None = None
+        self._cleared_ns: int | None = None  # when it has looked for everything that others leave
 
     @property
     def storage(self) -> Storage:
@@ -100,33 +109,38 @@ class TransactionManager:
         """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat."""
         context = self.context
         operation_id = context.system.new_id()
+        tail = context.log.last
+        if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
+            tail = self._first_look()
         for _ in range(_BEGINS_MAX):
-            tail = context.log.tail()
             context.log.ensure_same_locks(tail)
-            context.log.project(tail)
-            known = self._known_files(tail)
             instant, heartbeat = context.clock.claim(
                 max(tail.time, context.folder.latest_time),
                 beat_of(context, operation_id, tail.number),
                 None,
                 partial(make_heartbeat, context),
+                by_own_clock=context.elision.allowed,
             )
             failpoint("begin.after_claim")
             # The claim keeps the slots after `tail` from being removed, if it came before they could be. And if another
             # instant of this time has ended since we read `tail`, its heartbeat is gone, and its slot has a later time.
             with stopped_on_error(heartbeat):
-                now = context.log.tail()
-                if now.number - tail.number <= context.log.slots_kept // 2 and instant > now.time:
+                tail, before = context.log.tail(), tail
+                in_time = tail.number - before.number <= context.log.slots_kept // 2
+                if in_time and instant > tail.time and before.lock_domain in ("", tail.lock_domain):
                     break
             heartbeat.stop()
             context.storage.delete(heartbeat_path(instant))
         else:
             raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
+            context.log.ensure_projected(tail)
+            known = self._known_files(tail)
             self._show_begun(instant, action)
         heartbeat.start()
-        state = TransactionState(instant, action, operation_id, tail.number, context.system.realtime_ms(), known)
-        return Transaction(context, state, heartbeat)
+        began_ms = context.system.realtime_ms()
+        state = TransactionState(instant, action, operation_id, tail.number, began_ms, known, tail.time)
+        return Transaction(context, state, heartbeat, begun_here=True)
 
     def resume(self, state: TransactionState) -> Transaction:
         """Goes on with a transaction that another process began; its heartbeat beats from here as well."""
@@ -137,16 +151,18 @@ class TransactionManager:
     def execute(self, instant: str, action: str = COMPACTION) -> Transaction:
         """Begins to carry out a scheduled plan, or takes it over from an executor that died.
 
-        Errors: `TransactionEnded` if it has completed or is no longer planned, `PlanBusy` while another one works
-        on it.
+        Errors: `TransactionEnded` if it has completed or is no longer planned, and `PlanCancelled`, which is one, if it
+        was called off: `execute_cancel` then tidies up. `PlanBusy` while another one works on it.
         """
         context = self.context
         tail = context.log.tail()
         context.log.ensure_same_locks(tail)
-        context.log.project(tail)
-        context.folder.refresh(tail.number)
+        tail = context.log.look(tail)
+        context.folder.refresh(tail.number, tail.names)
         if all(pending.requested != instant or pending.action != action for pending in context.folder.pending()):
-            raise TransactionEnded(f"{action} {instant} is not pending: it has completed, or was never scheduled")
+            raise TransactionEnded(f"{action} {instant} is not pending: it has ended, or was never scheduled")
+        if is_cancelled(context.storage, instant):
+            raise PlanCancelled.of(action, instant)
         known = known_to_plan(context.folder, instant, action)
         began_ms = context.system.realtime_ms()
         state = TransactionState(instant, action, context.system.new_id(), tail.number, began_ms, known)
@@ -157,8 +173,13 @@ class TransactionManager:
             heartbeat.take_over()
         with stopped_on_error(heartbeat):
             ensure_created(context.storage, inflight(instant, action).path, b"", context.system)
+            failpoint("execute.after_inflight")
+            if not context.storage.exists(requested(instant, action).path):  # it was cancelled and ended since
+                context.storage.delete(inflight(instant, action).path)
+                release_claim(context, instant, state.operation_id)
+                raise PlanCancelled.of(action, instant)
         heartbeat.start()
-        return Transaction(context, state, heartbeat)
+        return Transaction(context, state, heartbeat, begun_here=True)
 
     def schedule(self, build: Callable[[TimelineFolder], bytes | None], action: str = COMPACTION) -> str | None:
         """Puts a table service's plan on the timeline and returns its requested time; None if there is nothing to do.
@@ -170,7 +191,7 @@ class TransactionManager:
         operation_id = context.system.new_id()
 
         def decide(tail: Tail) -> Event | GivenUp[None]:
-            context.folder.refresh(tail.number)
+            context.folder.refresh(tail.number, tail.names)
             content = build(context.folder)
             if content is None:
                 return GivenUp(None)
@@ -180,7 +201,7 @@ class TransactionManager:
             event = append_claimed(context, decide, operation_id, lease)
         if isinstance(event, GivenUp):
             return None
-        release_claim(context, event.instant, operation_id)
+        release_unused(context, event.instant, operation_id)
         return event.instant
 
     def recover(self) -> list[str]:
@@ -188,14 +209,29 @@ class TransactionManager:
 
         Every writer calls it before it begins, so nobody has to repair a table by hand. A manager that has looked
         within the last heartbeat interval does not look again: nobody can have died in the meantime, to its knowledge.
+        After the first look, it looks for claims and pending instants first, and for the rest if there are any.
         """
         now_ns = self.context.system.monotonic_ns()
         interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
         if self._recovered_ns is not None and now_ns - self._recovered_ns < interval_ns:
             return []
-        recovered = Recovery(self.context).recover()
+        recovery = Recovery(self.context)
+        long_ago = self._cleared_ns is None or now_ns - self._cleared_ns >= _CLEARED_EVERY * interval_ns
+        recovered: list[str] = []
+        if long_ago or not recovery.finds_nobody():
+            recovered = recovery.recover()
+            self._cleared_ns = now_ns
         self._recovered_ns = now_ns
         return recovered
+
+    def _first_look(self) -> Tail:
+        """The tail for a process that has not seen any, and the timeline, whose times the first one has to be above."""
+        log = self.context.log
+        tail = log.tail()
+        log.ensure_same_locks(tail)
+        tail = log.look(tail)
+        self.context.folder.refresh(tail.number, tail.names)
+        return tail
 
     def _show_begun(self, instant: str, action: str) -> None:
         """Opens a claimed instant for its tasks, and puts it on the timeline.
@@ -204,12 +240,20 @@ class TransactionManager:
         the same time.
         """
         context = self.context
-        Markers(context.storage, instant).open()
-        failpoint("begin.after_open")
-        ensure_created(context.storage, requested(instant, action).path, b"", context.system)
-        failpoint("begin.after_requested")
-        ensure_created(context.storage, inflight(instant, action).path, b"", context.system)
-        failpoint("begin.after_inflight")
+
+        def open_it() -> None:
+            Markers(context.storage, instant).open()
+            failpoint("begin.after_open")
+
+        def show(state: Instant, step: str) -> None:
+            ensure_created(context.storage, state.path, b"", context.system)
+            failpoint(step)
+
+        context.storage.together(
+            open_it,
+            partial(show, requested(instant, action), "begin.after_requested"),
+            partial(show, inflight(instant, action), "begin.after_inflight"),
+        )
 
     def _known_files(self, tail: Tail) -> frozenset[str]:
         """Names of the timeline as of this tail: whatever else appears, and no slot names, is a foreign writer's.
@@ -225,7 +269,3 @@ class TransactionManager:
                 pass
         folder.refresh(tail.number)
         return folder.names
-
-
-class PlanBusy(Unavailable):
-    """Another live process carries out this plan."""

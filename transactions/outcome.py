@@ -50,6 +50,18 @@ class Ended:
     error: TransactionEnded
 
 
+class PlanCancelled(TransactionEnded):
+    """The plan was called off, and its executor stops: nothing of it is visible. `execute_cancel` tidies up."""
+
+    @classmethod
+    def of(cls, action: str, instant: str) -> PlanCancelled:
+        return cls(
+            f"{action} {instant} was cancelled, so nothing of it is carried out: what is left of it goes with "
+            "`lakelatch cancel execute`, or with the next clean",
+            instant=instant,
+        )
+
+
 @dataclass(frozen=True)
 class Unknown:
     """Nobody can say yet whether it was committed: neither commit nor abort it again, but look."""

@@ -7,22 +7,25 @@ victim's files, remove its timeline files, complete the rollback.
 
 from __future__ import annotations
 
-from lakelatch.errors import CorruptTable
+from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.contract import NotFound
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline import actions
-from lakelatch.timeline.commit_log import GivenUp, LogMoved, Tail
-from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.commit_log import GivenUp
+from lakelatch.timeline.events import ABORT, COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.history.whole_timeline import find_archived
+from lakelatch.timeline.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.context import TransactionContext
 from lakelatch.transactions.early.notes import noted_instants
-from lakelatch.transactions.markers.direct import Markers, marked_instants
+from lakelatch.transactions.markers.direct import Markers, bar, marked_instants
+from lakelatch.transactions.undoing import RestoreBusy, Restoring, remove_compacted_logs
 
 _STAGED_FOR_S = 86_400.0  # far above any put
 _UNKNOWN_ACTION = actions.DELTA_COMMIT  # of an instant that has nothing but its claim
@@ -38,9 +41,11 @@ class Recovery:
     def recover(self) -> list[str]:
         """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind."""
         context = self._context
-        tail = context.log.tail()
-        context.log.project(tail)
-        context.folder.refresh(tail.number)
+        tail = context.log.look(context.log.tail())
+        context.folder.refresh(tail.number, tail.names)
+        for undone in context.log.projections.undone(context.folder.names):
+            self._storage.delete(undone.path)
+        self._forget_aborted()
         pending = context.folder.pending()
         beating = set(context.observer.instants())
         plans = {instant.requested for instant in pending if instant.action in actions.PLANNED_SERVICES}
@@ -51,7 +56,9 @@ class Recovery:
         rolled_back = []
         for instant in pending:
             if instant.requested in dead and instant.action == actions.ROLLBACK and self._is_left(instant):
-                rolled_back.append(self._finish(instant.requested))
+                rolled_back += self.finish(instant.requested)
+            if instant.requested in dead and instant.action == actions.RESTORE:
+                rolled_back += self._finish_restore(instant.requested)
         for instant in pending:
             abortable = instant.requested in dead and instant.action in actions.WRITE_ACTIONS
             if abortable and self.roll_back(instant.requested, instant.action):
@@ -66,13 +73,31 @@ class Recovery:
         self._storage.sweep(_STAGED_FOR_S)
         return rolled_back
 
+    def finds_nobody(self) -> bool:
+        """Whether nothing is pending but plans, and nobody has a claim; two listings, and none of what others left.
+
+        Who leaves anything else behind that matters leaves one of these two as well.
+        """
+        context, last = self._context, self._context.log.last
+        if last is None:
+            return False
+        context.log.ensure_projected(last)
+        claims, names = context.storage.together(
+            context.observer.instants, lambda: sorted(context.log.projections.list_timeline())
+        )
+        if claims:
+            return False
+        context.folder.refresh(last.number, names)
+        begun = (one for one in context.folder.pending() if one.action not in actions.PLANNED_SERVICES)
+        return next(begun, None) is None and not context.folder.aborted() and not context.log.projections.undone(names)
+
     def roll_back(self, victim: str, action: str) -> bool:
         """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
         with table_lock(self._context) as lease:
             operation_id = self._context.system.new_id()
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
-                self._context.folder.refresh(tail.number)
+                self._context.folder.refresh(tail.number, tail.names)
                 ended = self._why_not_abortable(victim, tail)
                 if ended:
                     return GivenUp(ended)
@@ -101,6 +126,13 @@ class Recovery:
         self._carry_out(event.instant, victim, action)
         return True
 
+    def _forget_aborted(self) -> None:
+        """Removes the timeline files of plans that were cancelled: a late request made them, or a crash left them."""
+        for over in self._context.folder.aborted():
+            for left in (inflight(over.requested, over.action), requested(over.requested, over.action)):
+                if self._context.folder.has(left):
+                    self._storage.delete(left.path)
+
     def _why_not_abortable(self, victim: str, tail: Tail) -> str:
         """Under the log: "" if the instant has not ended, and no other rollback is ending it."""
         folder = self._context.folder
@@ -111,8 +143,11 @@ class Recovery:
         if find_archived(self._storage, folder.names, victim) is not None:
             return f"{victim} has completed, and was archived"
         for instant in pending.values():
-            if instant.action == actions.ROLLBACK and self._plan(instant.requested).instant == victim:
+            plan = self._plan(instant.requested) if instant.action == actions.ROLLBACK else None
+            if plan is not None and plan.instant == victim:
                 return f"{victim} is being rolled back by {instant.requested}"
+            if instant.action == actions.RESTORE and victim in self._undone_by(instant):
+                return f"{victim} is being undone by {instant.requested}"
         return ""
 
     def _is_left(self, rollback: Instant) -> bool:
@@ -126,49 +161,88 @@ class Recovery:
         age_ms = self._context.observer.storage_time_ms() - modified_ms
         return age_ms > self._context.settings.heartbeat.expiry_ms
 
-    def _finish(self, rollback: str) -> str:
+    def _finish_restore(self, restore: str) -> list[str]:
+        """What it has undone. Java's have no claim, and stay: only Java knows whether its process lives."""
+        if self._context.observer.beat_of(restore) is None:
+            return []
+        try:
+            return [one.instant for one in Restoring(self._context).finish(restore).rollbacks]
+        except (RestoreBusy, TransactionEnded):  # others were faster
+            return []
+
+    def finish(self, rollback: str) -> list[str]:
+        """Carries out a rollback that is on the timeline, from where it broke; returns what it undoes.
+
+        One whose victim has completed since its requested time, or was archived, is taken away instead: Java would
+        carry it out, and undo what somebody was told is committed.
+        """
         plan = self._plan(rollback)
+        if plan is None:
+            return []
+        if self._is_overtaken(rollback, plan.instant):
+            self._withdraw(rollback)
+            return []
         self._carry_out(rollback, plan.instant, plan.action, plan)
-        return plan.instant
+        return [plan.instant]
 
     def _carry_out(self, rollback: str, victim: str, action: str, plan: RollbackPlan | None = None) -> None:
         """`plan`: that of an executor that died. Java's may be of what has completed, and alone know its files."""
         context = self._context
         if not self._storage.exists(requested(rollback, actions.ROLLBACK).path):
             return  # others have finished it since, and yet others have archived it
-        if plan is not None and self._is_done(rollback, victim):
-            return
         ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
         failpoint("rollback.after_plan")
         for done in context.folder.completed_since(frozenset()) if plan is not None else ():
             if done.requested == victim:
                 self._storage.delete(done.path)
-        known = [*(plan.files if plan is not None else ()), *self._unmarked(victim)]
+        known = [*(plan.files if plan is not None else ()), *self._unmarked(victim, action)]
         self._storage.delete(heartbeat_path(victim))  # bars the victim's tasks
         markers = Markers(self._storage, victim)
         markers.close_all()
         removed = markers.close_and_sweep()
         removed += self._remove_foreign(victim, known, set(removed))
+        removed += remove_compacted_logs(self._storage, victim)
         failpoint("rollback.after_files")
-        self._storage.delete(inflight(victim, action).path)
-        self._storage.delete(requested(victim, action).path)
+        for pending in (action, *(actions.PENDING_OF.get(action, ()) if plan is not None else ())):
+            self._storage.delete(inflight(victim, pending).path)
+            self._storage.delete(requested(victim, pending).path)
         self._complete(rollback, RollbackMetadata(rollback, victim, action, tuple(removed)))
         failpoint("rollback.after_completed")
         clean_up(context, victim)
         clean_up(context, rollback)
 
-    def _is_done(self, rollback: str, victim: str) -> bool:
-        """Whether its own executor has come back: it has completed, or its victim has been carried out once more."""
-        completions = {rollback: "", victim: rollback}  # and what a completion must be above to count
+    def _is_overtaken(self, rollback: str, victim: str) -> bool:
+        """Whether its own executor has come back, or its victim has completed: before its plan came, or once more."""
         names = self._storage.names(TIMELINE_FOLDER)
+        if find_archived(self._storage, names, victim) is not None:
+            return True
+        completions = {rollback: "", victim: rollback}  # and what a completion must be above to count
         for found in (one for one in map(parse_file_name, names) if one is not None and one.completion):
             if found.requested in completions and (found.completion or "") > completions[found.requested]:
                 return True
         return False
 
-    def _unmarked(self, victim: str) -> list[str]:
-        """The data files of a foreign instant that has no markers (any more), by their names: a walk over the table."""
-        if self._context.observer.beat_of(victim) is not None or victim in marked_instants(self._storage):
+    def _withdraw(self, rollback: str) -> None:
+        """Takes a rollback off the timeline, unless it has completed.
+
+        Its claim is the witness of the requested file, so it goes first; the requested file goes last, since an
+        inflight one without it could not be read.
+        """
+        with table_lock(self._context):
+            found = [one for one in map(parse_file_name, self._storage.names(TIMELINE_FOLDER)) if one is not None]
+            mine = sorted((one for one in found if one.requested == rollback), key=lambda one: one.state)
+            if all(one.state != COMPLETED for one in mine):
+                clean_up(self._context, rollback)
+                for one in mine:  # by state, inflight first
+                    self._storage.delete(one.path)
+
+    def _unmarked(self, victim: str, action: str) -> list[str]:
+        """The data files of an instant without markers, by their names: a walk over the table.
+
+        A foreign one has none (any more), and a clustering's files begin file groups, so that it needs none.
+        """
+        beating = self._context.observer.beat_of(victim) is not None
+        if action not in actions.SERVICES_THAT_REPLACE and (beating or victim in marked_instants(self._storage)):
             return []
         paths = (path for path in self._storage.walk("") if not path.startswith(".hoodie/"))
         return [path for path in paths if victim in path.rpartition("/")[2]]
@@ -179,7 +253,7 @@ class Recovery:
         for path in sorted(set(known) - swept):
             try:
                 if victim in path.rpartition("/")[2] and self._storage.stat(path).size_bytes:
-                    self._storage.delete(path)
+                    bar(self._storage, path)
                     removed.append(path)
             except NotFound:
                 continue
@@ -191,7 +265,7 @@ class Recovery:
         with table_lock(context) as lease:
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
-                context.folder.refresh(tail.number)
+                context.folder.refresh(tail.number, tail.names)
                 if not context.folder.has(requested(rollback, actions.ROLLBACK)):  # archived since it was looked for
                     self._storage.delete(inflight(rollback, actions.ROLLBACK).path)
                     return GivenUp(f"{rollback} has been archived")
@@ -209,11 +283,20 @@ class Recovery:
 
             append_completion(context, decide, rollback, lease)
 
-    def _plan(self, rollback: str) -> RollbackPlan:
+    def _undone_by(self, restore: Instant) -> frozenset[str]:
+        try:
+            return RestorePlan.read(self._storage, requested(restore.requested, actions.RESTORE).path).requested_times
+        except NotFound:
+            return frozenset()
+
+    def _plan(self, rollback: str) -> RollbackPlan | None:
+        """The plan of a pending rollback; None if others have ended it since. Errors: `CorruptTable` if it is lost."""
         path = requested(rollback, actions.ROLLBACK).path
         try:
             return RollbackPlan.read(self._storage, path)
         except NotFound:
+            if not self._storage.exists(inflight(rollback, actions.ROLLBACK).path):
+                return None
             raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
 
     def _not_pending(self, dead: set[str]) -> list[str]:
@@ -224,12 +307,13 @@ class Recovery:
         if not dead:
             return []
         tail = self._context.log.tail()
-        self._context.folder.refresh(tail.number)
+        self._context.folder.refresh(tail.number, tail.names)
         pending = self._context.folder.pending()
         try:
-            victims = {self._plan(one.requested).instant for one in pending if one.action == actions.ROLLBACK}
+            plans = [self._plan(one.requested) for one in pending if one.action == actions.ROLLBACK]
         except CorruptTable:  # whoever finishes that rollback says so; until then nobody knows whose markers it needs
             return []
+        victims = {plan.instant for plan in plans if plan is not None}
         return sorted(dead.difference(victims, (instant.requested for instant in pending)))
 
     def _has_ended(self, instant: str, tail: Tail) -> bool:
@@ -248,7 +332,7 @@ class Recovery:
             return True
         return any(
             (event.kind == COMPLETE and event.instant == instant)
-            or (event.kind == ROLLBACK and event.target == instant)
+            or (event.kind in (ROLLBACK, ABORT) and event.target == instant)
             for event in events
         )
 

@@ -10,6 +10,7 @@ from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.option_values import flag, one_of, whole_number
 from lakelatch.system import process_name
 from lakelatch.transactions.conflicts.strategies import BUCKET_STRATEGY, SIMPLE_STRATEGY, STRATEGY_OPTION
+from lakelatch.transactions.elision import AUTO, ELISION_OPTION, OFF
 from lakelatch.transactions.instant_clock import DEFAULT_MAX_DRIFT_MS, MAX_DRIFT_OPTION
 
 OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -49,6 +50,7 @@ KNOWN_TRANSACTION_KEYS = frozenset(
         FAILED_WRITES_OPTION,
         WRITER_NAME_OPTION,
         MAX_DRIFT_OPTION,
+        ELISION_OPTION,
         STRATEGY_OPTION,
         EARLY_OPTION,
         EARLY_STRATEGY_OPTION,
@@ -134,7 +136,8 @@ class TransactionSettings:
     `heartbeat_type` is `storage` (files, as Hudi's) or `lease` (of the lock provider). `max_drift_ms` bounds how far
     this machine's clock may be ahead of the storage's. `conflict_strategy` is the name of an installed one; under
     non-blocking control it has no effect. `early` is None if conflicts are looked for at the commit only,
-    `marker_server` if markers are direct.
+    `marker_server` if markers are direct. `lock_elision` is `auto`, where a commit asks for the lock only after it has
+    lost a race (never beside Hudi's own locks), or `off`.
     """
 
     mode: str = OPTIMISTIC
@@ -147,6 +150,7 @@ class TransactionSettings:
     conflict_strategy: str = BUCKET_STRATEGY
     early: EarlySettings | None = None
     marker_server: MarkerServerSettings | None = None
+    lock_elision: str = AUTO
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], lock_timeout_s: float = 60.0) -> TransactionSettings:
@@ -176,6 +180,7 @@ class TransactionSettings:
             or (BUCKET_STRATEGY if bucketed else SIMPLE_STRATEGY),
             early=EarlySettings.from_options(options, mode),
             marker_server=MarkerServerSettings.from_options(options),
+            lock_elision=one_of(options, ELISION_OPTION, (AUTO, OFF), AUTO),
         )
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 
-from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
+from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.heartbeat.beat import Heartbeat, ensure_beating
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.commit_log import WrongLocks
+from lakelatch.timeline.events import Event
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.claims import clean_up, release_claim
-from lakelatch.transactions.commit import Resolve, append_commit
+from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.transactions.append import FirstLook
+from lakelatch.transactions.cancellation.requests import is_cancelled
+from lakelatch.transactions.claims import clean_up, clean_up_own, release_claim
+from lakelatch.transactions.commit import Resolve, append_commit, append_service_completion, cancelled_groups
+from lakelatch.transactions.conflicts.contract import FileGroup
+from lakelatch.transactions.conflicts.pending_plans import InTheWay, call_off
 from lakelatch.transactions.conflicts.report import Work, record_loss
 from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
@@ -22,7 +29,16 @@ from lakelatch.transactions.foreign import OneSidedLock
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.server.client import ServerAddress
 from lakelatch.transactions.markers.server.service import serve_markers
-from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, Outcome, Unknown, committed_or_raise
+from lakelatch.transactions.outcome import (
+    Committed,
+    Conflicted,
+    Displaced,
+    Ended,
+    Outcome,
+    PlanCancelled,
+    Unknown,
+    committed_or_raise,
+)
 from lakelatch.transactions.rollback import Recovery
 
 OPEN = "open"
@@ -32,18 +48,24 @@ LOST = "lost, and its files are kept for another try"
 UNKNOWN = "in an unknown state"
 HANDED_OVER = "handed over"
 HAND_OVER_PATIENCE = 20
+_CALLED_OFF_MAX = 1000
 _log = logging.getLogger("lakelatch.transactions")
 
 
 class Transaction:
     """Made by `TransactionManager`; ends by a commit or `abort`, and refuses to be used afterwards."""
 
-    def __init__(self, context: TransactionContext, state: TransactionState, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, context: TransactionContext, state: TransactionState, heartbeat: Heartbeat, begun_here: bool = False
+    ) -> None:
         self._context = context
+        self._begun_here = begun_here  # so no task of it beats for itself
         self._heartbeat = heartbeat
         self.state = state
         self.status = OPEN
         self._opening = 0
+        self._swept: list[str] = []
+        self._cleaned_up = False
         self.committed: Committed | None = None
 
     @property
@@ -81,37 +103,62 @@ class Transaction:
         Files that were announced and are not in the metadata are removed first. `resolve` may change the metadata at
         the commit's place in the log, but not its files. `work` is what the transaction has cost, if its metadata does
         not say so. After a conflict everything is rolled back, unless `keep_files` asks for the files, which is done
-        by `abort` then.
+        by `abort` then. The plan of a service that replaces file groups stays open: its executor cancels it, so that
+        its names get tombstones.
 
         Errors: `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort. `WrongLocks`
-        and `OneSidedLock` for locks that not all writers of the table take; everything was rolled back.
+        and `OneSidedLock` for locks that not all writers of the table take; everything was rolled back, but for such a
+        plan after the latter, which stays open.
         """
         self.ensure_open()
+        first = None
         if self.state.action in WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
             if self._context.settings.marker_server is not None:
                 self.markers.ensure_whole()
-            self.markers.close_and_sweep(stat.path for stat in metadata.stats)
+            first = FirstLook(self._context, self.instant, self.state.operation_id)
+            self._swept = self.markers.close_and_sweep((stat.path for stat in metadata.stats), first.requests)
         early = found_early(self._context, self.instant, self.state.began_ms, still=True)
         if early is not None:
             return self._lose(Conflicted(early), keep_files)
         try:
-            outcome = append_commit(self._context, self.state, metadata, resolve, work)
+            outcome = self._append_commit(metadata, resolve, work, None if self._swept else first)
         except WrongLocks:  # its own rollback would be refused as well: without a heartbeat, others see to it at once
             self._end(ABORTED)
             self._context.storage.delete(heartbeat_path(self.instant))
             raise
         except OneSidedLock:
-            self.abort_quietly()
+            if self.state.action not in SERVICES_THAT_REPLACE:  # rolled back, their names would be free for late files
+                self.abort_quietly()
             raise
         if isinstance(outcome, Conflicted):
             return self._lose(outcome, keep_files)
         if isinstance(outcome, Committed):
             self._end(COMMITTED)
             self.committed = outcome
-            clean_up(self._context, self.instant)
+            self._clean_up(stat.path for stat in metadata.stats)
         elif not isinstance(outcome, Displaced):
             self._end(UNKNOWN if isinstance(outcome, Unknown) else ABORTED)
+            if isinstance(outcome, Ended) and isinstance(outcome.error, PlanCancelled):
+                release_claim(self._context, self.instant, self.state.operation_id)  # for who carries that out
         return outcome
+
+    def complete(self, content: bytes | Callable[[TimelineFolder], bytes]) -> Event:
+        """Completes an instant that writes no rows (a clean, a savepoint, a restore); returns the log's event of it.
+
+        `content` is that of the completed file, or what makes it from the timeline as it is before the instant's place
+        in the log. Errors: `TransactionEnded` if others have ended it, `CommitUnknown`; those of the lock, of the
+        storage and of `content` leave the transaction open: complete it again, or release it.
+        """
+        self.ensure_open()
+        build = content if callable(content) else lambda _: content
+        try:
+            event = append_service_completion(self._context, self.state, build)
+        except (TransactionEnded, CommitUnknown) as error:
+            self._end(UNKNOWN if isinstance(error, CommitUnknown) else ABORTED)
+            raise
+        self._end(COMMITTED)
+        self._clean_up(())
+        return event
 
     def reopen(self) -> None:
         """Lets tasks that are given `markers` from now on announce files, after a commit that found it displaced.
@@ -156,6 +203,14 @@ class Transaction:
             self._end(ABORTED)
             release_claim(self._context, self.instant, self.state.operation_id)
 
+    def is_cancelled(self) -> bool:
+        """Whether the plan that is carried out was called off; one look, for those who are at work on it."""
+        return is_cancelled(self._context.storage, self.instant)
+
+    def cancelled_groups(self) -> frozenset[FileGroup]:
+        """The file groups that the plan must leave alone by now: asked for by `resolve` of a commit, all of them."""
+        return cancelled_groups(self._context, self.state)
+
     def early_detection(self) -> EarlyDetection | None:
         """What tasks look for conflicts with while they are at work (`TaskFiles`); None if that is off."""
         return early_detection(self._context, self.instant, self.state.action, self.state.start_slot)
@@ -191,12 +246,40 @@ class Transaction:
                 f"transaction {self.instant} is {self.status}: begin a new one", instant=self.instant
             )
 
+    def _append_commit(
+        self, metadata: CommitMetadata, resolve: Resolve | None, work: Work | None, first: FirstLook | None
+    ) -> Outcome:
+        """The commit, with the plans in its way called off."""
+        clean_up = partial(self._clean_up, [stat.path for stat in metadata.stats])
+        for _ in range(_CALLED_OFF_MAX):
+            outcome = append_commit(self._context, self.state, metadata, resolve, work, first, clean_up)
+            if not isinstance(outcome, InTheWay):
+                return outcome
+            first = None
+            call_off(self._context, outcome)
+        raise Unavailable(
+            f"{self.instant} has called off plans {_CALLED_OFF_MAX} times, and others are in its way: wait"
+        )
+
     def _lose(self, outcome: Conflicted, keep_files: bool) -> Conflicted:
+        if self.state.action in SERVICES_THAT_REPLACE:
+            return outcome
         if keep_files and note_lost(self._context.storage, self.instant):
             self.status = LOST  # and its heartbeat goes on, for the sake of the files
             return Conflicted(outcome.conflict, files_kept=True)
         self.abort_quietly(outcome.conflict)
         return outcome
+
+    def _clean_up(self, files: Iterable[str]) -> None:
+        """Removes claim and markers, once. No beat may be under way, or the claim would come back."""
+        if self._cleaned_up:
+            return
+        self._cleaned_up = True
+        self._heartbeat.stop()
+        if self._begun_here and self._context.settings.marker_server is None:
+            clean_up_own(self._context, self.instant, [*files, *self._swept])
+        else:
+            clean_up(self._context, self.instant)
 
     def _end(self, status: str) -> None:
         self.status = status

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from bench.locks.common import Contender, NotHere, Place
 from bench.locks.floors import (
@@ -53,18 +54,27 @@ class Ours(Contender):
         return self._lease.valid()
 
 
-class RedisPy(Contender):
+class LibraryLock(Contender):
+    """A lock of a library that has an object for it, `_lock`, and waits for so many seconds."""
+
+    _lock: Any
+
+    def acquire(self, timeout_s: float) -> bool:
+        return bool(self._lock.acquire(timeout=timeout_s))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class RedisPy(LibraryLock):
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
         self._lock = redis_client(place).lock(f"redis-py-{key}", timeout=lease_s)
 
     def acquire(self, timeout_s: float) -> bool:
         return bool(self._lock.acquire(blocking_timeout=timeout_s))
 
-    def release(self) -> None:
-        self._lock.release()
 
-
-class PythonRedisLock(Contender):
+class PythonRedisLock(LibraryLock):
     """With its renewal on, which is what makes it a lease; its times are whole seconds."""
 
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
@@ -74,9 +84,6 @@ class PythonRedisLock(Contender):
     def acquire(self, timeout_s: float) -> bool:
         self._lock = self._make(self._client, self._key, expire=self._lease_s, auto_renewal=True)
         return bool(self._lock.acquire(timeout=int(timeout_s)))
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 class FenceKit(Contender):
@@ -97,7 +104,7 @@ class FenceKit(Contender):
         self._lock.release(self._handle)
 
 
-class PortalockerRedis(Contender):
+class PortalockerRedis(LibraryLock):
     """Held by a connection, not by a lease. Without contention it takes 113 ms, so it is left out there."""
 
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
@@ -112,11 +119,8 @@ class PortalockerRedis(Contender):
             return False
         return True
 
-    def release(self) -> None:
-        self._lock.release()
 
-
-class Tooz(Contender):
+class Tooz(LibraryLock):
     """One coordinator of the back end, with its heartbeat on."""
 
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
@@ -136,38 +140,23 @@ class Tooz(Contender):
     def acquire(self, timeout_s: float) -> bool:
         return bool(self._lock.acquire(blocking=timeout_s))
 
-    def release(self) -> None:
-        self._lock.release()
-
     def held(self) -> bool | None:
         return bool(self._lock.acquired)
 
 
-class Kazoo(Contender):
+class Kazoo(LibraryLock):
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
         self._lock = zookeeper_client(place, lease_s).Lock(f"/kazoo-{key}", "bench")
-
-    def acquire(self, timeout_s: float) -> bool:
-        return bool(self._lock.acquire(timeout=timeout_s))
-
-    def release(self) -> None:
-        self._lock.release()
 
     def held(self) -> bool | None:
         return bool(self._lock.is_acquired)
 
 
-class CslabEtcd3(Contender):
+class CslabEtcd3(LibraryLock):
     """A maintained copy of python-etcd3, whose own lock raises with today's tenacity; it does not renew."""
 
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
         self._lock = import_module("etcd3").client(place.host, place.port).lock(key, ttl=int(lease_s))
-
-    def acquire(self, timeout_s: float) -> bool:
-        return bool(self._lock.acquire(timeout=timeout_s))
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 class Etcd3Aio(Contender):
@@ -192,7 +181,7 @@ class Etcd3Aio(Contender):
         self._loop.run_until_complete(self._lock.release())
 
 
-class Etcd3Gw(Contender):
+class Etcd3Gw(LibraryLock):
     """Its lock does not wait, so it is measured without contention only."""
 
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
@@ -202,25 +191,16 @@ class Etcd3Gw(Contender):
     def acquire(self, timeout_s: float) -> bool:
         return bool(self._lock.acquire())
 
-    def release(self) -> None:
-        self._lock.release()
 
-
-class Fasteners(Contender):
+class Fasteners(LibraryLock):
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
         self._lock = import_module("fasteners").InterProcessLock(f"{place.folder}/fasteners-{key}")
-
-    def acquire(self, timeout_s: float) -> bool:
-        return bool(self._lock.acquire(timeout=timeout_s))
-
-    def release(self) -> None:
-        self._lock.release()
 
     def held(self) -> bool | None:
         return bool(self._lock.acquired)
 
 
-class FileLock(Contender):
+class FileLock(LibraryLock):
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
         self._module = import_module("filelock")
         self._lock = self._module.FileLock(f"{place.folder}/filelock-{key}")
@@ -232,14 +212,11 @@ class FileLock(Contender):
             return False
         return True
 
-    def release(self) -> None:
-        self._lock.release()
-
     def held(self) -> bool | None:
         return bool(self._lock.is_locked)
 
 
-class PortalockerFile(Contender):
+class PortalockerFile(LibraryLock):
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
         self._module, self._path = import_module("portalocker"), f"{place.folder}/portalocker-{key}"
 
@@ -250,9 +227,6 @@ class PortalockerFile(Contender):
         except self._module.exceptions.LockException:
             return False
         return True
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.harness import Result
 from bench.locks.common import NotHere, percentile, print_table, quartiles, short, spread
 
 from lakelatch.system import REAL_SYSTEM
@@ -86,6 +87,7 @@ def serve(connection: Connection, opens: Callable[[], T], work: Callable[[T, Any
 class Round:
     median_ms: float
     p99_ms: float
+    mean_ms: float
     cpu_ms: float
 
 
@@ -102,7 +104,9 @@ def call_for(call: Callable[[], object], message: tuple[float, int]) -> Round:
         now_ns = REAL_SYSTEM.monotonic_ns()
         durations_ms.append((now_ns - started_ns) / 1e6)
     cpu_ms = (_cpu_s() - cpu_s) * 1000 / len(durations_ms)
-    return Round(statistics.median(durations_ms), percentile(durations_ms, 0.99), cpu_ms)
+    return Round(
+        statistics.median(durations_ms), percentile(durations_ms, 0.99), statistics.fmean(durations_ms), cpu_ms
+    )
 
 
 def _cpu_s() -> float:
@@ -162,6 +166,26 @@ def take_turns(stack: ExitStack, lines: list[Line], rounds: int, round_s: float,
 def fastest(lines: Sequence[Line], kind: str) -> Line | None:
     found = [line for line in lines if line.kind == kind]
     return min(found, key=lambda line: line.median_ms, default=None)
+
+
+def beside_floor(
+    name: str, ours: Line, floor: Line, goal: float | None, peer_ms: float | None, more_note: str
+) -> Result:
+    """Our time as a multiple of the floor's, which must not exceed `goal`."""
+    ratio, (low, high) = ours.ratio(floor), quartiles(ours.ratios(floor))
+    note = f"ratio to {floor.name}, {low:.2f} to {high:.2f} in the middle half of {len(ours.rounds)} rounds"
+    note += f", {ours.quiet_ratio(floor):.2f} in the least disturbed quarter{more_note}"
+    return Result(
+        name,
+        round(ours.median_ms, 4),
+        "ms",
+        round(floor.median_ms, 4),
+        peer_ms,
+        round(ratio, 2),
+        f"at most {goal:g} x floor" if goal is not None else "none set",
+        goal is None or ratio <= goal,
+        note,
+    )
 
 
 def print_lines(title: str, lines: Sequence[Line], left_out: Sequence[str]) -> None:

@@ -17,10 +17,9 @@ from bench.locks.common import (
     main,
     open_place,
     print_table,
-    quartiles,
 )
 from bench.locks.peers import adapters_for, open_contender
-from bench.locks.turns import Line, Round, Worker, call_for, fastest, print_lines, serve, take_turns
+from bench.locks.turns import Line, Round, Worker, beside_floor, call_for, fastest, print_lines, serve, take_turns
 
 _BACKENDS = (*BACKENDS, REDIS_SYNCED)
 _FULL, _QUICK = (60, 0.04), (12, 0.03)  # rounds, and seconds of each: short, so that neighbours see the same machine
@@ -64,27 +63,13 @@ def _results(backend: str, lines: Sequence[Line]) -> list[Result]:
     ours, floor, second, peer = (fastest(lines, kind) for kind in ("ours", "floor", "second floor", "peer"))
     if ours is None or floor is None:
         return []
-    ratio, (low, high) = ours.ratio(floor), quartiles(ours.ratios(floor))
-    note = f"ratio to {floor.name}, {low:.2f} to {high:.2f} in the middle half of {len(ours.rounds)} rounds"
-    note += f", {ours.quiet_ratio(floor):.2f} in the least disturbed quarter"
+    note, peer_ms = "", None
     if second is not None:
         note += f"; {ours.ratio(second):.2f} x {second.name}"
     if peer is not None:
         note += f"; {ours.ratio(peer):.2f} x {peer.name}, the fastest peer"
-    goal = _GOALS.get(backend)
-    return [
-        Result(
-            f"locks_uncontended_{backend}",
-            round(ours.median_ms, 4),
-            "ms",
-            round(floor.median_ms, 4),
-            round(peer.median_ms, 4) if peer is not None else None,
-            round(ratio, 2),
-            f"at most {goal:g} x floor" if goal is not None else "none set",
-            goal is None or ratio <= goal,
-            note,
-        )
-    ]
+        peer_ms = round(peer.median_ms, 4)
+    return [beside_floor(f"locks_uncontended_{backend}", ours, floor, _GOALS.get(backend), peer_ms, note)]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, open_table, read_options
+from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
 from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import TABLE_KEY, LockScope
@@ -24,11 +24,11 @@ def add_parsers(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
 ) -> None:
     """`adopt`."""
-    adopt = subparsers.add_parser("adopt", parents=[every], help="look at a table of Java Hudi's, and make it writable")
-    adopt.add_argument("table", help="the table's folder or URI")
+    adopt = subparsers.add_parser(
+        "adopt", parents=[every, table_parser()], help="look at a table of Java Hudi's, and make it writable"
+    )
     adopt.add_argument("--buckets", type=int, metavar="N", help=f"{BUCKET_COUNT} of its writers, if rows do not tell")
     adopt.add_argument("--hash-field", default="", metavar="FIELDS", help="the fields that they hash, if not the key's")
-    adopt.add_argument("--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="a write option")
     adopt.add_argument("--yes", action="store_true", help="set what has to be set without a question")
     adopt.set_defaults(run=run)
 
@@ -37,7 +37,8 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Examines the table and sets its properties; 1 if it may not be written, or nobody agreed."""
     if parsed.buckets is not None and not 0 < parsed.buckets < 100_000_000:
         raise InvalidRequest(f"--buckets {parsed.buckets} is not from 1 to 99999999")
-    storage, options = open_table(parsed.table), read_options(parsed.option)
+    options = read_options(parsed.option)
+    storage = open_table(parsed.table, options)
     adoption = _examine(storage, parsed)
     _show(adoption, console)
     done = False

@@ -1,13 +1,15 @@
-"""What several commands share: their outcome, the table that they name, and write options."""
+"""What several commands share: their outcome, the table that they name, and its options."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.options import normalise
 from lakelatch.storage.contract import Storage
+from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import load_table_config
 
@@ -15,9 +17,24 @@ Outcome = tuple[int, Any]
 """A command's exit code, and the JSON form of its result."""
 
 
-def open_table(path: str) -> Storage:
-    """The storage of a table; `InvalidRequest` if there is none."""
-    storage = open_storage(path)
+def table_parser() -> argparse.ArgumentParser:
+    """A parent of each command on one table: its place, and the options that say how it is reached and worked on."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("table", help="the table's folder or URI")
+    add_option(parser)
+    return parser
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """`-o KEY=VALUE`, any number of times; `read_options` reads them."""
+    parser.add_argument(
+        "--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="an option, as of a write"
+    )
+
+
+def open_table(path: str, options: Mapping[str, str]) -> Storage:
+    """The storage of a table; `InvalidRequest` if there is none. `options` say how its place is reached."""
+    storage = open_storage(path, StorageOptions.from_options(options))
     load_table_config(storage)
     return storage
 

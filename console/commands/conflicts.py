@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakelatch.console.commands.arguments import Outcome, check_least, open_table
+from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
 from lakelatch.transactions.conflicts.report import CONFLICTS_KEPT, Loss, recent_losses
 
 _GROUPS_SHOWN = 2
@@ -19,8 +19,9 @@ def add_parsers(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
 ) -> None:
     """`conflicts`."""
-    shown = subparsers.add_parser("conflicts", parents=[every], help="show which writes have lost lately, and to whom")
-    shown.add_argument("table", help="the table's folder or URI")
+    shown = subparsers.add_parser(
+        "conflicts", parents=[every, table_parser()], help="show which writes have lost lately, and to whom"
+    )
     shown.add_argument(
         "--limit", type=int, default=CONFLICTS_KEPT, help=f"show the last so many (default: all {CONFLICTS_KEPT} kept)"
     )
@@ -30,7 +31,7 @@ def add_parsers(
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """The last conflicts that losers have noted down."""
     check_least(parsed, limit=1)
-    losses = recent_losses(open_table(parsed.table), parsed.limit)
+    losses = recent_losses(open_table(parsed.table, read_options(parsed.option)), parsed.limit)
     if not losses:
         console.print("no write has lost lately")
         return 0, []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, check_least, read_options
+from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 
@@ -19,10 +19,16 @@ def add_parsers(
     demo = subparsers.add_parser("demo", parents=[every], help="several Spark jobs write one table of real flights")
     demo.add_argument("--mode", choices=("nbcc", "occ"), default="nbcc", help="concurrency control (default: nbcc)")
     demo.add_argument("--folder", default="demo-out", help="where to put the table and the drawings")
+    demo.add_argument("--table", default="", metavar="URI", help="put the table there, as s3://bucket/flights")
     demo.add_argument("--commits", type=int, default=6, help="commits of each feed (default: 6)")
     demo.add_argument("--buckets", type=int, default=2, help="buckets of each partition (default: 2)")
     demo.add_argument("--rows", type=int, default=None, help="use the first so many flights only")
-    demo.add_argument("--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="a write option more")
+    demo.add_argument(
+        "--services",
+        action="store_true",
+        help="the table keeps itself: compaction, clustering, a cancel, clean, archive",
+    )
+    add_option(demo)
     demo.set_defaults(run=run)
 
 
@@ -34,8 +40,10 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     check_least(parsed, commits=2, buckets=1, rows=1000)
     extra = read_options(parsed.option)
     folder = str(Path(parsed.folder).absolute())
-    plan = DemoPlan(folder, parsed.mode, parsed.commits, parsed.buckets, parsed.rows, extra)
-    open_lock_provider(LockScope(plan.table.as_uri(), extra)).close()  # so that a slip is told before anything runs
+    plan = DemoPlan(
+        folder, parsed.mode, parsed.commits, parsed.buckets, parsed.rows, parsed.services, extra, parsed.table
+    )
+    open_lock_provider(LockScope(plan.storage.uri, extra)).close()  # so that a slip is told before anything runs
     report = run_demo(plan, console)
     print_report(report, console)
     return (0 if report.ok else 1), report.to_json()

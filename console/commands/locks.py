@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lakelatch.console.commands.arguments import Outcome, open_table, read_options
+from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
 from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, LockScope
@@ -28,10 +28,7 @@ def add_parsers(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
 ) -> None:
     """`locks`, and the two words that may follow it (`join_words`)."""
-    table = argparse.ArgumentParser(add_help=False)
-    table.add_argument("table", help="the table's folder or URI")
-    table.add_argument("--option", "-o", action="append", default=[], metavar="KEY=VALUE", help="a write option")
-
+    table = table_parser()
     shown = subparsers.add_parser("locks", parents=[every, table], help="show who holds what, and who is alive")
     shown.set_defaults(run=show)
 
@@ -59,8 +56,9 @@ def join_words(arguments: list[str]) -> list[str]:
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Who holds which lock, and which writers are alive; warns if the table uses other locks."""
-    storage = open_table(parsed.table)
-    provider = open_lock_provider(LockScope(storage.uri, read_options(parsed.option)))
+    options = read_options(parsed.option)
+    storage = open_table(parsed.table, options)
+    provider = open_lock_provider(LockScope(storage.uri, options))
     try:
         holders = provider.holders()
         writers = _writers(storage, provider)
@@ -87,8 +85,9 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Takes a lock away; 1 if nobody held it."""
-    storage = open_table(parsed.table)
-    provider = open_lock_provider(LockScope(storage.uri, read_options(parsed.option)))
+    options = read_options(parsed.option)
+    storage = open_table(parsed.table, options)
+    provider = open_lock_provider(LockScope(storage.uri, options))
     try:
         before = [holder for holder in provider.holders(parsed.key) if holder.key == parsed.key]
         with console.status("waiting until the holder has given it up, or can no longer believe that it holds it"):
@@ -105,7 +104,8 @@ def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Names other locks in the table's log, under its present ones; writers with those are refused from then on."""
-    storage, options = open_table(parsed.table), read_options(parsed.option)
+    options = read_options(parsed.option)
+    storage = open_table(parsed.table, options)
     if PROVIDER in options:
         raise InvalidRequest(f"{PROVIDER}={options[PROVIDER]!r}: say --from and --to instead", option=PROVIDER)
     scope = LockScope(storage.uri, {**options, PROVIDER: parsed.old})

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakelatch.console.commands.arguments import Outcome, check_least, open_table
+from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
 from lakelatch.console.drawing import draw_picture, draw_terminal, ensure_can_draw
 from lakelatch.console.entries import timeline_entries
 from lakelatch.errors import InvalidRequest
@@ -21,8 +21,7 @@ def add_parsers(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
 ) -> None:
     """`timeline`."""
-    timeline = subparsers.add_parser("timeline", parents=[every], help="show a table's timeline")
-    timeline.add_argument("table", help="the table's folder or URI")
+    timeline = subparsers.add_parser("timeline", parents=[every, table_parser()], help="show a table's timeline")
     timeline.add_argument("--draw", metavar="FILE", help="write a picture as well (.svg, .png, .pdf)")
     timeline.add_argument("--limit", type=int, help="show the last so many instants (default: 50, with --json all)")
     timeline.set_defaults(run=show)
@@ -33,7 +32,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     check_least(parsed, limit=1)
     if parsed.draw:
         ensure_can_draw(Path(parsed.draw))
-    storage = open_table(parsed.table)
+    storage = open_table(parsed.table, read_options(parsed.option))
     entries = timeline_entries(storage)
     limit = parsed.limit or (len(entries) if parsed.json else _SHOWN)
     shown = entries[-limit:]
@@ -41,7 +40,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
         times = [Column(name, min_width=17, no_wrap=True) for name in ("requested", "completed")]
         table = Table(*times, "action", "operation", "writer", "rows", "files", box=None)
         for entry in shown:
-            completed = entry.completion or f"[yellow]{entry.state}[/yellow]"
+            completed = entry.completion or f"[yellow]{entry.shown_state}[/yellow]"
             rows, files = f"{entry.rows:,}", str(entry.files or entry.file_groups)
             table.add_row(entry.requested, completed, entry.action, entry.operation, escape(entry.writer), rows, files)
         console.print(table)

@@ -16,7 +16,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.torture.settings import PROVIDERS, TortureSettings
 
 _STOPPED = 130  # what shells say of a command that was interrupted
-_COUNTED = ("transfers", "appends", "compactors", "tails", "snapshots", "spark")
+_COUNTED = ("transfers", "appends", "compactors", "keepers", "cancellers", "tails", "snapshots", "spark")
 
 
 def add_parsers(subparsers: Any, every: argparse.ArgumentParser) -> None:
@@ -41,6 +41,7 @@ def add_parsers(subparsers: Any, every: argparse.ArgumentParser) -> None:
     torture.add_argument(
         "--pace-s", type=float, default=known.pace_s, help=f"mean time between two faults (default: {known.pace_s:g})"
     )
+    torture.add_argument("--store", default=known.store, metavar="NAME", help="s3: tables in an object store")
     for name in _COUNTED:
         default = getattr(known, name)
         torture.add_argument(f"--{name}", type=int, default=default, help=f"clients of this kind (default: {default})")
@@ -107,6 +108,7 @@ def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
         lease_s=options.lease_s,
         pace_s=options.pace_s,
         keep=options.keep,
+        store=options.store,
         **{name: getattr(options, name) for name in _COUNTED},
     )
     begin_run(folder, settings)
@@ -120,7 +122,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> TortureSettings:
     if options.provider:
         raise InvalidRequest("--resume goes on with the providers that the run was begun with: leave --provider out")
     plain = TortureSettings()
-    for name in ("seed", "round_s", "lease_s", "pace_s", *_COUNTED):
+    for name in ("seed", "round_s", "lease_s", "pace_s", "store", *_COUNTED):
         if getattr(options, name) != getattr(plain, name):
             raise InvalidRequest(f"--resume goes on as the run was begun: leave --{name.replace('_', '-')} out")
     known = settings_of(folder)

@@ -9,10 +9,9 @@ import pyarrow.compute as pc
 
 import lakelatch
 from lakelatch.console.demo.flights import sorted_by_key
-from lakelatch.console.demo.plan import ACTUALS, COMPACTOR, FEEDS, KEY_FIELDS, DemoPlan
+from lakelatch.console.demo.plan import ACTUALS, FEEDS, KEY_FIELDS, DemoPlan
 from lakelatch.console.demo.replay import Step, differences, read_with_hudi
 from lakelatch.console.sessions import open_session
-from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.commit_log import CommitLog
 
 
@@ -31,12 +30,12 @@ def final_checks(plan: DemoPlan, source: pa.Table, workers: dict[str, dict[str, 
     expected = sorted_by_key(source)
     spark = open_session("lakelatch demo: reader", cores=2, memory_mb=1024, log=plan.log_file("reader"))
     try:
-        frame = lakelatch.read(spark, str(plan.table)).select(*columns)
+        frame = lakelatch.read(spark, plan.table, plan.extra).select(*columns)
         distinct = frame.select(*KEY_FIELDS).distinct().count()
         table = sorted_by_key(frame.toArrow())
     finally:
         spark.stop()
-    hudi = read_with_hudi(plan.table, columns)
+    hudi = read_with_hudi(plan.table, columns, plan.extra)
     differing = differences(expected, table.select(source.column_names)) if table.num_rows else ["no rows"]
     late = pc.sum(pc.not_equal(table["feed"], ACTUALS)).as_py() if table.num_rows else 0
     against_hudi = differences(table, hudi)
@@ -57,7 +56,7 @@ def final_checks(plan: DemoPlan, source: pa.Table, workers: dict[str, dict[str, 
             "the actuals, whichever feed committed last" if late == 0 else f"the timetable won {late:,} times",
         ),
         _times_check(plan),
-        _overlap_check(workers),
+        _overlap_check(plan, workers),
         Check(
             "hudi-rs reads the same rows",
             not against_hudi,
@@ -75,19 +74,19 @@ def steps_check(steps: list[Step]) -> Check:
 
 
 def _times_check(plan: DemoPlan) -> Check:
-    log = CommitLog(LocalStorage(str(plan.table)))
+    log = CommitLog(plan.storage)
     tail = log.tail()
     times = [event.time for event in log.events_after(0, tail)]
     ok = times == sorted(set(times))
     return Check("times strictly increase along the log", ok and bool(times), f"{len(times)} slots, up to {tail.time}")
 
 
-def _overlap_check(workers: dict[str, dict[str, object]]) -> Check:
+def _overlap_check(plan: DemoPlan, workers: dict[str, dict[str, object]]) -> Check:
     """The two feeds and the compactor must really have worked at the same time.
 
     Under optimistic control commits on the same file groups never overlap: there it is the conflicts that show it.
     """
-    first, last, compactions = (_spans(workers, name) for name in (*FEEDS, COMPACTOR))
+    first, last, compactions = (_spans(workers, name) for name in plan.workers)
     together = sum(_overlap(one, other) for one in first for other in last)
     beside = sum(any(_overlap(compaction, commit) for commit in (*first, *last)) for compaction in compactions)
     conflicts = sum(int(str(workers[name]["conflicts"])) for name in FEEDS)

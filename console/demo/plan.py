@@ -6,34 +6,65 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.options import StorageOptions
+from lakelatch.storage.uris import open_storage
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 KEY_FIELDS = ("year", "month", "day", "hour", "carrier", "flight")
 ORDERING_FIELD = "event_time"
 PARTITION_FIELD = "origin"
-TIMETABLE, ACTUALS, COMPACTOR = "timetable", "actuals", "compactor"
+TIMETABLE, ACTUALS, COMPACTOR, KEEPER = "timetable", "actuals", "compactor", "keeper"
 FEEDS = (TIMETABLE, ACTUALS)
+SMALL = {  # of Hudi's numbers, so that there is something to see
+    "hoodie.compact.inline.max.delta.commits": "3",
+    "hoodie.clustering.inline.max.commits": "3",
+    "hoodie.clustering.plan.strategy.sort.columns": "carrier,flight",
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "4",
+    "hoodie.keep.max.commits": "6",
+    "lakelatch.archive.minimum.age.seconds": "0",
+}
 MODES = {"nbcc": NON_BLOCKING, "occ": OPTIMISTIC}
 
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """Settings of one run. Passed to the other processes as JSON; `extra` are write options, as of the locks."""
+    """Settings of one run. Passed to the other processes as JSON; `extra` are write options, as of the locks.
+
+    `place` is where the table goes, if not into the folder.
+    """
 
     folder: str
     mode: str = "nbcc"
     commits: int = 6
     buckets: int = 2
     rows: int | None = None
+    services: bool = False
     extra: dict[str, str] = field(default_factory=dict)
+    place: str = ""
 
     @property
     def root(self) -> Path:
         return Path(self.folder)
 
     @property
-    def table(self) -> Path:
-        return self.root / "flights"
+    def third(self) -> str:
+        """The process beside the feeds: one that compacts, or one that keeps the table with all of its services."""
+        return KEEPER if self.services else COMPACTOR
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return *FEEDS, self.third
+
+    @property
+    def table(self) -> str:
+        return self.place or str(self.root / "flights")
+
+    @property
+    def storage(self) -> Storage:
+        """Where the table is, reached as the write options say."""
+        return open_storage(self.table, StorageOptions.from_options(self.extra))
 
     @property
     def replay(self) -> Path:
@@ -63,6 +94,7 @@ class DemoPlan:
             "hoodie.write.concurrency.mode": MODES[self.mode],
             "hoodie.write.num.retries.on.conflict.failures": 200,
             "lakelatch.writer.name": worker,
+            **(SMALL if self.services else {}),
             **self.extra,
         }
 

@@ -1,15 +1,15 @@
 """The table as it was after each step, read by hudi-rs, a reader that nobody here wrote, and compared row by row.
 
-A copy of the table (hard links) is given its timeline files one by one, in the order in which readers could see them.
-After each, hudi-rs must return what `lakelatch` returns for that moment. All data files lie there from the beginning,
-so each step also shows that files of later and unfinished writes stay invisible.
+A copy of the table (hard links, where it is local) is given its timeline files one by one, in the order in which
+readers could see them. After each, hudi-rs must return what `lakelatch` returns for that moment. All data files lie
+there from the beginning, so each step also shows that files of later and unfinished writes stay invisible.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,15 @@ import pyarrow as pa
 from lakelatch.console.demo.flights import sorted_by_key
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.read.reader import plan_read
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.local import LocalStorage
+from lakelatch.storage.options import StorageOptions
+from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
 
-_TIMELINE = ".hoodie/timeline"
+_HOODIE = ".hoodie/"
+_TIMELINE = f"{_HOODIE}timeline"
 
 
 @dataclass(frozen=True)
@@ -34,38 +39,62 @@ class Step:
 
 
 def replay(
-    table: Path, copy: Path, columns: list[str], on_step: Callable[[int, int], None] = lambda done, total: None
+    table: str,
+    copy: Path,
+    columns: list[str],
+    options: Mapping[str, str],
+    on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Step]:
-    """Replays the timeline and compares after every step; an empty `differences` everywhere is what must come out."""
+    """Replays the timeline and compares after every step; an empty `differences` everywhere is what must come out.
+
+    `options` say how the table's place is reached.
+    """
     shutil.rmtree(copy, ignore_errors=True)
-    _link_data(table, copy)
-    events = _events(table)
+    storage = open_storage(table, StorageOptions.from_options(options))
+    _copy_data(storage, copy)
+    events = _events(storage)
     steps = []
     for number, (time, instant, files) in enumerate(events, start=1):
         for name in files:
-            os.link(table / _TIMELINE / name, copy / _TIMELINE / name)
+            _copy_file(storage, f"{_TIMELINE}/{name}", copy)
         compacted = instant.state == COMPLETED and instant.action == "commit"
-        steps.append(_compare(table, copy, columns, time, instant, read_optimized=compacted))
+        steps.append(_compare(table, copy, columns, options, time, instant, compacted))
         on_step(number, len(events))
     return steps
 
 
-def read_with_hudi(table: Path, columns: list[str], read_optimized: bool = False) -> pa.Table:
-    """The table as hudi-rs reads it now, in key order."""
+def read_with_hudi(
+    table: str, columns: list[str], options: Mapping[str, str], read_optimized: bool = False
+) -> pa.Table:
+    """The table as hudi-rs reads it now, in key order. `options` say how the table's place is reached."""
     try:
         from hudi import HudiReadOptions, HudiTableBuilder
     except ImportError:
         raise InvalidRequest("comparing needs hudi-rs: pip install 'lakelatch[demo]'") from None
-    options = HudiReadOptions().with_hudi_option(
+    how = HudiReadOptions().with_hudi_option(
         "hoodie.read.use.read_optimized.mode", "true" if read_optimized else "false"
     )
-    batches = HudiTableBuilder.from_base_uri(str(table)).build().read(options)
+    builder = HudiTableBuilder.from_base_uri(table).with_storage_options(hudi_rs_settings(options))
+    batches = builder.build().read(how)
     return sorted_by_key(pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).select(columns))
 
 
-def read_with_lakelatch(table: Path, columns: list[str], **options: str) -> pa.Table:
+def hudi_rs_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """How hudi-rs reaches a place of S3, from the write options that say it to Lakelatch."""
+    place = StorageOptions.from_options(options)
+    settings = {
+        "aws_endpoint": place.endpoint_url,
+        "aws_region": place.region,
+        "aws_allow_http": "true" if place.allow_http else "",
+        "aws_access_key_id": place.access_key_id,
+        "aws_secret_access_key": place.secret_access_key,
+    }
+    return {name: value for name, value in settings.items() if value}
+
+
+def read_with_lakelatch(table: str, columns: list[str], options: Mapping[str, str]) -> pa.Table:
     """The table as lakelatch reads it, in key order: the executors' code, run here."""
-    plan = plan_read(str(table), {"columns": ",".join(columns), **options})
+    plan = plan_read(table, {"columns": ",".join(columns), **options})
     batches: Iterator[pa.RecordBatch] = (batch for found in plan.slices for batch in plan.read(found))
     return sorted_by_key(pa.Table.from_batches(batches, schema=plan.schema))
 
@@ -82,21 +111,29 @@ def differences(left: pa.Table, right: pa.Table) -> list[str]:
     return found
 
 
-def _compare(table: Path, copy: Path, columns: list[str], time: str, instant: Instant, read_optimized: bool) -> Step:
+def _compare(
+    table: str,
+    copy: Path,
+    columns: list[str],
+    options: Mapping[str, str],
+    time: str,
+    instant: Instant,
+    read_optimized: bool,
+) -> Step:
     # A plan changes nothing that readers see, and has no completion time that could be meant by its own time.
-    as_of = {"as.of.instant": time}
-    theirs = read_with_hudi(copy, columns)
-    found = differences(read_with_lakelatch(table, columns, **as_of), theirs)
+    as_of = {**options, "as.of.instant": time}
+    theirs = read_with_hudi(str(copy), columns, {})
+    found = differences(read_with_lakelatch(table, columns, as_of), theirs)
     if read_optimized:
-        ours = read_with_lakelatch(table, columns, **as_of, **{"hoodie.datasource.query.type": "read_optimized"})
-        hudi = read_with_hudi(copy, columns, read_optimized=True)
+        ours = read_with_lakelatch(table, columns, {**as_of, "hoodie.datasource.query.type": "read_optimized"})
+        hudi = read_with_hudi(str(copy), columns, {}, read_optimized=True)
         found += [f"read-optimized: {difference}" for difference in differences(ours, hudi)]
     return Step(instant, theirs.num_rows, tuple(found))
 
 
-def _events(table: Path) -> list[tuple[str, Instant, list[str]]]:
+def _events(storage: Storage) -> list[tuple[str, Instant, list[str]]]:
     """Completions and plans in the order in which they appeared, each with the files that it adds."""
-    names = os.listdir(table / _TIMELINE)
+    names = storage.names(_TIMELINE)
     instants = [instant for instant in map(parse_file_name, names) if instant is not None]
     completed = sorted((i for i in instants if i.state == COMPLETED), key=lambda i: i.completion or "")
     events: list[tuple[str, Instant, list[str]]] = []
@@ -115,13 +152,17 @@ def _is_plan(instant: Instant) -> bool:
     return instant.action == "compaction" and instant.state == "requested"
 
 
-def _link_data(table: Path, copy: Path) -> None:
+def _copy_data(storage: Storage, copy: Path) -> None:
+    for path in storage.walk(""):
+        if not path.startswith(_HOODIE) or path == PROPERTIES_PATH:
+            _copy_file(storage, path, copy)
     (copy / _TIMELINE).mkdir(parents=True)
-    os.link(table / PROPERTIES_PATH, copy / PROPERTIES_PATH)
-    for folder, folders, files in os.walk(table):
-        if ".hoodie" in folders:
-            folders.remove(".hoodie")
-        inside = copy / Path(folder).relative_to(table)
-        inside.mkdir(exist_ok=True)
-        for name in files:
-            os.link(Path(folder) / name, inside / name)
+
+
+def _copy_file(storage: Storage, path: str, copy: Path) -> None:
+    target = copy / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(storage, LocalStorage):
+        os.link(Path(storage.root) / path, target)
+    else:
+        target.write_bytes(storage.read(path))

@@ -13,15 +13,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lakelatch.console.demo.checks import Check, final_checks, steps_check
+from lakelatch.console.demo.events import read_events
 from lakelatch.console.demo.flights import load_flights, write_inputs
+from lakelatch.console.demo.keeper import cancelled_check, services_check, small_check
 from lakelatch.console.demo.memory import MemoryWatch
-from lakelatch.console.demo.plan import COMPACTOR, FEEDS, DemoPlan
+from lakelatch.console.demo.plan import FEEDS, DemoPlan
 from lakelatch.console.demo.replay import replay
-from lakelatch.console.demo.worker import read_events
 from lakelatch.console.drawing import draw_picture, draw_terminal, ensure_can_draw
 from lakelatch.console.entries import Entry, timeline_entries
-from lakelatch.errors import LakelatchError
-from lakelatch.storage.local import LocalStorage
+from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM
 
 _RUN_MAX_S = 900.0
@@ -48,7 +49,7 @@ class DemoReport:
         return {
             "ok": self.ok,
             "mode": self.plan.mode,
-            "table": str(self.plan.table),
+            "table": self.plan.table,
             "checks": [vars(check) for check in self.checks],
             "workers": self.workers,
             "timeline": [entry.to_json() for entry in self.entries],
@@ -68,35 +69,50 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
     for name in ("flights", "replay", "input", "events"):
         shutil.rmtree(plan.root / name, ignore_errors=True)
     (plan.root / "events").mkdir(parents=True)
+    _refuse_what_is_there(plan)
     with MemoryWatch() as memory:
-        console.print(f"[bold]Lakelatch demo[/bold], {plan.mode.upper()}: two Spark jobs and a compactor on one table")
+        console.print(
+            f"[bold]Lakelatch demo[/bold], {plan.mode.upper()}: two Spark jobs and a {plan.third} on one table"
+        )
         source = load_flights(plan.rows)
         write_inputs(plan, source)
         clock.lap("prepare")
         _run_workers(plan, console)
         clock.lap("write")
-        report.workers = {name: _summary(plan, name) for name in (*FEEDS, COMPACTOR)}
-        storage = LocalStorage(str(plan.table))
-        report.entries = timeline_entries(storage)
+        report.workers = {name: _summary(plan, name) for name in plan.workers}
+        report.entries = timeline_entries(plan.storage)
         report.checks = final_checks(plan, source, report.workers)
         clock.lap("check")
-        with _progress(console) as progress:
-            bar = progress.add_task("hudi-rs reads the table after every step", total=None)
-            columns = [*source.column_names, "feed"]
-            steps = replay(
-                plan.table,
-                plan.replay,
-                columns,
-                lambda done, total: progress.update(bar, completed=done, total=total),
-            )
-        report.checks.append(steps_check(steps))
-        shutil.rmtree(plan.replay, ignore_errors=True)
-        clock.lap("replay")
+        if plan.services:  # what was cleaned and archived cannot be replayed
+            report.checks += [services_check(plan), cancelled_check(plan), small_check(plan)]
+        else:
+            report.checks.append(_replayed(plan, [*source.column_names, "feed"], console))
+            clock.lap("replay")
         for picture in plan.pictures:
             draw_picture(report.entries, picture, _title(plan, report))
             report.pictures.append(str(picture))
     report.peak_memory_mb = memory.peak_bytes // 1024 // 1024
     return report
+
+
+def _refuse_what_is_there(plan: DemoPlan) -> None:
+    """`InvalidRequest` for a place that holds something: the demo empties its own folder, and nobody else's."""
+    if plan.place and any(True for _ in plan.storage.walk("")):
+        raise InvalidRequest(f"--table {without_secrets(plan.place)} is not empty: name another place")
+
+
+def _replayed(plan: DemoPlan, columns: list[str], console: Console) -> Check:
+    with _progress(console) as progress:
+        bar = progress.add_task("hudi-rs reads the table after every step", total=None)
+        steps = replay(
+            plan.table,
+            plan.replay,
+            columns,
+            plan.extra,
+            lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    shutil.rmtree(plan.replay, ignore_errors=True)
+    return steps_check(steps)
 
 
 def print_report(report: DemoReport, console: Console) -> None:
@@ -128,7 +144,7 @@ def print_report(report: DemoReport, console: Console) -> None:
 
 
 def _run_workers(plan: DemoPlan, console: Console) -> None:
-    names = (*FEEDS, COMPACTOR)
+    names = plan.workers
     processes: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name in names:
@@ -154,7 +170,8 @@ def _watch(plan: DemoPlan, processes: dict[str, subprocess.Popen[bytes]], consol
     deadline_ns = REAL_SYSTEM.monotonic_ns() + int(_RUN_MAX_S * 1e9)
     with _progress(console) as progress:
         bars = {feed: progress.add_task(f"{feed}: commits", total=plan.commits) for feed in FEEDS}
-        bars[COMPACTOR] = progress.add_task("compactor: compactions", total=None)
+        what = "services" if plan.services else "compactions"
+        bars[plan.third] = progress.add_task(f"{plan.third}: {what}", total=None)
         while any(process.poll() is None for process in processes.values()):
             for name, bar in bars.items():
                 done = sum(event["event"] in ("commit", "compaction") for event in _events(plan, name))
@@ -198,7 +215,8 @@ def _why(plan: DemoPlan, name: str) -> str:
 def _title(plan: DemoPlan, report: DemoReport) -> str:
     conflicts = sum(int(str(worker["conflicts"])) for worker in report.workers.values())
     kind = "non-blocking" if plan.mode == "nbcc" else "optimistic"
-    return f"Two Spark jobs upsert the same flights while a third compacts ({kind}, {conflicts} conflicts)"
+    does = "keeps the table" if plan.services else "compacts"
+    return f"Two Spark jobs upsert the same flights while a third {does} ({kind}, {conflicts} conflicts)"
 
 
 def _progress(console: Console) -> Progress:

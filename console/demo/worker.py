@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 import lakelatch
+from lakelatch.console.demo.events import Events, read_events
 from lakelatch.console.demo.flights import batch_order
-from lakelatch.console.demo.plan import COMPACTOR, FEEDS, DemoPlan
+from lakelatch.console.demo.keeper import cancel_in_flight, keep_once
+from lakelatch.console.demo.plan import COMPACTOR, FEEDS, KEEPER, DemoPlan
 from lakelatch.console.sessions import open_session
 from lakelatch.errors import LakelatchError
-from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.table_config import is_table
 
@@ -32,8 +31,8 @@ def main() -> int:
     name, plan = sys.argv[1], DemoPlan.from_json(sys.argv[2])
     events = Events(plan.events_file(name))
     try:
-        if name == COMPACTOR:
-            run_compactor(plan, events)
+        if name in (COMPACTOR, KEEPER):
+            run_compactor(plan, name, events)
         else:
             run_feed(plan, name, events)
     except LakelatchError as error:
@@ -42,55 +41,46 @@ def main() -> int:
     return 0
 
 
-class Events:
-    """What a process has to say, a line each, for the one that watches."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def add(self, event: str, **details: object) -> None:
-        with open(self._file, "a", encoding="utf-8") as out:
-            out.write(json.dumps({"event": event, "at_ms": REAL_SYSTEM.realtime_ms(), **details}) + "\n")
-
-
-def read_events(file: Path) -> list[dict[str, object]]:
-    """The whole lines that a process has written so far."""
-    if not file.exists():
-        return []
-    text = file.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
 def run_feed(plan: DemoPlan, feed: str, events: Events) -> None:
     """Writes one feed, a commit for each batch; begins when the other feed is ready as well."""
     spark = open_session(f"lakelatch demo: {feed}")
     _warm(spark)
     events.add("ready")
-    _wait(lambda: all(_has(plan, other, "ready") for other in (*FEEDS, COMPACTOR)), "the other processes to start")
+    _wait(lambda: all(_has(plan, other, "ready") for other in plan.workers), "the other processes to start")
     for batch in batch_order(plan, feed):
         started_ns = REAL_SYSTEM.monotonic_ns()
         frame = spark.read.parquet(str(plan.input_file(feed, batch)))
-        result = lakelatch.write(frame, str(plan.table), plan.options(feed))
+        result = lakelatch.write(frame, plan.table, plan.options(feed))
         seconds = (REAL_SYSTEM.monotonic_ns() - started_ns) / 1e9
         events.add("commit", batch=batch, seconds=seconds, **_plain(asdict(result)))
     events.add("done")
     spark.stop()
 
 
-def run_compactor(plan: DemoPlan, events: Events) -> None:
-    """Schedules and runs compactions for as long as the feeds write."""
-    spark = open_session(f"lakelatch demo: {COMPACTOR}")
+def run_compactor(plan: DemoPlan, name: str, events: Events) -> None:
+    """Schedules and runs compactions for as long as the feeds write; or keeps the table with all of its services."""
+    spark = open_session(f"lakelatch demo: {name}")
     _warm(spark)
     events.add("ready")
-    _wait(lambda: is_table(LocalStorage(str(plan.table))), "the table to be made")
+    _wait(lambda: is_table(plan.storage), "the table to be made")
     while not all(_has(plan, feed, "done") or _has(plan, feed, "failed") for feed in FEEDS):
         REAL_SYSTEM.sleep(_COMPACT_PAUSE_S)
-        started_ns = REAL_SYSTEM.monotonic_ns()
-        for result in lakelatch.compact(spark, str(plan.table), plan.options(COMPACTOR)):
-            seconds = (REAL_SYSTEM.monotonic_ns() - started_ns) / 1e9
-            events.add("compaction", seconds=seconds, **_plain(asdict(result)))
+        if plan.services:
+            keep_once(spark, plan, events)
+        else:
+            _compact_once(spark, plan, events)
+    if plan.services:
+        cancel_in_flight(spark, plan, events)
+        keep_once(spark, plan, events)
     events.add("done")
     spark.stop()
+
+
+def _compact_once(spark: SparkSession, plan: DemoPlan, events: Events) -> None:
+    started_ns = REAL_SYSTEM.monotonic_ns()
+    for result in lakelatch.compact(spark, plan.table, plan.options(COMPACTOR)):
+        seconds = (REAL_SYSTEM.monotonic_ns() - started_ns) / 1e9
+        events.add("compaction", seconds=seconds, **_plain(asdict(result)))
 
 
 def _warm(spark: SparkSession) -> None:

@@ -140,13 +140,13 @@ def read_log_file(data: bytes, path: str, columns: Collection[str] | None = None
     return found
 
 
-def with_records(block: Block, change: Callable[[pa.Table], pa.Table], compression: str = "zstd") -> Block:
+def with_records(block: Block, change: Callable[[pa.Table], pa.Table]) -> Block:
     """A block with its rows changed, in the same encoding and under the same headers; any other block as it is."""
     entries = _decode(block)
     if entries is None or entries.records is None:
         return block
     block_format = PARQUET_FORMAT if block.kind == PARQUET_BLOCK else AVRO_FORMAT
-    kind, content = _encode_records(change(entries.records), block.headers[SCHEMA], block_format, compression)
+    kind, content = _encode_records(change(entries.records), block.headers[SCHEMA], block_format)
     return Block(kind, block.headers, content)
 
 
@@ -175,7 +175,9 @@ def _partial_headers(avro_schema: str, names: list[str], deleting: bool) -> dict
     return {IS_PARTIAL: "true", SCHEMA: json.dumps({**record, "fields": fields, **own}, separators=(",", ":"))}
 
 
-def _encode_records(records: pa.Table, avro_schema: str, block_format: str, compression: str) -> tuple[int, bytes]:
+def _encode_records(
+    records: pa.Table, avro_schema: str, block_format: str, compression: str = "zstd"
+) -> tuple[int, bytes]:
     if block_format == PARQUET_FORMAT:
         sink = io.BytesIO()
         footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})

@@ -49,7 +49,7 @@ def merge_groups(
     log, log_barriers = _log_entries(reader, groups)
     if not log and not log_barriers:
         group_deletes = next((part.rows for part in _kept_deletes(reader, footer)), None) if keeps_deletes else None
-        return Merged(sort_rows(base, names), base.num_rows, 0, 0, 0, 0, group_deletes=group_deletes)
+        return Merged(sort_rows(base, names), group_deletes=group_deletes)
     kept = _kept_deletes(reader, footer)
     changed = chunked([*(part.rows[RECORD_KEY_COLUMN] for part in (*kept, *log)), *(keys for _, keys in log_barriers)])
     touched = pc.is_in(base[RECORD_KEY_COLUMN], value_set=changed.unique())
@@ -60,17 +60,8 @@ def merge_groups(
     entries = _Entries.of([*before, *log], [(offset + place, keys) for place, keys in log_barriers])
     found = _Found.among(entries, groups, completions)
     found_names = list(dict.fromkeys([*names, RECORD_KEY_COLUMN]))
-    in_base = np.zeros(entries.key_count, np.bool_)
-    in_base[entries.codes[: touched_base.num_rows]] = True
-    return Merged(
-        rows=sort_rows(pa.concat_tables([untouched.select(found_names), found.rows(found_names)]), names),
-        base_records=base.num_rows,
-        log_records=sum(part.rows.num_rows for part in log) + sum(len(keys) for _, keys in log_barriers),
-        updated=int((found.there & in_base).sum()),
-        deleted=int((in_base & ~found.there).sum()),
-        inserted=int((found.there & ~in_base).sum()),
-        group_deletes=found.deletes() if keeps_deletes else None,
-    )
+    rows = sort_rows(pa.concat_tables([untouched.select(found_names), found.rows(found_names)]), names)
+    return Merged(rows, group_deletes=found.deletes() if keeps_deletes else None)
 
 
 def compact_groups(

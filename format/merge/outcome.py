@@ -11,18 +11,13 @@ from lakelatch.format.log.blocks import PARQUET_FORMAT, Deletes, encode_log_file
 
 @dataclass(frozen=True)
 class Merged:
-    """A merged slice, sorted by record key. Counts are of rows or keys; `log_records` counts deletes too.
+    """A merged slice, sorted by record key.
 
     `deletes` are those that won, with their ordering values: a row that comes later may still be older than they are.
     `group_deletes` are the same for tables with column groups, as rows.
     """
 
     rows: pa.Table
-    base_records: int
-    log_records: int
-    updated: int
-    deleted: int
-    inserted: int
     deletes: Deletes | None = None
     group_deletes: pa.Table | None = None
 

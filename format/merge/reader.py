@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
 from lakelatch.format.avro import RECORD_KEY_COLUMN
+from lakelatch.format.base_files import read_base_file
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries, read_log_file
 from lakelatch.format.names import LogFile, parse_data_file
-from lakelatch.format.parquet import read_parquet
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
@@ -32,7 +32,7 @@ class SliceReader:
         path = self.file_slice.base_path
         if path is None:
             return self.schema.empty_table(), {}
-        table, footer = read_parquet(self.storage.read(path), path, self.schema.names, "base file")
+        table, footer = read_base_file(self.storage, path, self.schema.names)
         return self.conform(table, path), footer
 
     def log_entries(self) -> list[LogEntries]:

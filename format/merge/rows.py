@@ -35,7 +35,7 @@ def merge_rows(
     base, _ = maker.reader.base()
     blocks = maker.reader.log_entries()
     if not blocks:
-        return Merged(sort_rows(base, columns), base.num_rows, 0, 0, 0, 0)
+        return Merged(sort_rows(base, columns))
     log = _Entries.join([maker.of_block(block) for block in blocks])
     touched = pc.is_in(base[RECORD_KEY_COLUMN], value_set=log.keys.unique())
     touched_base = base.filter(touched)
@@ -44,19 +44,7 @@ def merge_rows(
     outcomes = _outcomes(both)
     winners = outcomes[~both.deletes[outcomes]]
     rows = sort_rows(pa.concat_tables([untouched, both.rows.take(both.row_numbers(winners))]), columns)
-    kept = rows.num_rows - untouched.num_rows
-    base_keys = len(touched_base[RECORD_KEY_COLUMN].unique())
-    in_base = pc.is_in(both.keys.take(winners), value_set=touched_base[RECORD_KEY_COLUMN])
-    updated = pc.sum(in_base).as_py() or 0
-    return Merged(
-        rows=rows,
-        base_records=base.num_rows,
-        log_records=len(log.keys),
-        updated=updated,
-        deleted=base_keys - updated,
-        inserted=kept - updated,
-        deletes=maker.deletes(both, outcomes[both.deletes[outcomes]]),
-    )
+    return Merged(rows, maker.deletes(both, outcomes[both.deletes[outcomes]]))
 
 
 def compact_rows(

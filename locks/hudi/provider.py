@@ -13,6 +13,10 @@ class SharedTableKey(SessionLockProvider):
     """A provider whose table key has a name of its own at the backend; all other keys have their usual ones."""
 
     @property
+    def taken_by_hudi(self) -> bool:
+        return True
+
+    @property
     @abstractmethod
     def table_lock(self) -> str:
         """The name of the table's key at the backend; no other name is like it."""

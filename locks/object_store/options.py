@@ -7,7 +7,8 @@ from dataclasses import replace
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.session.options import BackendOptions
-from lakelatch.storage.cloud_objects import AZURE, GCS, S3, CloudObjectStore, CloudSettings
+from lakelatch.storage.cloud_client import AZURE, GCS, S3, CloudSettings
+from lakelatch.storage.cloud_objects import CloudObjectStore
 from lakelatch.storage.object_store import CheckedObjectStore, GuardedObjectStore, ReplacingObjectStore
 from lakelatch.storage.uris import open_storage, scheme_of, without_secrets
 from lakelatch.system import System

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.errors import InvalidRequest
+from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.open_table import open_table
+from lakelatch.spark.open_table import open_table, table_of
 from lakelatch.spark.options import AS_OF, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
-from lakelatch.spark.spark_types import for_spark, to_spark
-from lakelatch.spark.table import Table
-from lakelatch.storage.uris import open_storage
+from lakelatch.spark.read.pruning import Condition, Pruning
+from lakelatch.spark.spark_types import for_each, for_spark, to_spark
+from lakelatch.spark.table import OpenedTable
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.uris import open_storage, scheme_of
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.instant_time import to_instant
+from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TASKS_MAX = 10_000
+_READ_BY_ALL = ("", "file")  # sessions know these places without a connector
+_log = logging.getLogger("lakelatch.spark")
+_LOOKS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class ReadPlan:
     `completions` has what the merge of a table with column groups needs, and is empty for other tables.
     """
 
-    table: Table
+    table: OpenedTable
     slices: tuple[FileSlice, ...]
     schema: pa.Schema
     instants: tuple[str, ...] | None = None
@@ -55,28 +61,90 @@ class ReadPlan:
         yield from for_spark(rows.select(self.schema.names), self.schema)
 
 
-def plan_read(path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM) -> ReadPlan:
-    """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`."""
+def plan_read(
+    path: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+    conditions: Iterable[Condition] = (),
+) -> ReadPlan:
+    """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`.
+
+    Slices in which no row fulfils the conditions may be missing; those that are there have other rows, too.
+    """
     read_options = ReadOptions.parse(options)
-    table = open_table(open_storage(path))
+    storage = open_storage(path, read_options.storage)
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
-    view = TableView.load(table.storage, table.config, read_options.end or read_options.as_of)
+    table, look = _open(storage)
+    return _confirmed(Pruning(table, tuple(conditions)), read_options, system, (now_ms, look))
+
+
+def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
+    """As `plan_read`, for a table that is open."""
+    now_ms = system.realtime_ms()
+    return _confirmed(Pruning(table), options, system, (now_ms, Timeline.look(table.storage)))
+
+
+def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Schema:
+    """The columns of a read, without planning it. Errors: `InvalidRequest`, `CorruptTable`."""
+    read_options = ReadOptions.parse(options)
+    return _selected(open_table(open_storage(path, read_options.storage)).full_schema, read_options.columns)
+
+
+def _open(storage: Storage) -> tuple[OpenedTable, Timeline]:
+    """The table, and its timeline as one listing shows it."""
+    configs: list[TableConfig] = []
+    looks: list[Timeline] = []
+    storage.together(
+        lambda: configs.append(load_table_config(storage)),
+        lambda: looks.append(Timeline.look(storage)),
+    )
+    return table_of(storage, configs[0], looks[0]), looks[0]
+
+
+def _confirmed(pruning: Pruning, options: ReadOptions, system: System, first: tuple[int, Timeline]) -> ReadPlan:
+    """The plan of the first look that nothing has overtaken.
+
+    The first one is a lone listing of the timeline, which the last request of the plan confirms. Where that one does
+    not, whatever was found or raised says nothing, and further looks list until two listings agree.
+    """
+    table, moment = pruning.table, options.end or options.as_of
+    now_ms, look = first
+    view = TableView.of_look(table.storage, table.config, look, moment)
+    for _ in range(_LOOKS_MAX):
+        try:
+            plan = _plan(pruning, view, options, now_ms)
+        except LakelatchError as error:
+            if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
+                raise
+        else:
+            if not view.was_overtaken():
+                return plan
+        now_ms = system.realtime_ms()
+        view = TableView.load(table.storage, table.config, moment)
+    raise Unavailable(f"{table.storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
+
+
+def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: int) -> ReadPlan:
+    table = pruning.table
     _refuse_future(view, read_options, now_ms)
     schema = _selected(table.full_schema, read_options.columns)
     completions = view.whole.all_completion_times() if table.config.column_groups else {}
     if read_options.query_type == INCREMENTAL:
         written = view.completed_between(read_options.begin or "", read_options.end)
-        groups = frozenset(group for instant in written for group in view.metadata(instant).file_groups())
-        partitions = sorted({partition for partition, _ in groups})
+        groups = frozenset(group for group in view.file_groups_of(written) if pruning.holds_group(group[1]))
+        partitions = sorted(found for found in {partition for partition, _ in groups} if pruning.holds(found))
         there = view.slices(partitions)
         slices = [found for found in there if (found.partition, found.file_id) in groups and not found.is_empty]
         view.ensure_there(slices)
         view.ensure_recorded(slices, read_options.begin or "")
         _check_mergeable(table, slices)
-        return ReadPlan(table, tuple(slices), schema, tuple(instant.requested for instant in written), completions)
-    slices = [found for found in view.slices() if not found.is_empty]
+        instants = tuple(instant.requested for instant in written)
+        return ReadPlan(table, tuple(slices), schema, instants, completions)
+    groups_found = [group for group in view.groups(None, pruning) if pruning.holds_group(group[0].file_id)]
     if read_options.query_type == READ_OPTIMIZED:
-        slices = [_base_only(group) for group in view.groups() if any(found.base_file for found in group)]
+        slices = [_base_only(group) for group in groups_found if any(found.base_file for found in group)]
+    else:
+        slices = [group[0] for group in groups_found if not group[0].is_empty]
     _check_mergeable(table, slices)
     view.ensure_there(slices)
     return ReadPlan(table, tuple(slices), schema, completions=completions)
@@ -100,7 +168,7 @@ def _refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
             )
 
 
-def _check_mergeable(table: Table, slices: list[FileSlice]) -> None:
+def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
     """Here, so that it is the caller who learns of it and not an executor."""
     if any(found.log_files for found in slices):
         table.config.check_mergeable()
@@ -118,7 +186,11 @@ def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = 
     merged = [found for found in plan.slices if found.fresh_logs]
     frames = []
     if native:
-        frames.append(_native(spark, plan, native))
+        frame = _native_if_known(spark, plan, native)
+        if frame is None:
+            merged = [found for found in plan.slices if found.base_file or found.fresh_logs]
+        else:
+            frames.append(frame)
     if merged:
         frames.append(_merged(spark, plan, merged))
     if not frames:
@@ -127,6 +199,21 @@ def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = 
     for frame in frames[1:]:
         result = result.unionByName(frame)
     return result
+
+
+def _native_if_known(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame | None:
+    """What Spark reads by itself; None if this session has no connector for the place, or cannot use it."""
+    if scheme_of(plan.table.storage.uri) in _READ_BY_ALL:
+        return _native(spark, plan, slices)
+    try:
+        frame = _native(spark, plan, slices)
+        _ = frame.schema  # over Spark Connect nothing is looked at before
+        return frame
+    except Exception as error:  # whatever a connector raises, or Spark for want of one
+        place = scheme_of(plan.table.storage.uri)
+        reason = str(error).partition("\n")[0]
+        _log.info("Spark does not read %s:// here, so base files are read by Arrow: %s", place, reason)
+        return None
 
 
 def _native(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
@@ -148,16 +235,7 @@ def _literal(path: str) -> str:
 
 
 def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
-    tasks = spark.range(0, len(slices), 1, numPartitions=min(len(slices), _TASKS_MAX))
-    return tasks.mapInArrow(partial(_read_slices, plan, tuple(slices)), to_spark(plan.schema))
-
-
-def _read_slices(
-    plan: ReadPlan, slices: tuple[FileSlice, ...], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for index in batch.column(0).to_pylist():
-            yield from plan.read(slices[index])
+    return for_each(spark, slices, plan.read, to_spark(plan.schema))
 
 
 def _base_only(group: list[FileSlice]) -> FileSlice:

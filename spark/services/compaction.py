@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakelatch.spark.options import KEEP_DELETES, CompactionOptions, ServiceOptions
+from lakelatch.services.options.cancellation import CancellationOptions
+from lakelatch.services.options.compaction import KEEP_DELETES, CompactionOptions
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.compaction_task import CompactTask, stats_of
 from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
@@ -23,14 +24,13 @@ from lakelatch.spark.services.plans import (
     pending_plans,
     runner_of,
     table_at_rest,
+    waiting,
 )
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACT, COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionPlan
-from lakelatch.timeline.table_config import load_table_config
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.manager import TransactionManager
 
@@ -48,8 +48,7 @@ def compact(
     concurrency mode. A plan that another process is working on is left to it, and so is that of a process which died,
     until its heartbeat has expired; `waiting_plans` names those.
     """
-    service_options = ServiceOptions.parse(options)
-    with table_at_rest(path, service_options.manager, system) as (table, manager):
+    with table_at_rest(path, options, system) as (table, manager, parsed):
         run = runner_of(spark)
         results = [
             carry_out_or_leave(service, run, table, manager, instant)
@@ -58,11 +57,11 @@ def compact(
             if service is SERVICE or log_compaction.is_ours(table.storage, instant)
         ]
         finish_foreign_compactions(run, table)
-        instant = schedule(table, manager, service_options.compaction)
+        instant = schedule(table, manager, parsed.compaction, parsed.cancellation)
         if instant is not None:
             results.append(carry_out_or_leave(SERVICE, run, table, manager, instant))
-        if service_options.compaction.log_compaction:
-            instant = log_compaction.schedule(table, manager, service_options.compaction)
+        if parsed.compaction.log_compaction:
+            instant = log_compaction.schedule(table, manager, parsed.compaction)
             if instant is not None:
                 results.append(carry_out_or_leave(log_compaction.SERVICE, run, table, manager, instant))
     return [result for result in results if result is not None]
@@ -72,9 +71,8 @@ def schedule_compaction(
     path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
 ) -> str | None:
     """Puts a compaction plan on the timeline, for `execute_compaction`; None if there is nothing to compact."""
-    service_options = ServiceOptions.parse(options)
-    with table_at_rest(path, service_options.manager, system) as (table, manager):
-        return schedule(table, manager, service_options.compaction)
+    with table_at_rest(path, options, system) as (table, manager, parsed):
+        return schedule(table, manager, parsed.compaction, parsed.cancellation)
 
 
 def execute_compaction(
@@ -85,40 +83,42 @@ def execute_compaction(
     system: System = REAL_SYSTEM,
 ) -> CommitResult:
     """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it."""
-    service_options = ServiceOptions.parse(options)
-    with table_at_rest(path, service_options.manager, system) as (table, manager):
+    with table_at_rest(path, options, system) as (table, manager, _):
         return execute(runner_of(spark), table, manager, instant)
 
 
-def waiting_plans(path: str) -> list[str]:
+def waiting_plans(path: str, options: Mapping[str, object] | None = None) -> list[str]:
     """Requested times of compactions and log compactions that are scheduled and not completed, oldest first.
 
     One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
     """
-    storage = open_storage(path)
-    load_table_config(storage)
-    folder = TimelineFolder(storage)
-    folder.refresh(0)
-    return sorted([*pending_plans(folder, COMPACTION), *pending_plans(folder, LOG_COMPACTION)])
+    return waiting(path, (COMPACTION, LOG_COMPACTION), options)
 
 
-def schedule(table: Table, manager: TransactionManager, options: CompactionOptions) -> str | None:
+def schedule(
+    table: OpenedTable,
+    manager: TransactionManager,
+    options: CompactionOptions,
+    cancellation: CancellationOptions | None = None,
+) -> str | None:
     """See `schedule_compaction`."""
     keep = str(options.keep_deletes).lower()  # all executors must do the same
+    cancelling = cancellation or CancellationOptions()
 
     def build(folder: TimelineFolder) -> bytes | None:
         operations = tuple(due_operations(table, folder, options.least_logs))
-        return CompactionPlan(operations, {KEEP_DELETES: keep}).to_avro() if operations else None
+        policy = cancelling.policy_of(COMPACTION, folder.latest_completion)
+        return CompactionPlan(operations, {KEEP_DELETES: keep, **policy.to_extra()}).to_avro() if operations else None
 
     return manager.schedule(build, COMPACTION)
 
 
-def execute(run: Runner, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
+def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
     """See `execute_compaction`; `run` runs the task for each operation, wherever that is."""
     return carry_out(SERVICE, run, table, manager, instant)
 
 
-def _task_of(table: Table, instant: str, completions: Mapping[str, str], plan: CompactionPlan) -> CompactTask:
+def _task_of(table: OpenedTable, instant: str, completions: Mapping[str, str], plan: CompactionPlan) -> CompactTask:
     return CompactTask(table, instant, completions, plan.extra.get(KEEP_DELETES) == "true")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -13,26 +14,29 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file
 from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER, encode_kept_deletes, kept_deletes_name
 from lakelatch.format.merge.slice import merge_slice
-from lakelatch.format.names import BaseFile, check_own_file, kept_deletes_file
-from lakelatch.format.parquet import encode_parquet
+from lakelatch.format.names import FIXED_TOKEN, BaseFile, check_own_file, kept_deletes_file
 from lakelatch.spark.services.plans import RewriteTask
 from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.metadata import CompactionOperation, WriteStat
-
-# The same for every attempt, so that all attempts of one plan name the same file.
-_FIXED_TOKEN = "0-0-0"
 
 
 @dataclass(frozen=True)
 class CompactTask(RewriteTask):
     """What every task of one compaction needs."""
 
+    #: The most rows of a row group; None for what is usual.
+    group_rows: ClassVar[int | None] = None
+
     keep_deletes: bool
+
+    def target_of(self, operation: CompactionOperation) -> str:
+        """The file id of the base file."""
+        return operation.file_id
 
     def name_of(self, operation: CompactionOperation) -> str:
         """The base file's name."""
-        file = BaseFile(operation.file_id, _FIXED_TOKEN, self.instant)
+        file = BaseFile(self.target_of(operation), FIXED_TOKEN, self.instant)
         check_own_file(file)
         return file.name
 
@@ -43,34 +47,37 @@ class CompactTask(RewriteTask):
         older than its delete and completes after this plan would come back; without the compaction it would not.
         It is a log file, but for deletes of column groups, which Hudi's readers would take for rows.
         """
-        name = self.name_of(operation)
+        name, file_id = self.name_of(operation), self.target_of(operation)
         table = self.table
         merged = merge_slice(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
         kept = {}
         if self.keep_deletes and merged.group_deletes is not None:
-            kept[KEPT_DELETES_FOOTER] = kept_deletes_name(operation.file_id, self.instant)
+            kept[KEPT_DELETES_FOOTER] = kept_deletes_name(file_id, self.instant)
             self.put(operation, kept[KEPT_DELETES_FOOTER], encode_kept_deletes(merged.group_deletes))
         kept_bytes = 0
         if self.keep_deletes and merged.deletes is not None:
             log = encode_log_file(self.instant, self.table.full_avro_schema, None, merged.deletes)
-            self.put(operation, kept_deletes_file(operation.file_id, self.instant).name, log)
+            self.put(operation, kept_deletes_file(file_id, self.instant).name, log)
             kept_bytes = len(log)
-        data = self._encode(merged.rows, name, kept)
-        self.put(operation, name, data)
+        rows, footer = self.content(merged.rows, name, kept)
+        size_bytes = self.put_parquet(operation, name, rows, footer, self.group_rows)
         failpoint("compact.after_base_file")
         records = merged.rows.num_rows
-        return FileReport(operation.partition, operation.file_id, name, records, 0, len(data), 0, kept_bytes=kept_bytes)
+        return FileReport(operation.partition, file_id, name, records, 0, size_bytes, 0, kept_bytes=kept_bytes)
 
-    def _encode(self, rows: pa.Table, name: str, kept: Mapping[str, str]) -> bytes:
+    def content(self, rows: pa.Table, name: str, kept: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
         """A base file as Hudi's readers know it: the file's name in each row, and the Avro schema in the footer."""
         column = rows.schema.get_field_index(FILE_NAME_COLUMN)
         rows = rows.set_column(column, FILE_NAME_COLUMN, pa.repeat(name, rows.num_rows))
-        keys = rows[RECORD_KEY_COLUMN]
         footer = {AVRO_SCHEMA_FOOTER: self.table.full_avro_schema, **kept}
         if rows.num_rows:
-            footer["hoodie_min_record_key"] = keys[0].as_py()
-            footer["hoodie_max_record_key"] = keys[rows.num_rows - 1].as_py()
-        return encode_parquet(rows, footer)
+            footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = self.key_bounds(rows)
+        return rows, footer
+
+    def key_bounds(self, rows: pa.Table) -> tuple[str, str]:
+        """The least and the greatest record key."""
+        keys = rows[RECORD_KEY_COLUMN]
+        return keys[0].as_py(), keys[rows.num_rows - 1].as_py()
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:

@@ -16,11 +16,11 @@ from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.names import kept_deletes_file
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.options import KEEP_DELETES
+from lakelatch.services.options.compaction import KEEP_DELETES
 from lakelatch.spark.services.compaction_task import CompactTask, slice_of
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.services.plans import Operations, Runner
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
@@ -52,7 +52,7 @@ class KeepDeletes(CompactTask):
         return None
 
 
-def finish_foreign_compactions(run: Runner, table: Table) -> None:
+def finish_foreign_compactions(run: Runner, table: OpenedTable) -> None:
     """Removes base files that no commit names, and keeps the deletes that the plans asked for.
 
     It looks at compactions on the active timeline that others completed, and is safe to repeat and to do at once.

@@ -7,14 +7,14 @@ import logging
 from lakelatch.errors import Unavailable
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.metadata import CompactionOperation
 
 _log = logging.getLogger("lakelatch.spark")
 
 
-def remove_left_over_bases(table: Table, instant: str, operations: tuple[CompactionOperation, ...]) -> None:
+def remove_left_over_bases(table: OpenedTable, instant: str, operations: tuple[CompactionOperation, ...]) -> None:
     """Removes them, where the commit names another base file of their group; nothing if it has not completed.
 
     Readers of ours pass over them, and hudi-rs refuses two base files of one instant. Whoever is still writing one

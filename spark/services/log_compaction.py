@@ -21,7 +21,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.merge.slice import compact_logs
 from lakelatch.format.names import LogFile, check_own_file, compacted_log, parse_data_file
-from lakelatch.spark.options import CompactionOptions, ServiceOptions
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.services.plans import (
     Operations,
     RewriteTask,
@@ -33,10 +33,10 @@ from lakelatch.spark.services.plans import (
     runner_of,
     table_at_rest,
 )
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport
-from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import LOG_COMPACT, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
@@ -57,9 +57,8 @@ def schedule_log_compaction(
 
     Writers may be in flight: files that were requested on different sides of one stay apart.
     """
-    service_options = ServiceOptions.parse(options)
-    with table_at_rest(path, service_options.manager, system) as (table, manager):
-        return schedule(table, manager, service_options.compaction)
+    with table_at_rest(path, options, system) as (table, manager, parsed):
+        return schedule(table, manager, parsed.compaction)
 
 
 def execute_log_compaction(
@@ -73,24 +72,25 @@ def execute_log_compaction(
 
     `lakelatch.compact` carries out the plans that wait as well. Errors: `InvalidRequest` for a Java writer's plan.
     """
-    service_options = ServiceOptions.parse(options)
-    with table_at_rest(path, service_options.manager, system) as (table, manager):
+    with table_at_rest(path, options, system) as (table, manager, _):
         return execute(runner_of(spark), table, manager, instant)
 
 
-def schedule(table: Table, manager: TransactionManager, options: CompactionOptions) -> str | None:
+def schedule(table: OpenedTable, manager: TransactionManager, options: CompactionOptions) -> str | None:
     """See `schedule_log_compaction`."""
 
     def build(folder: TimelineFolder) -> bytes | None:
         under_way = instants_under_way(manager, folder)  # first: who completes meanwhile is in both, and does no harm
         due = due_operations(table, folder, options.least_logs_of_run)
-        operations = tuple(run for operation in due for run in runs_of(operation, under_way))
+        runs = (run for operation in due for run in runs_of(operation, under_way))
+        # The name of one that was called off may have a tombstone, or its executor may have come too late.
+        operations = tuple(run for run in runs if not table.storage.exists(_path_of(run)))
         return CompactionPlan(operations, {_PLAN_KEY: _PLAN_OF_RUNS}).to_avro() if operations else None
 
     return manager.schedule(build, LOG_COMPACTION)
 
 
-def execute(run: Runner, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
+def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
     """See `execute_log_compaction`; `run` runs the task for each operation, wherever that is."""
     if not is_ours(table.storage, instant):
         raise InvalidRequest(f"the log compaction {instant} was planned by another writer: let that carry it out")
@@ -118,6 +118,10 @@ def runs_of(operation: CompactionOperation, under_way: list[str]) -> Operations:
 
     runs = [tuple(names) for _, names in groupby(operation.delta_files, write_before)]
     return tuple(replace(operation, delta_files=names) for names in runs if len(names) > 1)
+
+
+def _path_of(run: CompactionOperation) -> str:
+    return path_below(run.partition, compacted_log(_log_file(run.delta_files[-1])).name)
 
 
 class LogCompactionTask(RewriteTask):
@@ -154,7 +158,7 @@ def _log_file(name: str) -> LogFile:
     return file
 
 
-def _task_of(table: Table, instant: str, completions: Mapping[str, str], _: CompactionPlan) -> LogCompactionTask:
+def _task_of(table: OpenedTable, instant: str, completions: Mapping[str, str], _: CompactionPlan) -> LogCompactionTask:
     return LogCompactionTask(table, instant, completions)
 
 

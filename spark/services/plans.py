@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from os import SEEK_END
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from lakelatch.errors import CorruptTable, LakelatchError, TransactionEnded, from_text
+from lakelatch.errors import CorruptTable, LakelatchError, TransactionEnded, reraise
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
+from lakelatch.format.parquet import IN_MEMORY_ROWS_BYTES, encode_parquet, parquet_file
 from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
+from lakelatch.services.cancelling import tidy_cancelled
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import require_writable
-from lakelatch.spark.options import ManagerOptions
+from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
-from lakelatch.spark.table import Table
+from lakelatch.spark.spark_types import for_each
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import REPORT_SCHEMA, FileReport, reports_to_batch
+from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
-from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import (
     SCHEMA_KEY,
@@ -40,14 +44,18 @@ from lakelatch.timeline.metadata import (
     CompactionPlan,
     WriteStat,
 )
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
+from lakelatch.timeline.table_config import load_table_config
 from lakelatch.timeline.timeline import TimelineFolder, requested
+from lakelatch.transactions.cancellation.requests import is_cancelled
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
+from lakelatch.transactions.outcome import PlanCancelled
+from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger("lakelatch.spark")
-_TASKS_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class RewriteTask(ABC):
     `completions` has what the merge of a table with column groups needs, and is empty for other tables.
     """
 
-    table: Table
+    table: OpenedTable
     instant: str
     completions: Mapping[str, str]
 
@@ -72,11 +80,38 @@ class RewriteTask(ABC):
         Errors: `TransactionEnded` if the plan has ended.
         """
 
+    def ensure_wanted(self) -> None:
+        """Asked before each operation, so that a plan that was cancelled stops early. Errors: `PlanCancelled`."""
+        if is_cancelled(self.table.storage, self.instant):
+            raise PlanCancelled.of("the plan", self.instant)
+
     def put(self, operation: CompactionOperation, name: str, data: bytes) -> None:
         """Puts a file of the operation, unless it is there already."""
         ensure_beating(self.table.storage, self.instant)
         path = path_below(operation.partition, name)
         self.table.storage.put_if_absent(path, add_checksum(data, path))
+
+    def put_parquet(
+        self,
+        operation: CompactionOperation,
+        name: str,
+        rows: pa.Table,
+        footer: Mapping[str, str],
+        group_rows: int | None = None,
+    ) -> int:
+        """Puts rows as a file of the operation, unless it is there already; how many bytes it has.
+
+        A large one goes through a temporary file, so that memory holds the rows alone.
+        """
+        if rows.nbytes <= IN_MEMORY_ROWS_BYTES:
+            data = encode_parquet(rows, footer, group_rows)
+            self.put(operation, name, data)
+            return len(data)
+        path = path_below(operation.partition, name)
+        with parquet_file(rows, footer, path, group_rows) as file:
+            ensure_beating(self.table.storage, self.instant)
+            self.table.storage.create_from_file(path, file)
+            return file.seek(0, SEEK_END)
 
 
 Operations: TypeAlias = tuple[CompactionOperation, ...]
@@ -93,13 +128,23 @@ class Service:
     action: str
     operation: str
     compacted: bool
-    task_of: Callable[[Table, str, Mapping[str, str], CompactionPlan], RewriteTask]
+    task_of: Callable[[OpenedTable, str, Mapping[str, str], CompactionPlan], RewriteTask]
     stats_of: Callable[[FileReport, CompactionOperation, str], tuple[WriteStat, ...]]
 
 
-def pending_plans(folder: TimelineFolder, action: str = COMPACTION) -> list[str]:
+def pending_plans(folder: TimelineFolder, action: str) -> list[str]:
     """Requested times of the plans of this action that have not completed, oldest first."""
     return [instant.requested for instant in folder.pending() if instant.action == action]
+
+
+def waiting(path: str, actions: Collection[str], options: Mapping[str, object] | None = None) -> list[str]:
+    """Requested times of the plans of these actions that have not completed, oldest first, those of Java among them.
+
+    One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
+    """
+    folder = TimelineFolder(open_existing_storage(path, options))
+    folder.refresh(0)
+    return sorted(instant for action in actions for instant in pending_plans(folder, action))
 
 
 def read_plan(storage: Storage, instant: str, action: str = COMPACTION) -> CompactionPlan:
@@ -110,27 +155,27 @@ def read_plan(storage: Storage, instant: str, action: str = COMPACTION) -> Compa
 def busy_groups(storage: Storage, folder: TimelineFolder) -> set[tuple[str, str]]:
     """(partition, file id) of every file group in a plan that waits: two plans of one would read the same files."""
     return {
-        (operation.partition, operation.file_id)
-        for action in (COMPACTION, LOG_COMPACTION)
+        group
+        for action in REWRITING_SERVICES
         for instant in pending_plans(folder, action)
-        for operation in read_plan(storage, instant, action).operations
+        for group in read_service_plan(storage, instant, action).groups
     }
 
 
-def due_operations(table: Table, folder: TimelineFolder, least_logs: int) -> list[CompactionOperation]:
+def due_operations(table: OpenedTable, folder: TimelineFolder, least_logs: int) -> list[CompactionOperation]:
     """An operation for each file group with so many logs to merge that is in no plan that waits."""
     busy = busy_groups(table.storage, folder)
     view = TableView.load(table.storage, table.config)
     due = []
     for found in view.slices():
         if len(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy:
-            operation = _operation_on(view, found)
+            operation = operation_on(view, found)
             if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # tombstones are none
                 due.append(operation)
     return due
 
 
-def _operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
+def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
     """A planned operation on all logs of a slice that hold something."""
     sizes = {name: view.storage.stat(found.path_of(name)).size_bytes for name in found.log_files}
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file is the tombstone of a failed attempt
@@ -154,25 +199,46 @@ def _operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
 
 
 def carry_out_or_leave(
-    service: Service, run: Runner, table: Table, manager: TransactionManager, instant: str
+    service: Service, run: Runner, table: OpenedTable, manager: TransactionManager, instant: str
 ) -> CommitResult | None:
     """The same as `carry_out`, but None if another process has done it or is at it."""
+    return leave_to_others(service.action, instant, lambda: carry_out(service, run, table, manager, instant))
+
+
+def leave_to_others(
+    action: str,
+    instant: str,
+    work: Callable[[], CommitResult],
+    errors: tuple[type[LakelatchError], ...] = (TransactionEnded, PlanBusy),
+) -> CommitResult | None:
+    """What `work` on a plan gives; None if it has ended, or another process is at it, as one of the errors says."""
     try:
-        return carry_out(service, run, table, manager, instant)
-    except (TransactionEnded, PlanBusy) as error:
-        _log.warning("%s %s is left to others: %s", service.action, instant, error.message)
+        return work()
+    except errors as error:
+        _log.warning("%s %s is left to others: %s", action, instant, error.message)
         return None
 
 
-def carry_out(service: Service, run: Runner, table: Table, manager: TransactionManager, instant: str) -> CommitResult:
+def begin_plan(manager: TransactionManager, instant: str, action: str) -> Transaction:
+    """Begins to carry a plan out; one that was cancelled is tidied up instead. Errors: those of `manager.execute`."""
+    try:
+        return manager.execute(instant, action)
+    except PlanCancelled:
+        tidy_cancelled(manager, instant)
+        raise
+
+
+def carry_out(
+    service: Service, run: Runner, table: OpenedTable, manager: TransactionManager, instant: str
+) -> CommitResult:
     """Carries out one plan; `run` runs the task for each operation, wherever that is."""
-    transaction = manager.execute(instant, service.action)
+    transaction = begin_plan(manager, instant, service.action)
     plan: CompactionPlan | None = None
     try:
         plan = read_plan(table.storage, instant, service.action)
-        _ensure_names(plan, requested(instant, service.action).path)
+        ensure_names(plan.operations, requested(instant, service.action).path)
         operations = _still_there(table, plan.operations)
-        completions = _completions(table) if table.config.column_groups else {}
+        completions = completions_of(table)
         task = service.task_of(table, instant, completions, plan)
         reports = run(task, operations)
         failpoint("compact.before_commit")
@@ -184,13 +250,11 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
         committed = transaction.commit(metadata)
     except BaseException as error:
         transaction.release()
+        tidy_cancelled(manager, instant)
         ended = isinstance(error, TransactionEnded) and service.compacted
         if ended and plan is not None:  # by an engine with other names for its files
             remove_left_over_bases(table, instant, plan.operations)
-        typed = None if isinstance(error, LakelatchError) else from_text(str(error))
-        if typed is not None:
-            raise typed from error
-        raise
+        reraise(error)
     if service.compacted:
         remove_left_over_bases(table, instant, operations)
     return CommitResult(
@@ -204,13 +268,14 @@ def carry_out(service: Service, run: Runner, table: Table, manager: TransactionM
     )
 
 
-def _completions(table: Table) -> Mapping[str, str]:
-    return WholeTimeline.load(table.storage).all_completion_times()
+def completions_of(table: OpenedTable) -> Mapping[str, str]:
+    """What tasks are given for their merges (`RewriteTask.completions`)."""
+    return WholeTimeline.load(table.storage).all_completion_times() if table.config.column_groups else {}
 
 
-def _ensure_names(plan: CompactionPlan, path: str) -> None:
+def ensure_names(operations: Operations, path: str) -> None:
     """`CorruptTable` for a plan whose files could not lie in a table."""
-    for one in plan.operations:
+    for one in operations:
         files = [parse_data_file(name) for name in one.delta_files]
         bases = [] if one.base_file is None else [parse_data_file(one.base_file)]
         logs = all(isinstance(file, LogFile) and file.file_id == one.file_id for file in files)
@@ -218,7 +283,7 @@ def _ensure_names(plan: CompactionPlan, path: str) -> None:
             raise CorruptTable(f"{path} plans files that are no data files: restore it from a copy", path=path)
 
 
-def _still_there(table: Table, operations: Operations) -> Operations:
+def _still_there(table: OpenedTable, operations: Operations) -> Operations:
     """Without file groups that were replaced since they were planned: nobody would read what became of them."""
     replaced = TableView.load(table.storage, table.config).replaced()
     return tuple(one for one in operations if (one.partition, one.file_id) not in replaced)
@@ -226,38 +291,55 @@ def _still_there(table: Table, operations: Operations) -> Operations:
 
 def run_here(task: RewriteTask, operations: Operations) -> list[FileReport]:
     """Runs the tasks in this process."""
-    return [report for report in map(task.run, operations) if report is not None]
+    reports = []
+    for operation in operations:
+        task.ensure_wanted()
+        reports.append(task.run(operation))
+    return [report for report in reports if report is not None]
 
 
-def runner_of(spark: SparkSession) -> Runner:
+@dataclass(frozen=True)
+class SparkRunner:
+    """Runs tasks on the executors of a session."""
+
+    spark: SparkSession
+
+    def __call__(self, task: RewriteTask, operations: Operations) -> list[FileReport]:
+        """See `Runner`."""
+        if not operations:
+            return []
+        return collect_reports(for_each(self.spark, operations, partial(_rewrite, task), report_type()))
+
+
+def runner_of(spark: SparkSession) -> SparkRunner:
     """Runs the tasks on the executors."""
-    return partial(_run, spark)
+    return SparkRunner(spark)
 
 
-def _run(spark: SparkSession, task: RewriteTask, operations: Operations) -> list[FileReport]:
-    if not operations:
-        return []
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    tasks = spark.range(0, len(operations), 1, numPartitions=min(len(operations), _TASKS_MAX))
-    rows = tasks.mapInArrow(partial(_rewrite, task, operations), from_arrow_schema(REPORT_SCHEMA)).collect()
-    return [FileReport(**row.asDict()) for row in rows]
+def _rewrite(task: RewriteTask, operation: CompactionOperation) -> Iterator[pa.RecordBatch]:
+    task.ensure_wanted()
+    report = task.run(operation)
+    if report is not None:
+        yield reports_to_batch([report])
 
 
-def _rewrite(
-    task: RewriteTask, operations: Sequence[CompactionOperation], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for index in batch.column(0).to_pylist():
-            report = task.run(operations[index])
-            if report is not None:
-                yield reports_to_batch([report])
+def open_existing_storage(path: str, options: Mapping[str, object] | None) -> Storage:
+    """Where a table lies, reached as the options say; `InvalidRequest` for them, and where there is no table."""
+    storage = open_storage(path, ServiceOptions.parse(options).manager.storage)
+    load_table_config(storage)
+    return storage
 
 
 @contextmanager
-def table_at_rest(path: str, options: ManagerOptions, system: System) -> Iterator[tuple[Table, TransactionManager]]:
-    """An existing table and its manager, after the dead were rolled back. `InvalidRequest` if it may only be read."""
-    table = require_writable(open_storage(path))
-    with open_manager(table.storage, options, system) as manager:
+def table_at_rest(
+    path: str, options: Mapping[str, object] | None, system: System
+) -> Iterator[tuple[OpenedTable, TransactionManager, ServiceOptions]]:
+    """An existing table, its manager and the options parsed, after the dead were rolled back.
+
+    Errors: `InvalidRequest` for the options, and for a table that may only be read.
+    """
+    parsed = ServiceOptions.parse(options)
+    table = require_writable(open_storage(path, parsed.manager.storage))
+    with open_manager(table.storage, parsed.manager, system) as manager:
         manager.recover()
-        yield table, manager
+        yield table, manager, parsed

@@ -41,7 +41,7 @@ def work_of(reports: list[FileReport]) -> Work:
 
 
 @contextmanager
-def ended_when_lost(session: SparkSession, task: WriteTask, wake: threading.Event | None = None) -> Iterator[None]:
+def ended_when_lost(session: SparkSession, task: WriteTask, wake: threading.Event | None) -> Iterator[None]:
     """Cancels the Spark jobs that this block starts within a period of early detection after the write has lost.
 
     Its tasks look by themselves whenever rows come their way; this is for those that wait for rows. Whoever knows

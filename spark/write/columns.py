@@ -12,16 +12,19 @@ from lakelatch.format.avro import IS_DELETED_COLUMN
 from lakelatch.format.merge.column_groups import groups_of
 from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.table import Table
-from lakelatch.timeline.actions import DELETE
+from lakelatch.spark.table import OpenedTable
+from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
 _NO_GROUPS = f", or write to a table that was made with {COLUMN_GROUPS}, of which a write may fill some columns only"
 
 
-def check_columns(table: Table, data_schema: pa.Schema, options: WriteOptions) -> None:
-    """The frame's columns must be the table's (a delete needs only those that name the row); order does not matter."""
+def check_columns(table: OpenedTable, data_schema: pa.Schema, options: WriteOptions) -> None:
+    """The frame's columns must be the table's (a delete needs only those that name the row); order does not matter.
+
+    An upsert may have `_hoodie_is_deleted` besides, which the table need not have.
+    """
     config = table.config
     required = set(table.schema.names)
     if config.column_groups:
@@ -37,6 +40,10 @@ def check_columns(table: Table, data_schema: pa.Schema, options: WriteOptions) -
             + ("; a write fills a column group whole or not at all" if config.column_groups else _NO_GROUPS)
         )
     strangers = sorted(set(data_schema.names) - set(table.schema.names))
+    if IS_DELETED_COLUMN in strangers and options.operation == UPSERT:
+        _check_flag(table, data_schema)
+        strangers.remove(IS_DELETED_COLUMN)
+        data_schema = data_schema.remove(data_schema.get_field_index(IS_DELETED_COLUMN))
     if strangers:
         raise InvalidRequest(
             f"the column(s) {', '.join(strangers)} are not in the table {config.name!r} "
@@ -48,6 +55,18 @@ def check_columns(table: Table, data_schema: pa.Schema, options: WriteOptions) -
             raise InvalidRequest(
                 f"the column {field.name!r} is {field.type}, and in the table {config.name!r} it is {stored}: cast it"
             )
+
+
+def _check_flag(table: OpenedTable, data_schema: pa.Schema) -> None:
+    """For a frame that says of each row whether it deletes, in a table whose rows do not say it."""
+    kind = data_schema.field(IS_DELETED_COLUMN).type
+    if not pa.types.is_boolean(kind):
+        raise InvalidRequest(f"the column {IS_DELETED_COLUMN} is {kind}: it is true for a row that deletes, so cast it")
+    if table.config.column_groups:
+        raise InvalidRequest(
+            f"the column {IS_DELETED_COLUMN} deletes whole rows, and in the table {table.config.name!r} each column "
+            "group is deleted by itself: drop it, and use hoodie.datasource.write.operation=delete"
+        )
 
 
 def _fits(given: pa.DataType, stored: pa.DataType) -> bool:

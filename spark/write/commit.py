@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
-from lakelatch.format.file_groups import FileIds, replace_commits
+from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.names import is_placeholder
 from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.cancellation import work_of
 from lakelatch.spark.write.placement import Placement
@@ -44,14 +44,14 @@ _log = logging.getLogger("lakelatch.spark")
 _RELOCATIONS_MAX = 1000
 
 
-def file_ids_of(table: Table, state: TransactionState) -> FileIds:
+def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
     """The file ids under which a transaction's tasks write, as of its beginning."""
     if state.action == REPLACE_COMMIT:
         return FileIds.of_replace(state.instant)
-    return FileIds.after(replace_commits(table.storage, state.known_files))
+    return FileIds.after(replace_commits(table.storage, state.known_files), cancelled_plans(state.known_files))
 
 
-def write_task(table: Table, options: WriteOptions, transaction: Transaction) -> WriteTask:
+def write_task(table: OpenedTable, options: WriteOptions, transaction: Transaction) -> WriteTask:
     """What each task of a transaction writes with, wherever it runs."""
     return WriteTask(
         table.storage,
@@ -67,7 +67,7 @@ def write_task(table: Table, options: WriteOptions, transaction: Transaction) ->
 
 
 def commit_metadata(
-    table: Table, options: WriteOptions, reports: list[FileReport], transaction: Transaction
+    table: OpenedTable, options: WriteOptions, reports: list[FileReport], transaction: Transaction
 ) -> CommitMetadata:
     """The commit's metadata from its tasks' reports."""
     stats = tuple(
@@ -83,7 +83,7 @@ def commit_metadata(
 
 def commit_files(
     transaction: Transaction,
-    table: Table,
+    table: OpenedTable,
     options: WriteOptions,
     reports: list[FileReport],
     relocator: Relocator = relocate_here,
@@ -137,7 +137,7 @@ def _relocated(
 
 def _with_placeholders(
     transaction: Transaction,
-    table: Table,
+    table: OpenedTable,
     reports: list[FileReport],
     successors: Mapping[FileGroup, str],
     relocator: Relocator,

@@ -10,7 +10,9 @@ from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_existing
 from lakelatch.spark.options import OPERATION, PARTITIONS_TO_DELETE, WriteOptions
-from lakelatch.spark.table import Table
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.inline import after_commit
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost, attempted, retried
 from lakelatch.spark.write.commit import commit_files
 from lakelatch.spark.write.rebase import LostFiles
@@ -35,9 +37,10 @@ def delete_partitions(
     cleaned, and time travel reads them. Errors: `InvalidRequest` if there is no such partition, and those of `write`.
     """
     write_options = WriteOptions.parse({**(options or {}), OPERATION: DELETE_PARTITION})
+    service_options = ServiceOptions.parse(options)
     refuse_batch(write_options.batch, "a deletion of partitions")
     names = _names(write_options, partitions)
-    with open_manager(open_storage(path), write_options.manager, system) as manager:
+    with open_manager(open_storage(path, write_options.manager.storage), write_options.manager, system) as manager:
         table = open_existing(manager.storage, write_options)
         _check_names(table, names)
         manager.recover()
@@ -47,7 +50,7 @@ def delete_partitions(
             choose = matching(names)
             return attempted(transaction, lambda: commit_files(transaction, table, write_options, [], choose=choose))
 
-        return retried(manager, attempt)
+        return after_commit(retried(manager, attempt), table, manager, service_options, None)
 
 
 def _names(options: WriteOptions, partitions: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -62,7 +65,7 @@ def _names(options: WriteOptions, partitions: str | Sequence[str] | None) -> tup
     return names
 
 
-def _check_names(table: Table, names: tuple[str, ...]) -> None:
+def _check_names(table: OpenedTable, names: tuple[str, ...]) -> None:
     """A slip of the pen must not pass for a deletion."""
     if not table.config.partition_fields:
         raise InvalidRequest(

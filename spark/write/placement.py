@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
-from lakelatch.format.file_groups import FileIds, ReplaceCommit, replace_commits, undone_replaces
+from lakelatch.format.file_groups import FileIds, ReplaceCommit, cancelled_plans, replace_commits, undone_replaces
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import parse_data_file
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.task import FileReport
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.metadata import CommitMetadata
@@ -29,7 +29,7 @@ Bucket = tuple[str, int]  # partition, number
 class Placement:
     """One try of a write to commit."""
 
-    table: Table
+    table: OpenedTable
     instant: str
     metadata: CommitMetadata
     reports: list[FileReport]
@@ -50,7 +50,7 @@ class Placement:
         if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
             return Resolved(self.metadata, completed)
         replaces = replace_commits(self.table.storage, folder.names)
-        names = FileIds.after(replaces)
+        names = FileIds.after(replaces, cancelled_plans(folder.names))
         live = LiveGroups(self.table.storage, self.table.config, names)
         successors = {group: now for group in groups if (now := live.successor_of(*group)) != group[1]}
         gone = {group for one in replaces for group in one.replaced_file_groups()}

@@ -13,7 +13,8 @@ from lakelatch.errors import InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.format.log.blocks import encode_empty_log
 from lakelatch.format.names import LogFile, check_own_file, parse_data_file, placeholder_file
-from lakelatch.spark.write.task import REPORT_SCHEMA, FileReport, reports_to_batch, write_token
+from lakelatch.spark.spark_types import for_each
+from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch, write_token
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import path_below
 from lakelatch.transactions.markers.direct import Markers
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HERE_MAX_BYTES = 64 * 1024 * 1024
-_TASKS_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -116,22 +116,13 @@ def relocator_of(spark: SparkSession) -> Relocator:
     def relocate_files(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
         if sum(relocation.report.size_bytes for relocation in relocations) <= _HERE_MAX_BYTES:
             return relocate_here(task, relocations)
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        tasks = spark.range(0, len(relocations), 1, numPartitions=min(len(relocations), _TASKS_MAX))
-        work = partial(_relocate_files, task, tuple(relocations))
-        rows = tasks.mapInArrow(work, from_arrow_schema(REPORT_SCHEMA)).collect()
-        return [FileReport(**row.asDict()) for row in rows]
+        return collect_reports(for_each(spark, relocations, partial(_relocate_file, task), report_type()))
 
     return relocate_files
 
 
-def _relocate_files(
-    task: FileTask, relocations: tuple[Relocation, ...], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for index in batch.column(0).to_pylist():
-            yield reports_to_batch([task.run(relocations[index], write_token())])
+def _relocate_file(task: FileTask, relocation: Relocation) -> Iterator[pa.RecordBatch]:
+    yield reports_to_batch([task.run(relocation, write_token())])
 
 
 def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:

@@ -16,7 +16,7 @@ from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import FileGroup, replace_commits, undone_replaces
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder
@@ -38,7 +38,7 @@ class Replacement:
     """
 
     def __init__(
-        self, table: Table, instant: str, metadata: CommitMetadata, choose: Choice, non_blocking: bool
+        self, table: OpenedTable, instant: str, metadata: CommitMetadata, choose: Choice, non_blocking: bool
     ) -> None:
         self._table = table
         self._instant = instant

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakelatch.services.report import ServiceRun
+
 
 @dataclass(frozen=True, repr=False)
 class CommitResult:
@@ -12,7 +14,8 @@ class CommitResult:
     `deletes_written` counts the rows that asked for a deletion, whether or not the table had their keys: a delete reads
     nothing of the table, so that it cannot know how many rows are fewer afterwards.
     `file_groups_replaced` is what an overwrite or a deletion of partitions took away. `repeated` says that the batch
-    was committed before: this is the result of that commit, and nothing was written now.
+    was committed before: this is the result of that commit, and nothing was written now. `services` are the table
+    services that ran afterwards; one that failed took nothing away from the commit.
     """
 
     instant: str
@@ -25,6 +28,7 @@ class CommitResult:
     conflicts_retried: int = 0
     file_groups_replaced: int = 0
     repeated: bool = False
+    services: tuple[ServiceRun, ...] = ()
 
     def __repr__(self) -> str:
         """One line, however many files there are: their names are in `files`."""
@@ -38,5 +42,7 @@ class CommitResult:
             parts.append(f"{self.conflicts_retried:,} conflicts retried")
         if self.repeated:
             parts.append("committed before")
+        if self.services:
+            parts.append("then " + ", ".join(f"{run.service} {run.outcome}" for run in self.services))
         times = f"instant={self.instant!r}, completion={self.completion!r}"
         return f"CommitResult({self.operation}: {', '.join(parts)}; {times})"

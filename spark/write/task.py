@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import META_COLUMNS, with_meta_columns
+from lakelatch.format.avro import IS_DELETED_COLUMN, META_COLUMNS, with_meta_columns
 from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts
 from lakelatch.format.file_groups import FileIds
 from lakelatch.format.live_groups import LiveGroups
@@ -26,6 +27,10 @@ from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 from lakelatch.transactions.early.detection import EarlyDetection
 from lakelatch.transactions.markers.server.client import ServerAddress
 from lakelatch.transactions.markers.task_files import TaskFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 PARTITION_COLUMN = "_lakelatch_partition"
 BUCKET_COLUMN = "_lakelatch_bucket"
@@ -126,15 +131,7 @@ class WriteTask:
         file_id, name = file.file_id, file.name
         if self.operation == UPSERT and not self.config.column_groups:  # each group would have a winner of its own
             rows = self._combine(rows)
-        records = deletes = cleared = None
-        if self.operation != DELETE:
-            records = self._records(rows, partition, file_id, file.write_token, first_row)
-        elif self.config.column_groups:
-            cleared = delete_rows(rows, self.config, self.schema.names)
-        if cleared is not None:
-            cleared = self._records(cleared, partition, file_id, file.write_token, first_row)
-        elif self.operation == DELETE:
-            deletes = self._deletes(rows)
+        records, deletes, cleared = self._contents(rows, file, partition, first_row)
         data = encode_log_file(
             self.instant, self.avro_schema, records, deletes, self.block_format, group_deletes=cleared
         )
@@ -145,11 +142,35 @@ class WriteTask:
             file_id=file_id,
             file_name=name,
             records=0 if records is None else records.num_rows,
-            deletes=0 if records is not None else rows.num_rows,
+            deletes=rows.num_rows - (0 if records is None else records.num_rows),
             size_bytes=len(data),
             version=version,
             task_ms=task_ms,
         )
+
+    def _contents(
+        self, rows: pa.Table, file: LogFile, partition: str, first_row: int
+    ) -> tuple[pa.Table | None, Deletes | None, pa.Table | None]:
+        """Records, deletes, and rows that delete column groups: what the file of these rows is made of."""
+        place = (partition, file.file_id, file.write_token, first_row)
+        if self.operation == DELETE:
+            cleared = delete_rows(rows, self.config, self.schema.names) if self.config.column_groups else None
+            if cleared is None:
+                return None, self._deletes(rows), None
+            return None, None, self._records(cleared, *place)
+        kept, gone = self._by_flag(rows)
+        return (
+            self._records(kept, *place) if kept.num_rows else None,
+            self._deletes(gone) if gone.num_rows else None,
+            None,
+        )
+
+    def _by_flag(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows that stay and those that delete; in a table that has the column itself, readers tell them apart."""
+        if IS_DELETED_COLUMN not in rows.column_names or IS_DELETED_COLUMN in self.schema.names:
+            return rows, rows.slice(0, 0)
+        gone = pc.fill_null(rows[IS_DELETED_COLUMN], False)
+        return rows.filter(pc.invert(gone)), rows.filter(gone)
 
     def _combine(self, rows: pa.Table) -> pa.Table:
         """One row for each key: that with the greatest ordering value, the later one of equals."""
@@ -268,6 +289,18 @@ def write_token() -> str:
 
 def reports_to_batch(reports: list[FileReport]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([asdict(report) for report in reports], schema=REPORT_SCHEMA)
+
+
+def report_type() -> StructType:
+    """What Spark calls a report's columns."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(REPORT_SCHEMA)
+
+
+def collect_reports(reports: DataFrame) -> list[FileReport]:
+    """Runs what makes these reports, and brings them to the driver."""
+    return [FileReport(**row.asDict()) for row in reports.collect()]
 
 
 def _boolean(values: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -9,36 +9,26 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from lakelatch.errors import InvalidRequest
-from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import META_COLUMNS
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import OPERATION, WriteOptions
+from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.services.plans import Runner, runner_of
 from lakelatch.spark.spark_types import default_parallelism, to_arrow
-from lakelatch.spark.table import Table
-from lakelatch.spark.write.attempt import Lost, attempted, retried
 from lakelatch.spark.write.cancellation import ended_when_lost
-from lakelatch.spark.write.columns import check_columns
-from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.marker_server import served
-from lakelatch.spark.write.rebase import LostFiles
-from lakelatch.spark.write.relocation import relocator_of
+from lakelatch.spark.write.relocation import Relocator, relocator_of
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.streaming.register import BatchRegister, written_once
+from lakelatch.spark.write.rows import write_rows
 from lakelatch.spark.write.task import (
     BUCKET_COLUMN,
     PARTITION_COLUMN,
-    REPORT_SCHEMA,
     FileReport,
     WriteTask,
+    collect_reports,
+    report_type,
     reports_to_batch,
     write_token,
 )
-from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.actions import DELETE_PARTITION
-from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -65,6 +55,10 @@ def write(
     `insert_overwrite` takes away all that is in the partitions which the frame touches when it commits, and
     `insert_overwrite_table` all that is in the table, also what others committed while the frame was written.
 
+    Table services that the options ask for and that are due run after the commit: cleaning and archiving unless they
+    are turned off, compaction and clustering with their `.inline` options. The result's `services` names them; one that
+    fails leaves the commit as it is.
+
     With `hoodie.datasource.write.streaming.checkpoint.identifier` and `lakelatch.write.batch.number` the write is a
     batch, which is committed once: if it has been, the result is that of its commit. `write_batch` sets both.
 
@@ -72,65 +66,43 @@ def write(
     hoodie.write.num.retries.on.conflict.failures says), `CommitUnknown` (look before doing it again), `LockTimeout`
     and `Unavailable` (rolled back).
     """
-    write_options = parse_write(options)
-    source = df if callable(df) else None
-    frame = _without_meta(source() if source is not None else cast("DataFrame", df))
-    storage = open_storage(path)
-    data_schema = to_arrow(frame.schema)
-    # The manager first, so that wrong lock options make no table.
-    with open_manager(storage, write_options.manager, system) as manager:
-        table = open_for_write(storage, write_options, data_schema)
-        check_columns(table, data_schema, write_options)
-        manager.recover()
-
-        def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
-            # What a function has read may be different now; a frame's rows are the same.
-            keep_files = again and source is None
-            return _attempt(source or (lambda: frame), table, write_options, manager, lost, keep_files, register)
-
-        return written_once(manager, write_options.batch, lambda register: retried(manager, partial(attempt, register)))
+    return write_rows(lambda: FrameRows(df), path, options, system)
 
 
-def parse_write(options: Mapping[str, object] | None) -> WriteOptions:
-    """The options of a write that has rows. Errors: `InvalidRequest`."""
-    write_options = WriteOptions.parse(options)
-    if write_options.operation == DELETE_PARTITION:
-        raise InvalidRequest(
-            f"{OPERATION}={DELETE_PARTITION} writes no rows: call lakelatch.delete_partitions(path, partitions)",
-            option=OPERATION,
-        )
-    return write_options
+class FrameRows:
+    """The rows of a frame, or of each frame that a function returns, written on the executors."""
+
+    def __init__(self, df: DataFrame | Callable[[], DataFrame]) -> None:
+        self._source = df if callable(df) else None
+        self._frame = _without_meta(self._source() if self._source is not None else cast("DataFrame", df))
+        self.schema = to_arrow(self._frame.schema)
+
+    @property
+    def read_anew(self) -> bool:
+        """What a function has read may be different now; a frame's rows are the same."""
+        return self._source is not None
+
+    def begin(self) -> None:
+        if self._source is not None:
+            self._frame = _without_meta(self._source())
+
+    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
+        return _run(self._frame, task, options, transaction)
+
+    def relocator(self) -> Relocator:
+        return relocator_of(self._frame.sparkSession)
+
+    def runner(self) -> Runner:
+        return runner_of(self._frame.sparkSession)
 
 
 def _without_meta(df: DataFrame) -> DataFrame:
-    return df.drop(*[name for name in df.columns if name in META_COLUMNS])
-
-
-def _attempt(
-    source: Callable[[], DataFrame],
-    table: Table,
-    options: WriteOptions,
-    manager: TransactionManager,
-    lost: LostFiles | None,
-    keep_files: bool,
-    register: BatchRegister | None,
-) -> CommitResult | Lost:
-    transaction = manager.begin(options.action)
-
-    def work() -> CommitResult | Lost:
-        if register is not None:
-            register.register(transaction)
-        task = write_task(table, options, transaction)
-        df = _without_meta(source())
-        relocator = relocator_of(df.sparkSession)
-        reports = _run(df, task, options, transaction) if lost is None else lost.rewrite(task, relocator)
-        return commit_files(transaction, table, options, reports, relocator, keep_files=keep_files)
-
-    return attempted(transaction, work)
+    """The frame itself if it has none of the table's own: under Spark Connect each new frame's schema is a request."""
+    own = [name for name in df.columns if name in META_COLUMNS]
+    return df.drop(*own) if own else df
 
 
 def _run(df: DataFrame, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-    failpoint("write.before_rows")
     small = _small_frame(df, options)
     if small is not None:
         batches = [task.tag(batch) for batch in small.to_batches() if batch.num_rows]
@@ -153,11 +125,8 @@ def _run_on_executors(df: DataFrame, task: WriteTask, options: WriteOptions, los
         shuffled = tagged.repartition(min(task.config.bucket_count or 1, default_parallelism(df)), *keys)
     else:
         shuffled = tagged.repartition(*keys)  # adaptive execution joins small partitions
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     with ended_when_lost(df.sparkSession, task, lost):
-        rows = shuffled.mapInArrow(partial(_write_batches, task), from_arrow_schema(REPORT_SCHEMA)).collect()
-    return [FileReport(**row.asDict()) for row in rows]
+        return collect_reports(shuffled.mapInArrow(partial(_write_batches, task), report_type()))
 
 
 def _small_frame(df: DataFrame, options: WriteOptions) -> pa.Table | None:

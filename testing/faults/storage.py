@@ -41,6 +41,12 @@ class FaultyStorage(Storage):
     def read(self, path: str) -> bytes:
         return carry(self.plan, "read", self.behind.read, (path,))
 
+    def read_range(self, path: str, start: int, size_bytes: int) -> bytes:
+        return carry(self.plan, "read", self.behind.read_range, (path, start, size_bytes))
+
+    def read_end(self, path: str, size_bytes: int) -> tuple[bytes, int]:
+        return carry(self.plan, "read", self.behind.read_end, (path, size_bytes))
+
     def stat(self, path: str) -> FileStatus:
         return carry(self.plan, "stat", self.behind.stat, (path,))
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
-from lakelatch.errors import Unavailable
 from lakelatch.testing.servers.contract import http_status
-from lakelatch.testing.servers.local import JAVA_OPTIONS, LocalServer, java, program
+from lakelatch.testing.servers.local import (
+    CACHE_VARIABLE,
+    JAVA_OPTIONS,
+    LocalServer,
+    fetched,
+    java,
+    program,
+    run_fetch,
+)
 
-CACHE_VARIABLE = "LAKELATCH_TEST_CACHE"
 VERSION = "3.0.0"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_FETCH_TIMEOUT_S = 600
 _PROJECT = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -68,41 +68,19 @@ def dynamodb_answers(host: str, port: int) -> bool:
 
 
 def fetch() -> Path:
-    """The folder of DynamoDB Local's libraries, from the cache or from Maven's repository.
-
-    The cache is `LAKELATCH_TEST_CACHE`, or `lakelatch` in the user's own cache folder.
-    """
-    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakelatch"
-    cache = Path(os.environ.get(CACHE_VARIABLE) or own).absolute()
-    target = cache / f"dynamodb-local-{VERSION}"
-    if target.is_dir():
-        return target
-    cache.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="fetching-", dir=cache))
-    try:
-        _copy_libraries(folder)
-        with suppress(OSError):  # another process was first
-            (folder / "lib").rename(target)
-    finally:
-        shutil.rmtree(folder)
-    return target
+    """The folder of DynamoDB Local's libraries, from the cache or from Maven's repository."""
+    return fetched(f"dynamodb-local-{VERSION}", _copy_libraries)
 
 
-def _copy_libraries(folder: Path) -> None:
+def _copy_libraries(folder: Path) -> Path:
     project = folder / "pom.xml"
     project.write_text(_PROJECT)
     maven = program("mvn", f"apt-get install maven, or copy the libraries from elsewhere and set {CACHE_VARIABLE}")
-    done = subprocess.run(
+    run_fetch(
+        f"Maven could not fetch DynamoDB Local {VERSION}",
         [
             *(maven, "--quiet", "--batch-mode", "--file", str(project), _COPY),
             *("-DincludeScope=runtime", f"-DoutputDirectory={folder / 'lib'}"),
         ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_FETCH_TIMEOUT_S,
     )
-    if done.returncode != 0:
-        raise Unavailable(
-            f"Maven could not fetch DynamoDB Local {VERSION}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
+    return folder / "lib"

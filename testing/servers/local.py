@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -18,6 +19,8 @@ from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.servers.contract import START_TIMEOUT_S, STOP_TIMEOUT_S, Server, free_port, wait_until
 
+CACHE_VARIABLE = "LAKELATCH_TEST_CACHE"
+_FETCH_TIMEOUT_S = 600
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # small, and quick to start
 _LOG_LINES = 20
 
@@ -129,6 +132,38 @@ def program(name: str, way_out: str) -> str:
     if found is None:
         raise Unavailable(f"the program {name!r} is not installed: {way_out}")
     return found
+
+
+def cache_folder() -> Path:
+    """Where fetched servers are kept: `LAKELATCH_TEST_CACHE`, or `lakelatch` in the user's own cache folder."""
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakelatch"
+    return Path(os.environ.get(CACHE_VARIABLE) or own).absolute()
+
+
+def fetched(name: str, fetch: Callable[[Path], Path]) -> Path:
+    """A folder of the cache. If it is missing, `fetch` makes it below an empty one, and returns where."""
+    cache = cache_folder()
+    target = cache / name
+    if target.is_dir():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="fetching-", dir=cache))
+    try:
+        made = fetch(folder)
+        with suppress(OSError):  # another process was first
+            made.rename(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return target
+
+
+def run_fetch(failure: str, command: Sequence[str]) -> None:
+    """Runs what fetches. Errors: `Unavailable`, with what the command has said."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        raise Unavailable(f"{failure}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def java() -> str:

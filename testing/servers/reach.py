@@ -1,4 +1,4 @@
-"""How a lock provider reaches a server of these: the write options that a user would set."""
+"""How a lock provider or a table reaches a server of these: the write options that a user would set."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import LEASE, PREFIX, PROVIDER
+from lakelatch.storage.options import PREFIX as STORAGE_PREFIX
 from lakelatch.testing.servers.contract import Server
-from lakelatch.testing.servers.seaweedfs import S3_ENVIRONMENT
+from lakelatch.testing.servers.http_proxy import HttpProxy
+from lakelatch.testing.servers.proxy import TcpProxy
+from lakelatch.testing.servers.seaweedfs import BUCKET, S3_ENVIRONMENT
 
 #: The server that each lock provider needs; the others need none.
 SERVER_OF: Mapping[str, str] = {
@@ -21,6 +24,11 @@ SERVER_OF: Mapping[str, str] = {
 
 #: What the usual AWS chain has to find for DynamoDB Local, which takes any.
 AWS_ENVIRONMENT: Mapping[str, str] = S3_ENVIRONMENT
+
+
+def place_options(server: Server | TcpProxy | HttpProxy) -> dict[str, str]:
+    """The options for a table in the bucket of SeaweedFS, or by a proxy in front of it."""
+    return {STORAGE_PREFIX + key: value for key, value in _s3(f"{server.host}:{server.port}").items()}
 
 
 def lock_options(
@@ -38,12 +46,8 @@ def lock_options(
             "dynamodb.table": "lakelatch_locks",
         },
         "seaweedfs": {
-            "storage.url": "s3://lakelatch/locks",
-            "storage.endpoint_url": f"http://{place}",
-            "storage.region": "us-east-1",
-            "storage.allow_http": "true",
-            "storage.access_key_id": S3_ENVIRONMENT["AWS_ACCESS_KEY_ID"],
-            "storage.secret_access_key": S3_ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
+            "storage.url": f"s3://{BUCKET}/locks",
+            **{f"storage.{key}": value for key, value in _s3(place).items()},
         },
     }
     if server.name not in found:
@@ -51,3 +55,13 @@ def lock_options(
     provider = next(name for name, needed in SERVER_OF.items() if needed == server.name)
     options = {PROVIDER: provider, **{PREFIX + key: value for key, value in found[server.name].items()}}
     return options if lease_s is None else {**options, LEASE: str(lease_s)}
+
+
+def _s3(place: str) -> dict[str, str]:
+    return {
+        "endpoint_url": f"http://{place}",
+        "region": "us-east-1",
+        "allow_http": "true",
+        "access_key_id": S3_ENVIRONMENT["AWS_ACCESS_KEY_ID"],
+        "secret_access_key": S3_ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
+    }

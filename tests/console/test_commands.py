@@ -19,6 +19,7 @@ from lakelatch.transactions.append import table_lock
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import TransactionSettings
 
+SCHEMA = json.dumps({"type": "record", "name": "t", "fields": [{"name": "id", "type": "long"}]})
 FILE_ID = "00000000-0000-0000-0000-000000000000-0"
 
 
@@ -127,6 +128,8 @@ def test_locks_shows_holders_and_writers(
         (["timeline", "{table}", "--limit", "0"], "--limit 0 is too small"),
         (["conflicts", "{table}", "--limit", "-1"], "--limit -1 is too small"),
         (["compact", "{table}", "--cores", "0"], "--cores 0 is too small"),
+        (["clean", "{table}", "-o", "hoodie.clean.commits.retained=0"], "keeps nothing for readers"),
+        (["clean", "{table}", "-o", "hoodie.cleaner.policy=KEEP_ALL"], "KEEP_LATEST_COMMITS"),
     ],
 )
 def test_errors_end_with_one_and_say_what_to_do(
@@ -159,3 +162,24 @@ def test_a_writer_may_be_called_anything(table: LocalStorage, capsys: pytest.Cap
     assert main(["locks", table.root]) == 0
     assert capsys.readouterr().out.count("[/etl] nightly") >= 2
     left.abort()
+
+
+def test_clean_says_what_goes_and_what_went(
+    manager: TransactionManager, table: LocalStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two base files of one file group, and writes elsewhere until nobody within retention reads the first."""
+    for number in range(5):
+        transaction = manager.begin("commit")
+        file_id = FILE_ID if number < 2 else FILE_ID.replace("0000-0", "0001-0", 1)
+        name = f"{file_id}_0-0-{number}_{transaction.instant}.parquet"
+        transaction.markers.create_data_file("", name, b"rows")
+        transaction.commit(CommitMetadata((WriteStat("", file_id, name),), "UPSERT", {"schema": SCHEMA}))
+        if number == 0:
+            first = name
+    options = ["-o", "hoodie.clean.commits.retained=1"]
+    assert main(["clean", table.root, "--dry-run", "--json", *options]) == 0
+    assert first in json.loads(capsys.readouterr().out)["would_remove"] and table.exists(first)
+    assert main(["clean", table.root, *options]) == 0
+    assert "files" in capsys.readouterr().out and not table.exists(first)
+    assert main(["clean", table.root, "--json", *options]) == 0
+    assert json.loads(capsys.readouterr().out) == {"completed": [], "waiting": []}

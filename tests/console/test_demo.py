@@ -14,11 +14,15 @@ from lakelatch.console.demo.checks import Check
 from lakelatch.console.demo.plan import DemoPlan
 from lakelatch.console.demo.replay import differences
 from lakelatch.console.demo.run import DemoReport
+from lakelatch.testing.servers import Server
+from lakelatch.testing.servers.reach import place_options
+from lakelatch.testing.servers.seaweedfs import BUCKET
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(420)
-@pytest.mark.parametrize("mode", ["nbcc", pytest.param("occ", marks=pytest.mark.long)])
+@pytest.mark.timeout(900)
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["nbcc", "occ"])
 def test_every_row_is_where_it_must_be(mode: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lakelatch.console.main", "demo", "--json", "--mode", mode]
     command += ["--rows", "12000", "--commits", "3", "--folder", str(tmp_path)]
@@ -37,6 +41,45 @@ def test_every_row_is_where_it_must_be(mode: str, tmp_path: Path) -> None:
         assert conflicts == 0
     for picture in report["pictures"]:
         assert Path(picture).stat().st_size > 5_000
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_table_that_all_services_keep(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lakelatch.console.main", "demo", "--services", "--json"]
+    command += ["--rows", "6000", "--commits", "4", "--folder", str(tmp_path)]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    report = json.loads(ended.stdout)
+    named = {check["name"]: check["ok"] for check in report["checks"]}
+    assert named["each service ran beside the writers"] and named["a clustering was cancelled in mid-flight"]
+    assert named["hudi-rs reads the same rows"] and named["the timeline was archived"]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("more", [[], ["--services"]])
+def test_a_table_in_an_object_store(more: list[str], seaweedfs_server: Server, tmp_path: Path) -> None:
+    place, options = f"s3://{BUCKET}/{tmp_path.name}/flights", place_options(seaweedfs_server)
+    command = [sys.executable, "-m", "lakelatch.console.main", "demo", "--json", "--table", place, *more]
+    command += ["--rows", "6000", "--commits", "4", "--folder", str(tmp_path)]
+    command += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    named = {check["name"]: check["ok"] for check in json.loads(ended.stdout)["checks"]}
+    assert all(named.values()) and named["hudi-rs reads the same rows"] and named["every flight exactly once"]
+    assert more or named["hudi-rs agreed after every step"]
+    assert not (tmp_path / "flights").exists()
+
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert again.returncode != 0 and "is not empty: name another place" in again.stdout + again.stderr
 
 
 def test_a_difference_is_seen_and_fails_the_demo(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import CompactionOptions, WriteOptions
+from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.services import compaction, log_compaction
 from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import attempted, result_or_raise
 from lakelatch.spark.write.cancellation import abort_after
 from lakelatch.spark.write.commit import commit_files, write_task
@@ -57,7 +58,7 @@ def manager_of(storage: Storage, system: ManualSystem) -> TransactionManager:
 class Writing:
     """A write between its beginning and its commit."""
 
-    table: Table
+    table: OpenedTable
     manager: TransactionManager
     transaction: Transaction
     options: WriteOptions

@@ -9,8 +9,8 @@ from fuzzed_table import Place, row
 from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manager_of
 
 from lakelatch.console.entries import timeline_entries
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import CompactionOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import compaction, log_compaction
 from lakelatch.spark.services.compaction import waiting_plans

@@ -82,6 +82,18 @@ def test_a_claim_whose_answer_was_lost_seems_alive_to_nobody(
     assert Observer(storage, provider=provider).dead([INSTANT]) == [INSTANT]
 
 
+def test_a_claim_whose_taking_over_was_lost_seems_alive_to_nobody(
+    storage: MemoryStorage, provider: LockProvider, system: ManualSystem
+) -> None:
+    """Or nobody could go on with a plan, or with a restore, for as long as this process lives."""
+    Heartbeat(storage, INSTANT, Beat("other", "op", 1, SETTINGS)).claim()
+    faulty = FaultyStorage(storage, [Fault(LOST_AFTER, "put")])
+    with pytest.raises(PutUnknown):
+        LeaseHeartbeat(faulty, INSTANT, Beat("me", "op", 5, SETTINGS), provider).take_over()
+    assert provider.holders() == []
+    assert Observer(storage, provider=provider).dead([INSTANT]) == [INSTANT]
+
+
 def test_a_lost_lease_is_taken_again_while_the_claim_stands(storage: MemoryStorage, provider: LockProvider) -> None:
     mine = beating(storage, provider)
     mine.claim()

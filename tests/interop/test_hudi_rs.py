@@ -96,7 +96,9 @@ def make_scenario(
     return lambda options: Scenario(spark, str(tmp_path / "trips"), options, by_lakelatch, by_hudi_rs)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout", [pytest.param(name, marks=pytest.mark.long if name == "hive-style" else ()) for name in LAYOUTS]
+)
 def test_a_table_s_life(make_scenario: Callable[[dict[str, str]], Scenario], layout: str) -> None:
     table = make_scenario(LAYOUTS[layout])
     table.write(table.values(range(6), 10, "a"))
@@ -140,7 +142,7 @@ def _die_before_commit(table: Scenario) -> None:
     assert not [row for row in table.agree() if row["v"].startswith("dead")]
 
 
-@pytest.mark.parametrize("layout", ["partitioned", "hive-style", "event-time"])
+@pytest.mark.parametrize("layout", [pytest.param("partitioned", marks=pytest.mark.long), "hive-style", "event-time"])
 def test_overwrites_and_deleted_partitions(make_scenario: Callable[[dict[str, str]], Scenario], layout: str) -> None:
     table = make_scenario(LAYOUTS[layout])
     prefix = "part=" if layout == "hive-style" else ""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
-from java_hudi import JavaHudi, Rows, plain
+from java_hudi import JavaHudi, Rows, SharedTable, plain
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch.testing.servers import Server, open_server
 
 JAVA_ONLY = "java"
+Shared = TypeVar("Shared", bound=SharedTable)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,6 +50,13 @@ def own_java(java_session: JavaHudi, tmp_path: Path) -> Iterator[JavaHudi]:
     java.close()
 
 
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for each file of tests."""
+    with closing(open_server("zookeeper", tmp_path_factory.mktemp("zookeeper"))) as server:
+        yield server
+
+
 @pytest.fixture
 def ours(spark: SparkSession) -> Callable[..., Rows]:
     def read(path: str, options: Mapping[str, object] | None = None) -> Rows:
@@ -62,6 +72,14 @@ def hudi_rs() -> Callable[[str], Rows]:
         return plain(pa.Table.from_batches(batches)) if batches else []
 
     return read
+
+
+@pytest.fixture
+def share(
+    spark: SparkSession, java: JavaHudi, tmp_path: Path, ours: Callable[..., Rows], hudi_rs: Callable[[str], Rows]
+) -> Callable[[type[Shared]], Shared]:
+    """Makes the `SharedTable` of a kind; the table itself is made by whoever writes first."""
+    return lambda kind: kind(spark, java, str(tmp_path / "trips"), ours, hudi_rs)
 
 
 @pytest.fixture

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from java_hudi import NON_BLOCKING, OPTIMISTIC, ORDERED, SHARED, JavaHudi, Rows, table_of
+from java_hudi import NON_BLOCKING, OPTIMISTIC, ORDERED, SHARED, JavaHudi, Rows, table_of, zookeeper_locks
 from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.console.main import main
-from lakelatch.testing.servers import Server, open_server
+from lakelatch.testing.servers import Server
 
 COLUMNS = "id long, ts long, v string, part string"
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
@@ -21,16 +21,9 @@ CONTROLS = {"non-blocking": NON_BLOCKING, "optimistic": OPTIMISTIC}
 VERSION_8 = {"hoodie.write.table.version": "8", "hoodie.write.auto.upgrade": "false"}
 
 
-@pytest.fixture(scope="module")
-def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    server: Server = open_server("zookeeper", tmp_path_factory.mktemp("zookeeper"))
-    yield {
-        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
-        "hoodie.write.lock.zookeeper.url": f"{server.host}:{server.port}",
-        "hoodie.write.lock.zookeeper.base_path": "/hudi/locks",
-        "hoodie.write.lock.zookeeper.lock_key": "adopted",
-    }
-    server.close()
+@pytest.fixture
+def locks(zookeeper: Server) -> dict[str, str]:
+    return zookeeper_locks(zookeeper, "adopted")
 
 
 @pytest.fixture

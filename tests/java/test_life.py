@@ -6,19 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from java_hudi import OPTIMISTIC, ORDERED, OURS, SHARED, JavaHudi, Rows, table_of
-from pyspark.sql import SparkSession
+from java_hudi import OPTIMISTIC, ORDERED, OURS, PARTITIONED, SHARED, SharedTable, rows_of
 
 import lakelatch
 from lakelatch.system import REAL_SYSTEM
 
-COLUMNS = "id long, ts long, v string, part string"
 OPERATION = "hoodie.datasource.write.operation"
-PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
 ONE_LOCK = {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
 SHORT_LIVES = {"hoodie.client.heartbeat.interval_in_ms": "1000", "hoodie.client.heartbeat.tolerable.misses": "1"}
 DEAD_AFTER_S = 4
@@ -32,31 +29,23 @@ QUIET = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
 COMPACTING = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
 
 
-class Both:
-    """One table that both engines write in turns; `rows` is what it has to hold."""
+@dataclass
+class Both(SharedTable):
+    """One table that both engines write in turns; `expected` is what it has to hold."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        java: JavaHudi,
-        path: str,
-        ours: Callable[..., Rows],
-        hudi_rs: Callable[[str], Rows],
-    ) -> None:
-        self.spark, self.java, self.path, self.ours, self.hudi_rs = spark, java, path, ours, hudi_rs
-        self.options: dict[str, str] = {**SHARED, **ORDERED, **PARTITIONED}
-        self.our_options: dict[str, str] = {**OURS, **PARTITIONED}
-        self.expected: dict[int, str] = {}
+    options: dict[str, str] = field(default_factory=lambda: {**SHARED, **ORDERED, **PARTITIONED})
+    our_options: dict[str, str] = field(default_factory=lambda: {**OURS, **PARTITIONED})
+    expected: dict[int, str] = field(default_factory=dict)
 
     def by_us(self, ids: range, ts: int, name: str, operation: str = "upsert", **more: str) -> None:
         options = {**self.our_options, OPERATION: operation, **more}
-        lakelatch.write(self.spark.createDataFrame(_rows(ids, ts, name)), self.path, options)
+        lakelatch.write(self.spark.createDataFrame(rows_of(ids, ts, name)), self.path, options)
         self._note(ids, name, operation)
 
     def by_java(
         self, ids: range, ts: int, name: str, operation: str = "upsert", more: Mapping[str, str] = QUIET
     ) -> None:
-        self.java.write(self.path, _rows(ids, ts, name), {**self.options, OPERATION: operation, **more})
+        self.java.write(self.path, rows_of(ids, ts, name), {**self.options, OPERATION: operation, **more})
         self._note(ids, name, operation)
 
     def _note(self, ids: range, name: str, operation: str) -> None:
@@ -67,25 +56,17 @@ class Both:
                 self.expected[key] = f"{name}{key}"
 
     def agree(self) -> None:
-        rows = self.ours(self.path)
+        rows = self.agreed()
         assert {row["id"]: row["v"] for row in rows} == self.expected
         assert len(rows) == len(self.expected), "a key is there twice"
-        assert rows == self.java.read(self.path)
-        assert rows == self.hudi_rs(self.path)
 
     def timeline(self, ending: str) -> list[str]:
         return sorted(file.name for file in (Path(self.path) / ".hoodie" / "timeline").glob(f"*{ending}"))
 
 
-def _rows(ids: range, ts: int, name: str) -> pa.Table:
-    return table_of(COLUMNS, [(key, ts, f"{name}{key}", "pq"[key % 2]) for key in ids])
-
-
 @pytest.fixture
-def both(
-    spark: SparkSession, java: JavaHudi, tmp_path: Path, ours: Callable[..., Rows], hudi_rs: Callable[[str], Rows]
-) -> Both:
-    return Both(spark, java, str(tmp_path / "trips"), ours, hudi_rs)
+def both(share: Callable[[type[Both]], Both]) -> Both:
+    return share(Both)
 
 
 def test_java_compacts_cleans_archives_and_rolls_back_and_we_go_on(both: Both) -> None:
@@ -144,7 +125,7 @@ def test_a_killed_java_writer_is_rolled_back_by_us(multi_writer: Both) -> None:
     both = multi_writer
     both.by_us(range(6), 10, "a")
     both.by_java(range(3), 11, "b")
-    rows = _rows(range(40), 99, "dead")
+    rows = rows_of(range(40), 99, "dead")
     dead = both.java.write_and_die(both.path, rows, {**both.options, **QUIET}, "*/.*.log.*")
     assert dead
     both.java.start()
@@ -160,6 +141,7 @@ def test_a_killed_java_writer_is_rolled_back_by_us(multi_writer: Both) -> None:
 
 KILLED = """
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from live_table import LiveTable

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from java_hudi import JavaHudi
+from java_hudi import JavaHudi, JavaProgram
 
 from lakelatch.locks.contract import TABLE_KEY, LockProvider, LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.conformance.lock_provider import SOON_S, until, waiting_for
-from lakelatch.testing.servers import Server, open_server
-from lakelatch.testing.servers.local import java as java_program
+from lakelatch.testing.servers import Server
 
 PREFIX = "hoodie.write.lock."
 ZOOKEEPER = PREFIX + "zookeeper."
@@ -56,53 +54,17 @@ public class Holder {
 """
 
 
-class Holder:
+class Holder(JavaProgram):
     """A Java process with one of Hudi's lock providers, which does what it is told."""
 
     def __init__(self, java: JavaHudi, folder: Path, name: str, options: Mapping[str, str]) -> None:
         folder.mkdir()
-        source = folder / "Holder.java"
-        source.write_text(HOLDER)
         (jars,) = java.python.parents[1].glob("lib/python3*/site-packages/pyspark/jars")
         words = [word for pair in options.items() for word in pair]
-        self._errors = folder / "errors"
-        with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                [java_program(), "-Xmx256m", "-cp", f"{java.jar}:{jars}/*", str(source), name, *words],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        said = self.told()
-        assert said == "ready", f"{said} {self._errors.read_text()}"
-
-    def tell(self, order: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(order + "\n")
-        self._process.stdin.flush()
-
-    def told(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def asked(self, order: str) -> str:
-        self.tell(order)
-        return self.told()
+        super().__init__(folder, "Holder", HOLDER, f"{java.jar}:{jars}/*", name, *words)
 
     def signal(self, number: signal.Signals) -> None:
-        os.kill(self._process.pid, number)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = open_server("zookeeper", tmp_path_factory.mktemp("zookeeper"))
-    yield server
-    server.close()
+        os.kill(self.process_id, number)
 
 
 @pytest.fixture(params=["ZookeeperBasedLockProvider", "ZookeeperBasedImplicitBasePathLockProvider"])
@@ -111,10 +73,10 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def options(server: Server) -> dict[str, str]:
+def options(zookeeper: Server) -> dict[str, str]:
     """The same on both sides."""
     return {
-        ZOOKEEPER + "url": f"{server.host}:{server.port}",
+        ZOOKEEPER + "url": f"{zookeeper.host}:{zookeeper.port}",
         ZOOKEEPER + "base_path": "/hudi/java",
         ZOOKEEPER + "lock_key": "trips",
         ZOOKEEPER + "session_timeout_ms": str(SESSION_S * 1000),

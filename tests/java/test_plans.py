@@ -1,19 +1,28 @@
-"""One compaction plan, two engines: Java takes it from a dead executor of ours and, below 1.2, from a live one."""
+"""One plan, two engines: Java takes it from a dead executor of ours and, below 1.2, a live one; and cancelled ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from java_hudi import NON_BLOCKING, ORDERED, OURS, SHARED, JavaHudi, JavaHudiError, Rows, table_of
+from java_hudi import NON_BLOCKING, ORDERED, OURS, SHARED, JavaHudi, JavaHudiError, Rows, table_of, zookeeper_locks
+from live_table import LiveTable
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.failpoints import calling
-from lakelatch.testing.servers import Server, open_server
+from lakelatch.services import cancelling
+from lakelatch.services.options.cancellation import CancellationOptions
+from lakelatch.services.options.compaction import CompactionOptions
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.services import compaction
+from lakelatch.testing.servers import Server
+from lakelatch.timeline.table_config import load_table_config
 
 COLUMNS = "id long, ts long, v string"
 EVERY_LOG = {"hoodie.compact.inline.max.delta.commits": "1"}
@@ -21,16 +30,9 @@ COMPACTING = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.
 EXPECTED = {1: "a2", 2: "b", 3: "java"}
 
 
-@pytest.fixture(scope="module")
-def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    server: Server = open_server("zookeeper", tmp_path_factory.mktemp("zookeeper"))
-    yield {
-        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
-        "hoodie.write.lock.zookeeper.url": f"{server.host}:{server.port}",
-        "hoodie.write.lock.zookeeper.base_path": "/hudi/locks",
-        "hoodie.write.lock.zookeeper.lock_key": "plans",
-    }
-    server.close()
+@pytest.fixture
+def locks(zookeeper: Server) -> dict[str, str]:
+    return zookeeper_locks(zookeeper, "plans")
 
 
 class Planned:
@@ -125,3 +127,69 @@ def test_a_live_executor_of_ours_is_respected_from_1_2_on_and_copes_with_older_o
     assert len(planned.completions()) == 1 and len(planned.bases()) == 1
     assert values_of(ours(planned.path)) == EXPECTED
     assert ours(planned.path) == planned.java.read(planned.path) == hudi_rs(planned.path)
+
+
+# -- plans of ours that were cancelled: Java passes over their terminal state, and goes on with the table
+
+
+def cancelled(live: LiveTable, made: bool) -> str:
+    """A plan that was cancelled after writes that are newer than it; `made`: after its files were there."""
+    live.write([(number, 1, "a") for number in range(10)])
+    live.compact()
+    live.write([(number, 2, "b") for number in range(5)])
+    options = CancellationOptions(cancellable=True)
+    plan = compaction.schedule(open_table(live.storage), live.manager(), CompactionOptions(), options)
+    assert plan is not None
+    live.write([(number, 3, "c") for number in range(3)])
+    if made:
+        with failpoints.active("compact.before_commit=raise"), pytest.raises(LakelatchError):
+            live.execute(plan)
+    cancelling.request_cancel(live.manager(), plan)
+    return plan
+
+
+@pytest.fixture
+def reads(java: JavaHudi) -> Callable[[LiveTable], bool]:
+    def same(live: LiveTable) -> bool:
+        found = java.read(str(live.root))
+        return sorted((row["part"], row["id"], row["ts"], row["v"]) for row in found) == live.agreed()
+
+    return same
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["its files are there", "nobody began"])
+def test_java_reads_writes_and_compacts_beside_a_cancelled_plan(
+    java: JavaHudi, tmp_path: Path, reads: Callable[[LiveTable], bool], made: bool
+) -> None:
+    live = LiveTable(tmp_path / "t")
+    plan = cancelled(live, made)
+    assert reads(live)  # a request in `.hoodie/.cancel`, and the plan still waits
+    assert cancelling.execute_open(live.manager()) == [plan]
+    assert reads(live)
+    live.write([(number, 4, "d") for number in range(2)])
+    assert reads(live)
+    options = {**SHARED, **ORDERED, **COMPACTING, **EVERY_LOG, "hoodie.datasource.write.partitionpath.field": "part"}
+    options["hoodie.table.name"] = load_table_config(live.storage).name
+    rows = pa.table({"id": [7], "ts": [9], "v": ["java"], "part": ["p"]})
+    java.write(str(live.root), rows, options)  # which compacts, and carries out no plan that was cancelled
+    assert reads(live) and ("p", 7, 9, "java") in live.read()
+    assert live.storage.exists(f".hoodie/timeline/{plan}.compaction.aborted")
+    assert not [path for path in live.storage.walk("p") if plan in path]
+
+
+def test_a_base_file_that_comes_late_hides_newer_rows_from_java_until_it_is_swept(
+    java: JavaHudi, tmp_path: Path, reads: Callable[[LiveTable], bool]
+) -> None:
+    """Why a cancelled compaction leaves no tombstones: an empty file would do the same."""
+    live = LiveTable(tmp_path / "t")
+    plan = cancelled(live, made=True)
+    late = {path: live.storage.read(path) for path in live.storage.walk("p") if plan in path and "parquet" in path}
+    cancelling.execute_open(live.manager())
+    for data in (b"", None):
+        for path, whole in late.items():
+            live.storage.put(path, whole if data is None else data)
+        live.agreed()  # neither hudi-rs nor this project minds
+        assert not reads(live)
+        (over,) = cancelling.aborted_plans(live.manager())
+        cancelling.sweep_aborted(live.manager(), over)
+        assert reads(live)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from java_hudi import JavaHudi, Rows, table_of
-from pyspark.sql import SparkSession
+from java_hudi import PARTITIONED_COLUMNS, Rows, SharedTable, rows_of, table_of
 
 import lakelatch
 from lakelatch.format.names import COMPACTED_MARK
@@ -35,34 +35,29 @@ EVERY_LOG = {"hoodie.compact.inline.max.delta.commits": "1"}
 SHORT_LOGS = {"hoodie.log.compaction.blocks.threshold": "2"}
 OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
-COLUMNS = "id long, ts long, v string, part string"
 MOMENT = datetime(2024, 3, 1, 12, 30, 15, 123456)
 
 
-class Table:
+@dataclass
+class Table(SharedTable):
     """One table of ours; `agree` compares the three readers."""
 
-    def __init__(self, spark: SparkSession, java: JavaHudi, path: str, ours: Callable[..., Rows], rs: Any) -> None:
-        self.spark, self.java, self.path, self.ours, self.rs = spark, java, path, ours, rs
-        self.options: Mapping[str, str] = BASE
-        self.completions: list[str] = []
+    options: Mapping[str, str] = field(default_factory=lambda: BASE)
+    completions: list[str] = field(default_factory=list)
 
     def write(self, rows: pa.Table, **more: str) -> None:
         options = {**self.options, **{name.replace("__", "."): value for name, value in more.items()}}
         self.completions.append(lakelatch.write(self.spark.createDataFrame(rows), self.path, options).completion)
 
     def put(self, ids: range, ts: int, name: str, operation: str = "upsert") -> None:
-        rows = [(key, ts, f"{name}{key}", "pq"[key % 2]) for key in ids]
-        self.write(table_of(COLUMNS, rows), hoodie__datasource__write__operation=operation)
+        self.write(rows_of(ids, ts, name), hoodie__datasource__write__operation=operation)
 
     def compact(self) -> None:
         done = lakelatch.compact(self.spark, self.path, {**self.options, **EVERY_LOG})
         self.completions += [result.completion for result in done]
 
     def agree(self, count: int | None = None) -> Rows:
-        rows = self.ours(self.path)
-        assert rows == self.java.read(self.path)
-        assert rows == self.rs(self.path)
+        rows = self.agreed()
         assert count is None or len(rows) == count
         return rows
 
@@ -73,10 +68,8 @@ class Table:
 
 
 @pytest.fixture
-def table(
-    spark: SparkSession, java: JavaHudi, tmp_path: Path, ours: Callable[..., Rows], hudi_rs: Callable[[str], Rows]
-) -> Table:
-    return Table(spark, java, str(tmp_path / "trips"), ours, hudi_rs)
+def table(share: Callable[[type[Table]], Table]) -> Table:
+    return share(Table)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -107,7 +100,7 @@ def test_deletes_by_the_type_of_their_ordering(table: Table, kind: str) -> None:
 
     def put(ids: range, step: int, name: str, **more: str) -> None:
         rows = [(key, at(step), f"{name}{key}", "p") for key in ids]
-        table.write(table_of(COLUMNS.replace("ts long", f"ts {kind}"), rows), **more)
+        table.write(table_of(PARTITIONED_COLUMNS.replace("ts long", f"ts {kind}"), rows), **more)
 
     put(range(6), 10, "a")
     put(range(3), 20, "", hoodie__datasource__write__operation="delete")

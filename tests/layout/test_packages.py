@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+BELOW_SPARK = ("services", "format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage")
 MAY_KNOW: dict[str, set[str]] = {
     "storage": set(),
     "locks": {"storage"},
@@ -13,12 +14,13 @@ MAY_KNOW: dict[str, set[str]] = {
     "timeline": {"storage"},
     "transactions": {"timeline", "heartbeat", "timegen", "locks", "storage"},
     "format": {"timeline", "storage"},
-    "spark": {"format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
-    "torture": {"testing", "spark", "format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
-    "console": {"torture", "spark", "format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
+    "services": {"format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
+    "spark": {*BELOW_SPARK},
+    "torture": {"testing", "spark", *BELOW_SPARK},
+    "console": {"torture", "spark", *BELOW_SPARK},
     "testing": {"transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
 }
-FOR_ALL = {"errors", "system", "failpoints", "option_values", "plugins", "retry"}
+FOR_ALL = {"errors", "system", "failpoints", "option_values", "plugins", "range_file", "retry"}
 
 SPARK_PACKAGES = {"spark", "console", "torture", "pyspark_lakelatch"}
 CLIENT_MODULES = {  # a service's client library, and the only modules that may import it
@@ -30,7 +32,8 @@ CLIENT_MODULES = {  # a service's client library, and the only modules that may 
     "aiohttp": {"transactions/markers/server/server.py"},
     "boto3": {"locks/dynamodb/client.py"},
     "botocore": {"locks/dynamodb/client.py"},
-    "obstore": {"storage/cloud_objects.py"},
+    "obstore": {"storage/cloud.py", "storage/cloud_client.py", "storage/cloud_objects.py"},
+    "fsspec": {"storage/fsspec/files.py"},
     "testcontainers": {"testing/servers/containers.py"},
     "docker": {"testing/servers/containers.py"},
 }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
+from lakelatch.testing.clock import ManualSystem
+from lakelatch.testing.faults.records import MemoryRecordStore
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
 
@@ -31,14 +34,20 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield from _opened("etcd", tmp_path_factory)
 
 
+@pytest.fixture
+def etcd_url(etcd_server: Server) -> str:
+    return f"http://{etcd_server.host}:{etcd_server.port}"
+
+
+@pytest.fixture
+def etcd_prefix(tmp_path: Path) -> str:
+    """Of keys that only this test uses."""
+    return f"/{tmp_path.name}"
+
+
 @pytest.fixture(scope="session")
 def dynamodb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield from _opened("dynamodb", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def seaweedfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    yield from _opened("seaweedfs", tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +62,14 @@ def proxy_to() -> Iterator[Callable[[Server], TcpProxy]]:
     """Puts a proxy in front of a server, for this test only."""
     with ExitStack() as proxies:
         yield lambda server: proxies.enter_context(closing(TcpProxy(server.host, server.port)))
+
+
+@pytest.fixture
+def system() -> ManualSystem:
+    return ManualSystem()
+
+
+@pytest.fixture
+def store(system: ManualSystem) -> MemoryRecordStore:
+    """Of records, for backends that stand on one."""
+    return MemoryRecordStore(system)

@@ -133,7 +133,10 @@ class ClaimModel:
         elif mine.step == "list":
             listed = _of(state.markers, mine.time)
             then = "sweep" if self.rules.closes_first else "close"
-            yield "lists its markers", _drives(state, who, then, listed=listed)
+            if _owner(state, mine.time) == who:  # asked side by side with the list, and not again
+                yield "lists its markers", _drives(state, who, then, listed=listed)
+            else:
+                yield "lists its markers and finds its claim gone", _drives(state, who, "gave up")
         elif mine.step == "sweep":
             yield "sweeps", _drives(self._sweep(state, mine.listed - {file}), who, "check", listed=frozenset())
         elif mine.step == "check":
@@ -189,7 +192,7 @@ class ClaimModel:
 
     def _check(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         ended = any(instant == mine.time and event in ("commit", "rollback") for event, instant, _, _ in state.log)
-        if ended or _owner(state, mine.time) != who or mine.time not in state.pending:
+        if ended or mine.time not in state.pending:
             yield "finds that it was ended", _drives(state, who, "gave up", seen=0)
         else:
             yield "finds that it may commit", _drives(state, who, "append", seen=len(state.log))

@@ -35,7 +35,8 @@ class Rules:
     own_file_decides: bool = True  # nor does it simply not count
     knows_what_it_missed: bool = True  # who began below the watermark ends
     rolls_forward: bool = True  # the last slot's file is there before the next slot
-    time: str = "fresh"  # "kept" across a lost race; "early": taken before the lock
+    time: str = "fresh"  # "own": the next one after the tail's, by clocks that are all behind; two may take the same.
+    # "kept" across a lost race; "early": taken before the lock
     resolves: str = "reads"  # after a lost answer; "loss": takes it for one; "blind": so, and does not know itself
     plan_in_log: bool = True
     cancel_in_log: bool = True
@@ -216,8 +217,12 @@ class LogModel:
         if mine.time and (self.rules.time == "kept" or (self.rules.time == "early" and not mine.races_lost)):
             yield f"keeps time {mine.time}", _set(state, who, step="create")
             return
-        time = state.clock + 1
-        yield f"takes time {time}", _set(state._replace(clock=time), who, step="create", time=time)
+        if self.rules.time == "own":
+            time = next((slot.time for slot in state.truth if slot.number == mine.seen), 0) + 1
+        else:
+            time = state.clock + 1
+        clock = max(state.clock, time)
+        yield f"takes time {time}", _set(state._replace(clock=clock), who, step="create", time=time)
 
     def _create(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         kind = self._kind(who, mine)

@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 from archive_model import ArchiveModel, ArchiveRules
 from claims_model import ClaimModel, ClaimRules
+from clean_model import CleanModel, CleanRules
 from commit_log_model import CANCELLER, COARSE, COMPACTOR, PLAN, LogModel, Rules
 from foreign_model import ForeignModel, ForeignRules
+from history_model import HistoryModel, HistoryRules
 from plans_model import PlanModel, PlanRules
+from restore_model import RestoreModel, RestoreRules
 from search import Model
 
 SERVICES = (COMPACTOR, CANCELLER)
@@ -17,6 +20,9 @@ ATTEMPT_READ = "a row of an attempt that was given up is read"
 BOTH = "a plan was both committed and cancelled"
 DENIED = "told 'not committed'"
 NEVER_WAS = "a reader takes a committed instant for one that never was"
+ON_NEITHER = "an instant is on neither timeline"
+TAKEN_BACK = "a commit stands on what was taken back"
+NOT_KEPT = "what a savepoint keeps is gone"
 
 
 class Case(NamedTuple):
@@ -40,6 +46,9 @@ SMALL = [
     Case("log: races", LogModel(Rules(("a", "a", "b"), races_most=1, late_puts=0))),
     Case("log: three writers, a late put", LogModel(Rules(("a", "a", "b"), slots_kept=0, races_most=0))),
     Case("log: two writers and a plan", LogModel(Rules(("a", "b", PLAN), races_most=1, late_puts=0))),
+    Case("log: no lock, own clocks", LogModel(Rules(("a", "a", "b"), races_most=1, late_puts=0, time="own"))),
+    Case("log: own clocks, late puts", LogModel(Rules(("a", "b"), slots_kept=0, late_puts=2, time="own"))),
+    Case("log: own clocks, a plan", LogModel(Rules(("a", PLAN), slots_kept=0, time="own"))),
     Case("log: a lease ends", LogModel(Rules(("a", "a", "b"), races_most=1, late_puts=0, leases_end=1))),
     Case("log: granted twice", LogModel(Rules(("a", "b"), slots_kept=0, leases_end=1, granted_twice=1))),
     Case("log: plan, completion, cancel", LogModel(Rules(SERVICES, slots_kept=0, late_puts=2))),
@@ -52,8 +61,12 @@ SMALL = [
     Case("claims: and beginnings fail", ClaimModel(ClaimRules(2, 1, 0, 0, repeated_times=1, failed_begins=1))),
     Case("plans", PlanModel(PlanRules(writers=1, cancellers=1))),
     Case("plans: two carry out a cancellation", PlanModel(PlanRules(writers=0, repeated_files=0))),
+    Case("plans: in part", PlanModel(PlanRules(writers=1, in_part=True))),
     Case("archive: late files", ArchiveModel(ArchiveRules(zombies=(1, 2)))),
     Case("archive: they may take for ever", ArchiveModel(ArchiveRules(zombies=(1, 2), prompt=False))),
+    Case("history: manifests", HistoryModel(HistoryRules())),
+    Case("clean: beside plans, a savepoint, a restore", CleanModel(CleanRules())),
+    Case("restore: beside writers", RestoreModel(RestoreRules())),
     Case("foreign: archiver and rollback", ForeignModel(ForeignRules(helpers=3))),
     Case("foreign: under one lock", ForeignModel(ForeignRules(helpers=3, locked=True))),
     Case("combined: races", LogModel(Rules(("a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
@@ -70,6 +83,9 @@ LARGE = [
     Case("plans", PlanModel(PlanRules())),
     Case("archive", ArchiveModel(ArchiveRules(4, zombies=(1, 1, 2)))),
     Case("archive: for ever", ArchiveModel(ArchiveRules(3, zombies=(1, 1, 2), prompt=False))),
+    Case("history", HistoryModel(HistoryRules(instants=4, late_puts=2))),
+    Case("clean", CleanModel(CleanRules(overwrites=4, cleans=3, restores=2))),
+    Case("restore", RestoreModel(RestoreRules(writers=4, repeated_files=2))),
     Case("foreign", ForeignModel(ForeignRules(helpers=4))),
     Case("combined: races", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
     Case("combined: a late put", LogModel(Rules(("a", "b", *SERVICES), 0, 0, late_puts=1, glued=COARSE))),
@@ -225,6 +241,13 @@ PLAN_MISTAKES = [
         "e1 makes the file, or finds it",
         PlanRules(1, cancellers=1, names_from_plan=False),
     ),
+    _plans("part not seen", BOTH, "e0 commits", PlanRules(1, cancellers=1, in_part=True, lists_before=False)),
+    _plans(
+        "dropped output not hidden",
+        "a file of a part that was called off is read",
+        "e0 commits, but for the part that was called off",
+        PlanRules(1, cancellers=1, in_part=True, hides_dropped=False),
+    ),
     _plans("no bar", "a plan that was cancelled left a file", "c0 bar", PlanRules(1, cancellers=1, bars=False)),
     _plans(
         "no bar for what was removed",
@@ -249,6 +272,95 @@ ARCHIVE_MISTAKES = [
         NEVER_WAS,
         "z0 makes file 1",
         ArchiveRules(zombies=(1,), archivers=1, prompt=False, removes_again=False),
+    ),
+]
+
+HISTORY_MISTAKES = [
+    Planted(
+        "history: manifests are put, not created",
+        HistoryModel(HistoryRules(creates=False)),
+        ON_NEITHER,
+        "manifest 1 arrives late",
+    ),
+    Planted(
+        "history: what counts is not looked at",
+        HistoryModel(HistoryRules(looks_after=False)),
+        ON_NEITHER,
+        "a1 removes old manifests",
+    ),
+    Planted(
+        "history: files go before the manifest counts",
+        HistoryModel(HistoryRules(history_first=False)),
+        ON_NEITHER,
+        "a0 removes up to 1",
+    ),
+    Planted(
+        "history: a version is put",
+        HistoryModel(HistoryRules(puts_no_version=False)),
+        ON_NEITHER,
+        "a0 names version 1",
+    ),
+]
+
+CLEAN_MISTAKES = [
+    Planted("clean: beside the log", CleanModel(CleanRules(in_log=False)), NOT_KEPT, "and versions"),
+    Planted(
+        "clean: plans that wait ignored",
+        CleanModel(CleanRules(heeds_plans=False)),
+        "what a plan reads is gone",
+        "a plan is made",
+    ),
+    Planted("clean: savepoints ignored", CleanModel(CleanRules(heeds_savepoints=False)), NOT_KEPT, "version 0 is kept"),
+    Planted(
+        "clean: a savepoint of what is about to go",
+        CleanModel(CleanRules(savepoint_asks=False)),
+        NOT_KEPT,
+        "a clean of [0] is planned",
+    ),
+    Planted(
+        "clean: a restore of what is about to go",
+        CleanModel(CleanRules(restore_asks=False)),
+        "the latest version is gone",
+        "version 0 is restored",
+    ),
+]
+
+RESTORE_MISTAKES = [
+    Planted(
+        "restore: earlier writes go on",
+        RestoreModel(RestoreRules(ends_writers=False)),
+        TAKEN_BACK,
+        "w2 finds that it may commit",
+    ),
+    Planted(
+        "restore: commits go after the next slot",
+        RestoreModel(RestoreRules(shows_first=False)),
+        TAKEN_BACK,
+        "the completed file of w1 goes",
+    ),
+    Planted(
+        "restore: the first one first",
+        RestoreModel(RestoreRules(last_first=False)),
+        TAKEN_BACK,
+        "the restore takes its slot, of (1, 2)",
+    ),
+    Planted(
+        "restore: decided beside the log",
+        RestoreModel(RestoreRules(decided_in_log=False)),
+        TAKEN_BACK,
+        "the restore takes its slot, of (1,)",
+    ),
+    Planted(
+        "restore: no tombstones",
+        RestoreModel(RestoreRules(leaves_tombstones=False)),
+        "data of what was taken back is left",
+        "the data of w1 is made once more",
+    ),
+    Planted(
+        "restore: data before commits",
+        RestoreModel(RestoreRules(commits_go_first=False)),
+        "readers see a commit whose data is gone",
+        "the data of w1 goes",
     ),
 ]
 
@@ -281,4 +393,7 @@ FOREIGN_MISTAKES = [
     _foreign("history not asked", DENIED, "w0 finds that it was rolled back", ForeignRules(asks_history=False)),
 ]
 
-PLANTED = [*LOG_MISTAKES, *CLAIM_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES, *FOREIGN_MISTAKES]
+PLANTED = [
+    *(*LOG_MISTAKES, *CLAIM_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES),
+    *(*HISTORY_MISTAKES, *CLEAN_MISTAKES, *RESTORE_MISTAKES, *FOREIGN_MISTAKES),
+]

@@ -5,6 +5,9 @@ The log is one step here, as in `claims_model`. That a plan takes in exactly wha
 
 A cancellation is an event of the log that names the plan. What follows can be done again by anybody, as after a
 rollback: the claim goes, the names that the plan fixes get tombstones, its timeline files go, and an event says so.
+
+A cancellation in part names the file group whose output the base file is, and the plan goes on with others: it commits
+without the file, and names its file id as replaced by the same commit, so that nobody reads it whenever it comes.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 OVER = ("committed", "gave up", "cancelled", "too late", "begun", "done")
+DROPPED = -2  # in the place of the file of a completion that leaves it out
 _CARRY_OUT = ("unclaim", "bar", "unpend", "finish", "cancelled")
 
 
@@ -32,6 +36,8 @@ class PlanRules:
     names_from_plan: bool = True  # else each executor names its file
     bars: bool = True
     leaves_tombstones: bool = True
+    in_part: bool = False  # what is cancelled is one file group of several, and the plan commits the others
+    hides_dropped: bool = True  # the commit names the dropped output as replaced
 
 
 class Part(NamedTuple):
@@ -54,6 +60,7 @@ class State(NamedTuple):
     air: frozenset[int] = frozenset()
     repeated: int = 0
     told: bool = False  # a cancellation was acknowledged
+    hidden: bool = False  # no reader shows the plan's base file, should it be there
 
 
 Step = tuple[str, State]
@@ -92,7 +99,7 @@ class PlanModel:
     def _execute(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         file = 0 if self.rules.names_from_plan else who
         if mine.step == "begin":
-            over = any(event in ("complete", "cancel") for event, _ in state.log)
+            over = any(event in self._ends for event, _ in state.log)
             ended = not state.pending or (over and self.rules.lists_before)
             yield "looks at the plan", _executes(state, who, "gave up" if ended else "claim", start=len(state.log))
         elif mine.step == "claim":
@@ -106,7 +113,7 @@ class PlanModel:
         elif mine.step == "check":
             missed = mine.start < state.watermark
             since = state.log[max(mine.start, state.watermark) :]
-            ended = any(event in ("complete", "cancel") for event, _ in since) or not state.pending
+            ended = any(event in self._ends for event, _ in since) or not state.pending
             if ended or state.claim != who or (missed and self.rules.knows_what_it_missed):
                 yield "finds that it may not commit", _executes(state, who, "gave up", start=0)
             else:
@@ -114,8 +121,17 @@ class PlanModel:
         elif len(state.log) != mine.seen:
             yield "finds the slot taken", _executes(state, who, "check", seen=0)
         else:
-            ended_now = _append(state, "complete", file)._replace(pending=False, claim=-1)
-            yield "commits", _executes(ended_now, who, "committed", start=0, seen=0)
+            looked_at = state.log if self.rules.lists_before else state.log[mine.start :]
+            dropped = self.rules.in_part and any(event == "cancel" for event, _ in looked_at)
+            ended_now = _append(state, "complete", DROPPED if dropped else file)._replace(pending=False, claim=-1)
+            ended_now = ended_now._replace(hidden=dropped and self.rules.hides_dropped)
+            done = "commits, but for the part that was called off" if dropped else "commits"
+            yield done, _executes(ended_now, who, "committed", start=0, seen=0)
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        """The events that end a plan."""
+        return ("complete",) if self.rules.in_part else ("complete", "cancel")
 
     # -- a canceller ------------------------------------------------------------------------------------------------
 
@@ -123,7 +139,7 @@ class PlanModel:
         events = {event for event, _ in state.log}
         if mine.step == "look":
             if "cancel" in events or (state.told and not self.rules.cancel_in_log):
-                then = "done" if "finish" in events else "unclaim"
+                then = "done" if "finish" in events or self.rules.in_part else "unclaim"
             elif "complete" in events and self.rules.checks_completion:
                 then = "too late"
             else:
@@ -135,7 +151,7 @@ class PlanModel:
             yield "finds the slot taken", _cancels(state, who, "look", seen=0)
         elif mine.step == "ask":
             told = _append(state, "cancel", -1)._replace(told=True)
-            yield "cancels, and is told so", _cancels(told, who, "unclaim", seen=0)
+            yield "cancels, and is told so", _cancels(told, who, "done" if self.rules.in_part else "unclaim", seen=0)
         else:
             after = _CARRY_OUT[_CARRY_OUT.index(mine.step) + 1]
             yield mine.step, _cancels(self._carry_out(state, mine.step), who, after)
@@ -158,6 +174,8 @@ class PlanModel:
         completed = [file for event, file in state.log if event == "complete"]
         if len(completed) > 1:
             return "a plan was committed twice"
+        if completed == [DROPPED]:
+            return "a file of a part that was called off is read" if state.files and not state.hidden else None
         if completed and state.told:
             return "a plan was both committed and cancelled"
         if completed and completed[0] not in state.files:

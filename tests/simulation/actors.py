@@ -18,11 +18,13 @@ from lakelatch.spark.write.cancellation import abort_after
 from lakelatch.storage.contract import NotFound
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.actions import SAVEPOINT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder
 from lakelatch.torture.history.reading import Line
 from lakelatch.transactions.commit import Resolve
+from lakelatch.transactions.elision import AUTO
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
@@ -44,6 +46,7 @@ class Setting:
     leased_beats: bool = False
     slots_kept: int = 4
     early: EarlySettings | None = None
+    lock_elision: str = AUTO
 
 
 @dataclass
@@ -104,6 +107,7 @@ class Actor:
                 writer=self.name,
                 heartbeat_type=LEASE if self.setting.leased_beats and not self.setting.lying else STORAGE,
                 early=self.setting.early if mode == OPTIMISTIC else None,
+                lock_elision=self.setting.lock_elision,
             )
             provider = self.provider()
             self._managers[mode] = TransactionManager(
@@ -197,12 +201,22 @@ class Actor:
             transaction.release()
             raise
 
-    def add_file(self, transaction: Transaction, group: str, content: dict[str, Any], partition: str = "") -> WriteStat:
-        """By a task, which may fail and be tried again, and whose first attempt may go on beside the second one."""
+    def add_file(
+        self,
+        transaction: Transaction,
+        group: str,
+        content: dict[str, Any],
+        partition: str = "",
+        name_of: Callable[[int], str] | None = None,
+    ) -> WriteStat:
+        """By a task, which may fail and be tried again, and whose first attempt may go on beside the second one.
+
+        `name_of` gives the file's name for each attempt.
+        """
         data = json.dumps({**content, "work": self.work}).encode()
         early = transaction.early_detection()
         for attempt in range(4):
-            name = f"{group}_{attempt}_{transaction.instant}.log"
+            name = f"{group}_{attempt}_{transaction.instant}.log" if name_of is None else name_of(attempt)
             last = attempt == 3 or self.random.random() > 0.25
             if not last and self.random.random() < 0.5:
                 self.system.start_thread(partial(self._zombie, transaction, partition, name), "zombie")
@@ -236,8 +250,12 @@ class Actor:
         return sorted(set(done.values())), int(json.loads(newest)["balance"])
 
     def commit(self, transaction: Transaction, metadata: CommitMetadata, resolve: Resolve | None = None) -> None:
+        self.told(transaction, lambda: transaction.commit(metadata, resolve))
+
+    def told(self, transaction: Transaction, work: Callable[[], object]) -> None:
+        """Commits, and notes down what came of it."""
         try:
-            transaction.commit(metadata, resolve)
+            work()
         except (WriteConflict, TransactionEnded):
             self._tell(transaction, "refused")
             raise
@@ -288,12 +306,10 @@ class Actor:
                 raise
 
     def completed(self) -> list[Instant]:
-        """What has completed: on the timeline, and in the history."""
-        timeline = Timeline.load(self.storage)
+        """What has completed: on the timeline, and in the history. Savepoints come and go, and are not followed."""
+        active = [found for found in Timeline.load(self.storage).completed if found.action != SAVEPOINT]
         archived = History.load(self.storage).instants()
-        return list(
-            {found.file_name: found for found in (*timeline.completed, *(one.instant for one in archived))}.values()
-        )
+        return list({found.file_name: found for found in (*active, *(one.instant for one in archived))}.values())
 
 
 class aborted_on_error:

@@ -12,13 +12,18 @@ from types import ModuleType
 from typing import Any
 
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
+from lakelatch.services import archiving
+from lakelatch.services.clean_planning import CleanPlanner
+from lakelatch.spark.services.clustering_commit import ClusteringCommit
 from lakelatch.spark.write.replace import Replacement
 from lakelatch.spark.write.streaming.register import BatchRegister
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.projection import Projections
 from lakelatch.transactions import commit
+from lakelatch.transactions.cancellation import execution
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.instant_clock import InstantClock
+from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.rollback import Recovery
 
@@ -27,7 +32,7 @@ from lakelatch.transactions.rollback import Recovery
 class Mistake:
     """A method or a function of the product, and pieces of its source with what stands there instead.
 
-    `seeds` is within how many, from `first` on, it has to be found.
+    `seeds` is within how many, from `first` on, it has to be found. `stocked`: of runs with table services only.
     """
 
     owner: type | ModuleType
@@ -35,6 +40,7 @@ class Mistake:
     changes: tuple[tuple[str, str], ...]
     seeds: int
     first: int = 0
+    stocked: bool = False
 
 
 PLANTED: dict[str, Mistake] = {
@@ -51,7 +57,7 @@ PLANTED: dict[str, Mistake] = {
     ),
     "no roll-forward": Mistake(CommitLog, "project", (("if tail.event is not None:", "if False:"),), seeds=100),
     "no watermark": Mistake(
-        CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=100, first=800
+        CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=100, first=960
     ),
     "below the watermark never counts": Mistake(
         CommitLog,
@@ -61,21 +67,15 @@ PLANTED: dict[str, Mistake] = {
     ),
     "what others archived is made again": Mistake(
         Projections,
-        "show",
+        "_show",
         (("if event.kind == LOCKS:", "if True:"),),
         seeds=100,
-    ),
-    "plans of rollbacks are not read": Mistake(
-        Projections,
-        "_rolled_back",
-        (("if event.kind != COMPLETE:", "if True:"),),
-        seeds=1000,
     ),
     "no fresh time": Mistake(
         CommitLog,
         "append",
         (
-            ("for _ in range(_ATTEMPTS_MAX):", "kept = []\n    for _ in range(_ATTEMPTS_MAX):"),
+            ("for lost in range(", "kept = []\n    for lost in range("),
             ("time = take_time(tail.time)", "kept = kept or [take_time(tail.time)]\n        time = kept[0]"),
             ("if time <= tail.time:", "if False:"),
         ),
@@ -103,10 +103,10 @@ PLANTED: dict[str, Mistake] = {
         commit,
         "append_commit",
         (
-            ("def decide(tail: Tail)", "first = []\n\n    def decide(tail: Tail)"),
+            ("def decide(tail: Tail)", "once = []\n\n    def decide(tail: Tail)"),
             (
-                "others = others_since(context, state, tail)",
-                "first[:] = first or [others_since(context, state, tail)]\n        others = first[0]",
+                "others = others_since(context, state, tail, first.owned(tail) if first is not None else None)",
+                "once[:] = once or [others_since(context, state, tail)]\n        others = once[0]",
             ),
         ),
         seeds=300,
@@ -127,8 +127,8 @@ PLANTED: dict[str, Mistake] = {
         Markers,
         "close_and_sweep",
         (
-            ("self.close()\n", "announced = self.announced()\n    self.close()\n"),
-            ("for path in self.announced()", "for path in announced"),
+            ("self.close()\n", "announced = self.announced(*beside)\n    self.close()\n"),
+            ("for path in self.announced(*beside)", "for path in announced"),
         ),
         seeds=600,
     ),
@@ -137,7 +137,7 @@ PLANTED: dict[str, Mistake] = {
         "close_and_sweep",
         (
             (
-                'self.storage.put(path, b"")',
+                "bar(self.storage, path)",
                 'if self.storage.exists(path):\n            self.storage.put(path, b"")',
             ),
         ),
@@ -148,7 +148,7 @@ PLANTED: dict[str, Mistake] = {
         "close_and_sweep",
         (
             (
-                'self.storage.put(path, b"")',
+                "bar(self.storage, path)",
                 'if not self.storage.put_if_absent(path, b""):\n            self.storage.delete(path)',
             ),
         ),
@@ -157,7 +157,7 @@ PLANTED: dict[str, Mistake] = {
     "tasks trust the heartbeat alone": Mistake(
         Markers,
         "ensure_taking",
-        (("if not self.storage.exists(self._open_path):", "if False:"),),
+        (("if not is_open:", "if False:"),),
         seeds=100,
     ),
     "a lease outlives a claim that failed": Mistake(
@@ -176,7 +176,7 @@ PLANTED: dict[str, Mistake] = {
             ),
         ),
         seeds=100,
-        first=450,
+        first=690,
     ),
     "a replace commit conflicts with what it writes only": Mistake(
         commit,
@@ -200,6 +200,75 @@ PLANTED: dict[str, Mistake] = {
         "resolve",
         (("live -= other.replaced_file_groups()", "live -= set()"),),
         seeds=400,
+    ),
+    "an executor does not look for a cancellation": Mistake(
+        TransactionManager,
+        "execute",
+        (("if is_cancelled(context.storage, instant):", "if False:"),),
+        seeds=200,
+        stocked=True,
+    ),
+    "a cancellation is no event": Mistake(
+        commit,
+        "others_since",
+        (("event.kind == ABORT or (event.kind == CANCEL and not event.file_groups)", "False"),),
+        seeds=200,
+        stocked=True,
+    ),
+    "a clustering ignores what was written meanwhile": Mistake(
+        ClusteringCommit,
+        "_touched",
+        (("for write in completed:", "for write in ():"),),
+        seeds=100,
+        stocked=True,
+    ),
+    "a cleaner ignores plans that wait": Mistake(
+        CleanPlanner,
+        "_kept",
+        (("if since is not None and kept < needed_at(group, since):", "if False:"),),
+        seeds=400,
+        stocked=True,
+    ),
+    "an archiver deletes before the manifest counts": Mistake(
+        archiving._Run,
+        "_archive",
+        (
+            (
+                "written = {row.requested for row in self._writer.append(rows)}",
+                "self._remove(look.whole.active.instants, {row.requested for row in rows})\n"
+                "        written = {row.requested for row in self._writer.append(rows)}",
+            ),
+        ),
+        seeds=50,
+        stocked=True,
+    ),
+    "an abort leaves names free": Mistake(
+        execution,
+        "_sweep",
+        (("for path in outputs.tombstones:", "for path in ():"),),
+        seeds=100,
+        stocked=True,
+    ),
+    "a dropped part is not hidden": Mistake(
+        ClusteringCommit,
+        "resolve",
+        (("sorted({*kept, *spared})", "sorted(kept)"),),
+        seeds=100,
+        stocked=True,
+    ),
+    "a clean ignores savepoints": Mistake(
+        CleanPlanner,
+        "_look",
+        (("if not holders:", "if True:"),),
+        seeds=100,
+        stocked=True,
+    ),
+    "a restore does not end writes that began before it": Mistake(
+        commit,
+        "others_since",
+        (("if event.action == RESTORE and event.kind == PLAN:", "if False:"),),
+        seeds=100,
+        stocked=True,
     ),
     "of two that meet both give way": Mistake(
         SimpleDirectStrategy,

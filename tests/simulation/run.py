@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
+from typing import TypeAlias
 
 from actors import Actor, Setting, Told
 from foreign import archive, broken_beside, roll_back
 from seams import LOCKS, STORAGE, Place
 from shelf import overwrite, put
+from stock import archive as archive_ours
+from stock import browse, cancel, clean, deposit, finish, plan, serve
 from stream import write_batch
+from taking_back import give_all_up, keep, take_back
+from watch import Watch
 from world import SECOND_NS, Hang, Process, World
 
 from lakelatch import failpoints
@@ -26,21 +31,34 @@ from lakelatch.torture.check.checker import (
     OF_TABLE,
     find_problems,
 )
+from lakelatch.torture.check.order import readers_saw_everything
+from lakelatch.torture.check.statements import plans_list_what_completed
 from lakelatch.torture.check.table import nothing_is_left_behind, nothing_is_pending
 from lakelatch.torture.check.table_files import TableFiles
 from lakelatch.torture.history.evidence import Evidence
 from lakelatch.torture.history.reading import History
+from lakelatch.transactions.elision import AUTO, OFF
 from lakelatch.transactions.settings import OPTIMISTIC, EarlySettings
 
 _LATEST_ARRIVAL_S = 8.0
 _ZOMBIES_END_S = 6.0  # the latest step of an attempt that nobody waits for
 _CONVERGE_S = 60.0
+_TOMBSTONES_END_S = 26 * 3600.0
 _VIRTUAL_MOST_S = 900.0
+_OF_SERVICES = (
+    *("archive", "cancel", "clean", "cluster", "compact", "execute", "relocate"),
+    *("restore", "savepoint", "undo"),
+)
 # Where something may happen: the others are of data that only Spark writes.
 _STEPS = tuple(
-    name for name in failpoints.NAMES if name.split(".")[0] not in ("create", "compact", "relocate", "rebase", "write")
+    name for name in failpoints.NAMES if name.split(".")[0] not in ("create", "rebase", "write", *_OF_SERVICES)
 )
+_SERVICE_STEPS = tuple(name for name in failpoints.NAMES if name.split(".")[0] in _OF_SERVICES)
+_OF_THE_REST = tuple(check for check in OF_SIMULATION if check is not readers_saw_everything)
 _STRATEGIES = ("simple_direct", "transactional_direct")
+
+
+Check: TypeAlias = Callable[[Evidence], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -73,6 +91,7 @@ class Run:
 
     seed: int
     keep_lines: bool = False
+    with_stock: bool = False
     history: Told = field(default_factory=Told)
     jobs: list[_Job] = field(default_factory=list)
     over: bool = False
@@ -87,9 +106,14 @@ class Run:
             draw.random() < 0.4,
             draw.choice((1, 1, 2, 32)),
             early if draw.random() < 0.4 else None,
+            OFF if self.seed % 4 == 3 else AUTO,
         )
         self.leaves = draw.random() < 0.5  # whoever is done, and with it what it still renews
-        self.favourite = draw.choice(_STEPS) if draw.random() < 0.6 else ""  # where most go wrong
+        self.stocked = draw.random() < 0.3 or self.with_stock  # whether there is a stock, and table services work on it
+        steps = _SERVICE_STEPS if self.stocked and draw.random() < 0.6 else _STEPS
+        self.favourite = draw.choice(steps) if draw.random() < 0.6 else ""  # where most go wrong
+        if self.stocked:
+            self.place.memory.watch = Watch(self.place, self.place.memory)
         self.faults_end_ns = int(self.world.between_s(3, 10) * SECOND_NS)
         self._readers: list[Actor] = []
         self._killed = self._recovered_ns = 0
@@ -99,15 +123,12 @@ class Run:
         try:
             self._run_under_faults()
             recovered_s = self._converge()
-            found = find_problems(
-                Evidence(
-                    TableFiles({**self.place.archived_files, **self._files()}),
-                    History(self.history.lines),
-                    {"killed": self._killed},
-                ),
-                (*OF_TABLE, *OF_STATEMENTS),
-                (*OF_CALLERS, *OF_READERS, *OF_SIMULATION),
-            )
+            found = self._find_problems()
+            if self.stocked:
+                self._age()
+                found += [f"a day later: {problem}" for problem in self._find_problems(()) if problem not in found]
+                problems[:] = self.place.watch.but_of_undone([*problems, *found])
+                found = self.place.watch.problems
             problems[:] = broken_beside(self.place, [*problems, *found], self.history)
         except Hang as hang:
             problems.append(str(hang))
@@ -121,6 +142,18 @@ class Run:
             Counter(self.place.counts),
             recovered_s,
             tuple(self.world.lines or ()),
+        )
+
+    def _find_problems(self, of_readers: Sequence[Check] = (*OF_READERS, readers_saw_everything)) -> list[str]:
+        files = TableFiles({**self.place.archived_files, **self._files()})
+        if self.stocked:
+            files = TableFiles(self.place.watch.as_if_never_cleaned(files.files))
+        # The plans of simulated compactions are lists, and those for the stock are Hudi's.
+        statements = [check for check in OF_STATEMENTS if not self.stocked or check is not plans_list_what_completed]
+        return find_problems(
+            Evidence(files, History(self.history.lines), {"killed": self._killed}),
+            (*OF_TABLE, *statements),
+            (*OF_CALLERS, *of_readers, *_OF_THE_REST),
         )
 
     def _fingerprint(self) -> str:
@@ -168,8 +201,11 @@ class Run:
             for number in range(count):
                 self.jobs.append(_Job(f"{name}{number}", work, draw.randint(least, most)))
 
-        add("transfers", draw.choice((2, 2, 3)), lambda actor, _: actor.transfer(), 1, 3)
+        add("transfers", 1 if self.stocked else draw.choice((2, 2, 3)), lambda actor, _: actor.transfer(), 1, 3)
         kinds = draw.sample(("appends", "compactions", "shelf", "stream"), draw.choice((1, 1, 2)))
+        if self.stocked:
+            self._hire_for_stock(add)
+            return
         if "appends" in kinds:
             add("appends", draw.choice((1, 2)), lambda actor, _: actor.append())
         if "compactions" in kinds:
@@ -180,10 +216,29 @@ class Run:
         if "shelf" not in kinds and draw.random() < 0.4:  # a shelf is read from the timeline alone
             add("archives", 1, lambda actor, _: archive(actor, self.place), 1, 2)
         if not self.setting.lying and draw.random() < 0.3:  # two engines have nothing but their lock
+            self.setting.lock_elision = OFF  # as beside Hudi's lock classes
             add("rollbacks", 1, lambda actor, _: roll_back(actor, self.place), 1, 2)
         if "stream" in kinds:
             batches = draw.randint(1, 2)
             add("batches", 2, lambda actor, left: write_batch(actor, batches + 1 - left), batches, batches)
+
+    def _hire_for_stock(self, add: Callable[..., None]) -> None:
+        """Writers, and services of all kinds: each is there most often, so that they meet."""
+        draw = self.world.random
+        add("deposits", draw.choice((1, 2)), lambda actor, _: deposit(actor), 3, 5)
+        add("plans", 1, lambda actor, _: plan(actor), 1, 3)
+        add("serves", draw.choice((1, 2, 2)), lambda actor, _: serve(actor), 2, 4)
+        add("browses", 1, lambda actor, _: browse(actor, self.place), 2, 4)
+        if draw.random() < 0.7:
+            add("cancels", draw.choice((1, 1, 2)), lambda actor, _: cancel(actor, self.place), 2, 4)
+        if draw.random() < 0.8:
+            add("cleans", draw.choice((1, 1, 2)), lambda actor, _: clean(actor), 2, 4)
+        if draw.random() < 0.7:
+            add("our-archives", draw.choice((1, 1, 2)), lambda actor, _: archive_ours(actor, self.place), 2, 4)
+        if draw.random() < 0.4:
+            add("savepoints", 1, lambda actor, _: keep(actor, self.place), 1, 3)
+        if draw.random() < 0.5:
+            add("undoings", draw.choice((1, 1, 2)), lambda actor, _: take_back(actor, self.place), 1, 3)
 
     def _begin(self, job: _Job) -> None:
         actor = job.actor = Actor(self.place, self.setting, self.history, f"{job.name}.{job.incarnation}")
@@ -301,7 +356,11 @@ class Run:
             manager = recoverer.manager(OPTIMISTIC)
             recoverer.transfer()
             recoverer.system.sleep(_ZOMBIES_END_S)
+            if self.stocked:  # at least once: a clean takes what has come late to a plan that was cancelled
+                recoverer.patiently(partial(finish, recoverer), "to carry out what waits")
             while self._left() and self.world.now_ns < begins_ns + _CONVERGE_S * SECOND_NS:
+                if self.stocked:
+                    recoverer.patiently(partial(finish, recoverer), "to carry out what waits")
                 manager.recover()
                 recoverer.system.sleep(0.2)
             self.over, self._recovered_ns = True, self.world.now_ns
@@ -309,6 +368,29 @@ class Run:
         recoverer.start(recover)
         self.world.run()  # until the readers have seen it
         return (self._recovered_ns - begins_ns) / SECOND_NS
+
+    def _age(self) -> None:
+        """A day goes by, in which nobody is at work; then somebody cleans and archives all that may go."""
+        for process in self.world.processes:
+            process.kill()
+        until_ns = self.world.now_ns + int(_TOMBSTONES_END_S * SECOND_NS)
+        while self.world.now_ns < until_ns:
+            self.world.run_to(until_ns)
+        self.place.watch.aged = True
+        keeper = Actor(self.place, self.setting, self.history, "keeper")
+
+        def look_after() -> None:
+            give_all_up(keeper)
+            for _ in range(3):
+                finish(keeper)
+                keeper.system.sleep(2)
+                archive_ours(keeper, self.place)
+
+        keeper.start(look_after, self.world.stop)
+        while keeper.name not in self.history.finished:
+            self.world.run()
+        self.place.watch.look("a day later")
+        self.place.watch.ensure_tidy()
 
     def _left(self) -> bool:
         table = TableFiles(self._files())

@@ -19,7 +19,7 @@ from lakelatch.locks.records.store import Put, Record, RecordStore
 from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.provider import SessionLockProvider
 from lakelatch.storage import MemoryStorage
-from lakelatch.storage.contract import Listing
+from lakelatch.storage.contract import Listing, NotFound
 from lakelatch.testing.faults.plan import DONE, LOST_AFTER, REPEATED, UNAVAILABLE, FaultPlan, FaultRates, carry
 from lakelatch.testing.faults.records import MemoryRecordStore
 from lakelatch.testing.faults.storage import FaultyStorage
@@ -41,6 +41,36 @@ class InjectedFaults(FaultRates):
         self.slow, self.at_step = 0.0, None
 
 
+class WatchedStorage(MemoryStorage):
+    """Tells a watch, if there is one, of whatever changes."""
+
+    watch: Any = None  # a `Watch`
+
+    def put(self, path: str, data: bytes) -> None:
+        before = self._before(path)
+        super().put(path, data)
+        if self.watch is not None:
+            self.watch.put(path, before, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        done = super().put_if_absent(path, data)
+        if done and self.watch is not None:
+            self.watch.put(path, None, data)
+        return done
+
+    def delete(self, path: str) -> None:
+        before = self._before(path)
+        super().delete(path)
+        if before is not None and self.watch is not None:
+            self.watch.delete(path, before)
+
+    def _before(self, path: str) -> bytes | None:
+        try:
+            return self.read(path) if self.watch is not None else None
+        except NotFound:
+            return None
+
+
 @dataclass
 class Place:
     """The one storage, the one lock service, and who cannot reach them until when."""
@@ -51,7 +81,7 @@ class Place:
 
     def __post_init__(self) -> None:
         machine = SimulatedSystem(Process(self.world, "storage"))
-        self.memory = MemoryStorage("simulation", machine)
+        self.memory = WatchedStorage("simulation", machine)
         self.records = MemoryRecordStore(machine)
         self.counts: dict[str, int] = {}
         self.ever_late = False  # whether requests arrive long after their callers gave them up
@@ -59,6 +89,11 @@ class Place:
         self.archived: set[str] = set()  # requested times that another engine has put away
         self.rolled_back: set[str] = set()  # and rolled back, with the times of these rollbacks
         self.archived_files: dict[str, bytes] = {}  # for the checker, which knows the timeline alone
+
+    @property
+    def watch(self) -> Any:
+        """Who looks at the stock, if there is one (`Watch`)."""
+        return self.memory.watch
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

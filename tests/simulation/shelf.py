@@ -13,7 +13,7 @@ from typing import Any, cast
 from actors import Actor, aborted_on_error, instant_of
 
 from lakelatch.format.file_groups import replace_commit
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.replace import Replacement, none_else
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT
@@ -26,7 +26,7 @@ SHELF = "shelf"
 
 class _ShelfReplacement(Replacement):
     def __init__(self, storage: Storage, metadata: CommitMetadata, found: _Found, non_blocking: bool) -> None:
-        self._table = cast(Table, SimpleNamespace(storage=storage))
+        self._table = cast(OpenedTable, SimpleNamespace(storage=storage))
         self._metadata, self._choose, self._non_blocking = metadata, none_else, non_blocking
         self._written = {SHELF}
         self._show(found)

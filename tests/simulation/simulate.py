@@ -31,7 +31,9 @@ from seams import Place, step
 from lakelatch import failpoints
 from lakelatch.format import file_groups as file_ids
 from lakelatch.locks.session import session as sessions
+from lakelatch.spark.services import clustering_commit
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.transactions.cancellation import requests
 
 _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
 
@@ -41,7 +43,8 @@ def _simulated(place: Place) -> Iterator[None]:
     """The product's failpoints lead here, and no lock session of another run is known."""
     before = sessions._sessions
     sessions._sessions = sessions._Sessions()
-    file_ids._place.cache_clear()
+    for cached in (file_ids._place, requests._cached_plan, clustering_commit._places_of):
+        cached.cache_clear()
     try:
         with failpoints.calling(partial(step, place), failpoints.NAMES):
             yield
@@ -51,7 +54,7 @@ def _simulated(place: Place) -> Iterator[None]:
 
 def simulate(seed: int, mistake: str = "", keep_lines: bool = False) -> Outcome:
     """Runs one seed, with a planted mistake of that name if there is one."""
-    run = Run(seed, keep_lines)
+    run = Run(seed, keep_lines, bool(mistake) and PLANTED[mistake].stocked)
     with _simulated(run.place), planted(mistake):
         return run.outcome()
 

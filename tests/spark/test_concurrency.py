@@ -142,7 +142,13 @@ print(json.dumps(done), flush=True)
 """
 
 
-@pytest.mark.parametrize("more", [NON_BLOCKING, {RETRIES: "50"}], ids=["non-blocking", "optimistic"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(NON_BLOCKING, id="non-blocking"),
+        pytest.param({RETRIES: "50"}, id="optimistic", marks=pytest.mark.long),
+    ],
+)
 def test_processes_and_a_reader(make_table: MakeTable, run_python: RunPython, more: dict[str, str]) -> None:
     """Two processes write the same keys while this one reads: whole commits only, the greatest values in the end."""
     table = make_table()

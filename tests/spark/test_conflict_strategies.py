@@ -22,6 +22,7 @@ from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.timeline.timeline import completed
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.conflicts.strategies import STRATEGY_OPTION
@@ -73,7 +74,7 @@ def clustering(table: Any, strategy: str) -> Transaction:
     provider = FilesystemLockProvider(LockScope(storage.uri, {}))
     settings = TransactionSettings(conflict_strategy=strategy)
     manager = TransactionManager(storage, provider, HybridTimeGenerator(provider), settings)
-    plan = manager.schedule(lambda folder: b"plan", "clustering")
+    plan = manager.schedule(lambda folder: ClusteringPlan(()).to_avro(), "clustering")
     assert plan is not None
     return manager.execute(plan, "clustering")
 

@@ -200,6 +200,7 @@ print(len(lakelatch.read(spark, path).collect()))
 """
 
 
+@pytest.mark.long
 def test_a_read_only_folder(make_table: MakeTable, tree_hash: TreeHash, run_python: RunPython) -> None:
     """Readers need no right to write."""
     table = make_table()

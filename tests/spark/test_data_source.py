@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader
 
 import lakelatch
 from lakelatch import errors
@@ -66,6 +67,39 @@ def test_a_read_that_finds_no_row_is_an_empty_frame(make_table: MakeTable) -> No
     assert frame.where("id = 9").collect() == [] and frame.where("id = 1").count() == 1
     table.operate("delete", [(1,)], "id long")
     assert _load(table) == [] == table.read(), "all rows are deleted"
+
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+FILTERS: dict[str, tuple[int, Callable[[Any], bool]]] = {
+    "part = 'b' and id = 3": (1, lambda row: row["part"] == "b" and row["id"] == 3),
+    "part > 'a' and part <= 'c' and v = 'w'": (2, lambda row: row["part"] in ("b", "c") and row["v"] == "w"),
+    "part is null": (1, lambda row: row["part"] is None),
+}
+
+
+def test_filters_give_the_rows_of_a_plain_filter(tmp_path: Path, spark: SparkSession) -> None:
+    """Spark filters the rows in any case; whether it hands its filters over decides which slices are opened."""
+    path, given = str(tmp_path / "t"), "id long, ts long, v string, part string"
+    options = {
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
+    rows = [(key, key % 3, "vw"[key % 2], part) for key in range(6) for part in ("a", "b", "c", None)]
+    lakelatch.write(spark.createDataFrame(rows, given), path, options)
+    everything = [dict(zip(("id", "ts", "v", "part"), row, strict=True)) for row in rows]
+    handed_over = hasattr(DataSourceReader, "pushFilters")
+    try:
+        for text, pushed in [*((text, True) for text in FILTERS), (next(iter(FILTERS)), False)]:
+            spark.conf.set(PUSHDOWN, str(pushed).lower())
+            slices, fulfils = FILTERS[text]
+            frame = spark.read.format("lakelatch").load(path).where(text).select("id", "ts", "v", "part")
+            found = [str(row.asDict()) for row in frame.collect()]
+            assert sorted(found) == sorted(str(row) for row in everything if fulfils(row)), text
+            assert frame.rdd.getNumPartitions() == (slices if pushed and handed_over else 4), text
+    finally:
+        spark.conf.unset(PUSHDOWN)
 
 
 def test_what_was_read_can_be_appended_again(make_table: MakeTable, spark: SparkSession) -> None:

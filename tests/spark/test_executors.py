@@ -69,7 +69,8 @@ print(json.dumps(list(result.files)))
 """
 
 
-@pytest.mark.parametrize("end", ["raise", "exit"])
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["exit", "raise"])
 def test_a_failed_attempt_leaves_no_file(make_table: MakeTable, run_python: RunPython, end: str) -> None:
     """Each task fails once, after it has written a file: the second attempt's files are committed, alone."""
     table = make_table()

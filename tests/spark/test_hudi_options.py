@@ -17,13 +17,9 @@ from lakelatch.transactions.settings import NON_BLOCKING
 OPTIONS_PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 MODELS, KEYGEN = "org.apache.hudi.common.model.", "org.apache.hudi.keygen."
 PASTED = {  # as a job has them that comes from Hudi's own guides
-    "hoodie.clean.automatic": "true",
-    "hoodie.cleaner.commits.retained": "10",
-    "hoodie.cleaner.policy": "KEEP_LATEST_COMMITS",
-    "hoodie.keep.min.commits": "20",
-    "hoodie.keep.max.commits": "30",
-    "hoodie.archive.automatic": "true",
-    "hoodie.compact.inline": "true",
+    "hoodie.clean.allow.multiple": "false",
+    "hoodie.commits.archival.batch": "10",
+    "hoodie.compaction.target.io": "512000",
     "hoodie.datasource.hive_sync.enable": "true",
     "hoodie.datasource.hive_sync.mode": "hms",
     "hoodie.datasource.meta.sync.enable": "false",
@@ -42,6 +38,14 @@ def test_a_pasted_job_works_and_is_told_once_what_has_no_effect(
     monkeypatch.setattr(hudi_options, "_told", set())
     more = {
         **PASTED,
+        "hoodie.compact.inline": "true",
+        "hoodie.fail.writes.on.inline.table.service.exception": "true",
+        "hoodie.clean.automatic": "true",
+        "hoodie.cleaner.commits.retained": "10",
+        "hoodie.cleaner.policy": "KEEP_LATEST_COMMITS",
+        "hoodie.keep.min.commits": "20",
+        "hoodie.keep.max.commits": "30",
+        "hoodie.archive.automatic": "true",
         "hoodie.cleaner.policy.failed.writes": "LAZY",
         "hoodie.datasource.write.payload.class": f"{MODELS}DefaultHoodieRecordPayload",
         "hoodie.datasource.write.keygenerator.class": f"{KEYGEN}SimpleKeyGenerator",

@@ -1,4 +1,4 @@
-"""The object store that is tested against: it starts when the first test asks for it."""
+"""A bad network before the object store that is tested against."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from lakelatch.testing.servers import Server, TcpProxy, open_server
-
-
-@pytest.fixture(scope="session")
-def seaweedfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with closing(open_server("seaweedfs", tmp_path_factory.mktemp("seaweedfs"))) as server:
-        yield server
+from lakelatch.testing.servers import Server, TcpProxy
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from threading import Event
 import pytest
 
 from lakelatch.errors import Unavailable
-from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.storage.local import STAGING_FOLDER, LocalStorage
+from lakelatch.storage.contract import STAGING_FOLDER, NotFound, Storage
+from lakelatch.storage.local import LocalStorage
 from lakelatch.testing.conformance.storage import SharedStorageConformance
 
 SIZE = 3_000_000

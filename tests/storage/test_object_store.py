@@ -9,7 +9,8 @@ import pytest
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage import open_storage
-from lakelatch.storage.cloud_objects import CloudObjectStore, CloudSettings
+from lakelatch.storage.cloud_client import CloudSettings
+from lakelatch.storage.cloud_objects import CloudObjectStore
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.storage.object_store import (
     CheckedObjectStore,

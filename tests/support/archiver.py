@@ -1,4 +1,7 @@
-"""Archives instants as Java's `LSMTimelineWriter` does: level file, manifest, version, and only then the deletions."""
+"""Archives instants as Java's `LSMTimelineWriter` does: level file, manifest, version, and only then the deletions.
+
+Each file is created and never overwritten, as Java's are: a late request of an earlier run changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.history.level_file import LEVEL_FILE_SCHEMA
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH, manifest_path
+from lakelatch.timeline.history.writer import HistoryRow
 from lakelatch.timeline.timeline import COMPLETED, REQUESTED, TIMELINE_FOLDER, Instant, Timeline
 
-SCHEMA = pa.schema(
-    [
-        ("instantTime", pa.string()),
-        ("completionTime", pa.string()),
-        ("action", pa.string()),
-        ("metadata", pa.binary()),
-        ("plan", pa.binary()),
-        pa.field("version", pa.int32(), nullable=False),
-    ]
-)
+
+class NameTaken(Unavailable):
+    """An earlier run has left a file of this name, with other bytes."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,9 @@ class Archiver:
     def put_level_file(self, rows: list[dict[str, Any]], level: int = 0) -> str:
         rows = sorted(rows, key=lambda row: row["instantTime"])
         sink = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), sink)
+        pq.write_table(pa.Table.from_pylist(rows, LEVEL_FILE_SCHEMA), sink)
         name = f"{rows[0]['instantTime']}_{rows[-1]['instantTime']}_{level}.parquet"
-        self.storage.put(f"{HISTORY_FOLDER}/{name}", sink.getvalue())
+        self._create(f"{HISTORY_FOLDER}/{name}", sink.getvalue())
         return name
 
     def rows_of(self, name: str) -> list[dict[str, Any]]:
@@ -79,11 +78,11 @@ class Archiver:
         files = [
             {"fileName": name, "fileLen": self.storage.stat(f"{HISTORY_FOLDER}/{name}").size_bytes} for name in names
         ]
-        self.storage.put(manifest_path(version), json.dumps({"files": files}).encode())
+        self._create(manifest_path(version), json.dumps({"files": files}).encode())
         self.step("manifest")
         self.storage.delete(VERSION_PATH)
         self.step("no version")
-        self.storage.put(VERSION_PATH, str(version).encode())
+        self._create(VERSION_PATH, str(version).encode())
         self.step("version")
         return version
 
@@ -98,29 +97,20 @@ class Archiver:
         found = json.loads(self.storage.read(manifest_path(version)))["files"] if version else []
         return [file["fileName"] for file in found]
 
+    def _create(self, path: str, data: bytes) -> None:
+        if not self.storage.put_if_absent(path, data) and self.storage.read(path) != data:
+            raise NameTaken(f"{path} is there with other bytes: another run of an archiver has written it")
+
     def _row(self, instant: Instant, timeline: Timeline) -> dict[str, Any]:
         plans = (one for one in timeline.instants if one.requested == instant.requested and one.state == REQUESTED)
         plan = next((self.storage.read(one.path) for one in plans), b"")
-        return {
-            "instantTime": instant.requested,
-            "completionTime": instant.completion,
-            "action": instant.action,
-            "metadata": self.storage.read(instant.path),
-            "plan": plan or None,
-            "version": 1,
-        }
+        metadata = self.storage.read(instant.path)
+        return HistoryRow(instant.requested, instant.completion or "", instant.action, metadata, plan or None).values()
 
 
 def row(requested: str, completion: str, action: str = "deltacommit", metadata: bytes = b"m") -> dict[str, Any]:
     """A row of a level file."""
-    return {
-        "instantTime": requested,
-        "completionTime": completion,
-        "action": action,
-        "metadata": metadata,
-        "plan": None,
-        "version": 1,
-    }
+    return HistoryRow(requested, completion, action, metadata, None).values()
 
 
 def remove_from_timeline(storage: Storage, requested: Iterable[str]) -> None:

@@ -7,23 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hudi
 import pyarrow as pa
-from live_table import Writing
+from live_table import WorkedTable, window
 
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import CompactionOptions, WriteOptions
+from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import compaction, log_compaction
+from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.table import Table
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage import LocalStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.settings import NON_BLOCKING
 
 GROUPS = "dt: d, e; at: a"
 SCHEMA = pa.schema(
@@ -43,7 +38,7 @@ Values = Mapping[str, Any]
 
 
 @dataclass
-class GroupedTable:
+class GroupedTable(WorkedTable):
     """Keyed by `id`; `schema` and `groups` say which columns go together."""
 
     root: Path
@@ -55,7 +50,7 @@ class GroupedTable:
 
     def __post_init__(self) -> None:
         self.storage = LocalStorage(str(self.root))
-        self.options: dict[str, object] = {
+        self.options = {
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.bucket.index.num.buckets": 1,
             "hoodie.write.concurrency.mode": self.mode,
@@ -64,17 +59,7 @@ class GroupedTable:
         }
         if self.ordering:
             self.options["hoodie.datasource.write.precombine.field"] = self.ordering
-        self.opened: Table = open_for_write(self.storage, WriteOptions.parse(self.options), self.schema)
-
-    def manager(self) -> TransactionManager:
-        provider = FilesystemLockProvider(LockScope(self.storage.uri, {}))
-        settings = TransactionSettings(mode=self.mode)
-        return TransactionManager(self.storage, provider, HybridTimeGenerator(provider), settings)
-
-    def begin(self, operation: str = "upsert") -> Writing:
-        options = WriteOptions.parse({**self.options, "hoodie.datasource.write.operation": operation})
-        manager = self.manager()
-        return Writing(self, manager, manager.begin(options.action), options)
+        self.opened = open_for_write(self.storage, WriteOptions.parse(self.options), self.schema)
 
     def frame(self, columns: Sequence[str], rows: Sequence[Values]) -> pa.Table:
         """Rows with these columns and the key."""
@@ -86,18 +71,6 @@ class GroupedTable:
 
     def delete(self, columns: Sequence[str], *rows: Values) -> CommitResult:
         return self.begin("delete").put_table(self.frame(columns, rows)).commit()
-
-    def plan(self, options: Mapping[str, str] | None = None) -> str | None:
-        return compaction.schedule(
-            open_table(self.storage), self.manager(), CompactionOptions.from_options(options or {})
-        )
-
-    def execute(self, plan: str) -> CommitResult:
-        return compaction.execute(run_here, open_table(self.storage), self.manager(), plan)
-
-    def compact(self, options: Mapping[str, str] | None = None) -> CommitResult | None:
-        plan = self.plan(options)
-        return None if plan is None else self.execute(plan)
 
     def compact_logs(self) -> CommitResult | None:
         """A log compaction, planned and carried out."""
@@ -112,19 +85,10 @@ class GroupedTable:
         return plain(rows)
 
     def since(self, begin: str, end: str | None = None) -> list[dict[str, Any]]:
-        options = {
-            "hoodie.datasource.query.type": "incremental",
-            "hoodie.datasource.read.begin.instanttime": begin,
-            **({"hoodie.datasource.read.end.instanttime": end} if end else {}),
-        }
-        return self.read(options)
+        return self.read(window(begin, end))
 
     def by_hudi_rs(self, optimized: bool = False) -> list[dict[str, Any]]:
-        builder = hudi.HudiTableBuilder.from_base_uri(str(self.root))
-        if optimized:
-            builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
-        batches = [pa.record_batch(batch) for batch in builder.build().read(hudi.HudiReadOptions())]
-        return plain([row for batch in batches for row in batch.to_pylist()])
+        return plain([row for batch in self.batches_by_hudi_rs(optimized=optimized) for row in batch.to_pylist()])
 
 
 def plain(rows: Sequence[Values]) -> list[dict[str, Any]]:

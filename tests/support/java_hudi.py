@@ -12,16 +12,20 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.servers import Server
+from lakelatch.testing.servers.local import java
 
 ROOT = Path(__file__).parents[2]
 FOLDER_VARIABLE = "LAKELATCH_JAVA_HUDI"
@@ -64,7 +68,19 @@ NON_BLOCKING = {
     "hoodie.cleaner.policy.failed.writes": "LAZY",
     "hoodie.clean.failed.writes.policy": "LAZY",
 }
+PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
+PARTITIONED_COLUMNS = "id long, ts long, v string, part string"
 OPTIMISTIC = {**NON_BLOCKING, "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+
+
+def zookeeper_locks(server: Server, lock_key: str) -> dict[str, str]:
+    """The options by which both engines take one lock on a ZooKeeper."""
+    return {
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+        "hoodie.write.lock.zookeeper.url": f"{server.host}:{server.port}",
+        "hoodie.write.lock.zookeeper.base_path": "/hudi/locks",
+        "hoodie.write.lock.zookeeper.lock_key": lock_key,
+    }
 
 
 class JavaHudiError(AssertionError):
@@ -283,3 +299,65 @@ def _value(value: Any) -> Any:
     if getattr(value, "tzinfo", None) is not None:
         return value.astimezone(timezone.utc).replace(tzinfo=None)
     return value
+
+
+@dataclass
+class SharedTable:
+    """One table and what works on it. `ours` and `hudi_rs` read the table at a path, as `java.read` does."""
+
+    spark: SparkSession
+    java: JavaHudi
+    path: str
+    ours: Callable[..., Rows]
+    hudi_rs: Callable[[str], Rows]
+
+    def agreed(self) -> Rows:
+        """The rows, after making sure that all three readers see the same."""
+        rows = self.ours(self.path)
+        assert rows == self.java.read(self.path)
+        assert rows == self.hudi_rs(self.path)
+        return rows
+
+
+def rows_of(ids: range, ts: int, name: str) -> pa.Table:
+    """Rows whose values are made of a name and their key, in the partitions p and q in turns."""
+    return table_of(PARTITIONED_COLUMNS, [(key, ts, f"{name}{key}", "pq"[key % 2]) for key in ids])
+
+
+class JavaProgram:
+    """Reads orders, one in a line, and answers each with a line; the first line that it says is `ready`."""
+
+    def __init__(self, folder: Path, name: str, source: str, class_path: str, *arguments: str) -> None:
+        file, errors = folder / f"{name}.java", folder / "errors"
+        file.write_text(source)
+        with errors.open("w") as output:
+            self._process = subprocess.Popen(
+                [java(), "-Xmx256m", "-cp", class_path, str(file), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+            )
+        said = self.told()
+        assert said == "ready", f"{said} {errors.read_text()}"
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    def tell(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+
+    def told(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def asked(self, order: str) -> str:
+        self.tell(order)
+        return self.told()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import hudi
 import pyarrow as pa
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import CompactionOptions, WriteOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import compaction
-from lakelatch.spark.table import Table
+from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.read.reader import ReadPlan, plan_read
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services import clustering, compaction
+from lakelatch.spark.services.plans import Runner, run_here
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import attempted, result_or_raise
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.relocation import Relocator, relocate_here
 from lakelatch.spark.write.replace import matching
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport
-from lakelatch.storage import LocalStorage
+from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE, DELETE_PARTITION
-from lakelatch.timeline.metadata import CompactionOperation
+from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
@@ -37,17 +40,11 @@ Row = tuple[int, int, str]  # id, ts, v; the partition is a matter of the test
 Snapshot = list[tuple[Any, ...]]
 
 
-class Opened(Protocol):
-    """Whatever is written to."""
-
-    opened: Table
-
-
 @dataclass
 class Writing:
     """A write between its beginning and its commit."""
 
-    table: Opened
+    table: WorkedTable
     manager: TransactionManager
     transaction: Transaction
     options: WriteOptions
@@ -82,15 +79,66 @@ class Writing:
         )
 
 
-class LiveTable:
-    """Keyed by `id`, ordered by `ts`, partitioned by `part` unless told otherwise; each manager is another process."""
+class WorkedTable:
+    """What tests do to any table; each manager is another process. Subclasses make the table and set these."""
+
+    root: Path
+    storage: LocalStorage
+    mode: str
+    options: dict[str, object]
+    opened: OpenedTable
+
+    def manager(self, storage: Storage | None = None) -> TransactionManager:
+        provider = FilesystemLockProvider(LockScope(self.storage.uri, {}))
+        settings = TransactionSettings(mode=self.mode)
+        return TransactionManager(storage or self.storage, provider, HybridTimeGenerator(provider), settings)
+
+    def begin(self, operation: str = "upsert", storage: Storage | None = None) -> Writing:
+        options = WriteOptions.parse({**self.options, "hoodie.datasource.write.operation": operation})
+        manager = self.manager(storage)
+        return Writing(self, manager, manager.begin(options.action), options)
+
+    def plan(self, options: Mapping[str, str] | None = None) -> str | None:
+        return compaction.schedule(
+            open_table(self.storage), self.manager(), CompactionOptions.from_options(options or {})
+        )
+
+    def execute(self, plan: str, run: Runner = run_here) -> CommitResult:
+        return compaction.execute(run, open_table(self.storage), self.manager(), plan)
+
+    def compact(self, options: Mapping[str, str] | None = None) -> CommitResult | None:
+        plan = self.plan(options)
+        return None if plan is None else self.execute(plan)
+
+    def batches_by_hudi_rs(
+        self, options: hudi.HudiReadOptions | None = None, optimized: bool = False
+    ) -> list[pa.RecordBatch]:
+        """What hudi-rs reads."""
+        builder = hudi.HudiTableBuilder.from_base_uri(str(self.root))
+        if optimized:
+            builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
+        opened = builder.build()
+        return [pa.record_batch(batch) for batch in opened.read(options or hudi.HudiReadOptions())]
+
+
+def window(begin: str, end: str | None = None) -> dict[str, object]:
+    """The options of an incremental read."""
+    return {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": begin,
+        **({"hoodie.datasource.read.end.instanttime": end} if end else {}),
+    }
+
+
+class LiveTable(WorkedTable):
+    """Keyed by `id`, ordered by `ts`, partitioned by `part` unless told otherwise."""
 
     def __init__(
         self, root: Path, mode: str = NON_BLOCKING, partitioned: bool = True, buckets: int = 2, **more: str
     ) -> None:
         self.root = root
         self.storage = LocalStorage(str(root))
-        self.options: dict[str, object] = {
+        self.options = {
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.precombine.field": "ts",
             "hoodie.bucket.index.num.buckets": buckets,
@@ -100,17 +148,7 @@ class LiveTable:
             self.options["hoodie.datasource.write.partitionpath.field"] = "part"
         self.options.update({name.replace("__", "."): value for name, value in more.items()})
         self.mode = mode
-        self.opened: Table = open_for_write(self.storage, WriteOptions.parse(self.options), SCHEMA)
-
-    def manager(self) -> TransactionManager:
-        provider = FilesystemLockProvider(LockScope(self.storage.uri, {}))
-        settings = TransactionSettings(mode=self.mode)
-        return TransactionManager(self.storage, provider, HybridTimeGenerator(provider), settings)
-
-    def begin(self, operation: str = "upsert") -> Writing:
-        options = WriteOptions.parse({**self.options, "hoodie.datasource.write.operation": operation})
-        manager = self.manager()
-        return Writing(self, manager, manager.begin(options.action), options)
+        self.opened = open_for_write(self.storage, WriteOptions.parse(self.options), SCHEMA)
 
     def write(self, rows: Sequence[Row], partition: str = "p", operation: str = "upsert") -> CommitResult:
         writing = self.begin(operation)
@@ -124,34 +162,26 @@ class LiveTable:
     def drop(self, *partitions: str) -> CommitResult:
         return self.begin(DELETE_PARTITION).commit(partitions)
 
-    def plan(self, options: Mapping[str, str] | None = None) -> str | None:
-        return compaction.schedule(
-            open_table(self.storage), self.manager(), CompactionOptions.from_options(options or {})
-        )
+    def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
+        parsed = ServiceOptions.parse({SORT_COLUMNS: columns, **(options or {})})
+        return clustering.schedule(open_table(self.storage), self.manager(), parsed.clustering, parsed.cancellation)
 
-    def execute(self, plan: str) -> CommitResult:
-        return compaction.execute(_run_here, open_table(self.storage), self.manager(), plan)
+    def execute_clustering(self, plan: str, run: Runner = run_here) -> CommitResult:
+        return clustering.execute(run, open_table(self.storage), self.manager(), plan)
 
-    def compact(self) -> CommitResult | None:
-        plan = self.plan()
-        return None if plan is None else self.execute(plan)
+    def cluster(self, columns: str = "v", options: Mapping[str, object] | None = None) -> CommitResult | None:
+        plan = self.plan_clustering(columns, options)
+        return None if plan is None else self.execute_clustering(plan)
 
     def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> Snapshot:
         """Rows as this project reads them: (partition, id, ts, v), sorted."""
-        plan = plan_read(str(self.root), options)
-        batches = [batch for file_slice in plan.slices for batch in plan.read(file_slice)]
-        return _plain(batches, meta)
+        return rows_of(plan_read(str(self.root), options), meta)
 
     def as_of(self, time: str) -> Snapshot:
         return self.read({"as.of.instant": time})
 
     def since(self, begin: str, end: str | None = None) -> Snapshot:
-        options = {
-            "hoodie.datasource.query.type": "incremental",
-            "hoodie.datasource.read.begin.instanttime": begin,
-            **({"hoodie.datasource.read.end.instanttime": end} if end else {}),
-        }
-        return self.read(options)
+        return self.read(window(begin, end))
 
     def optimized(self) -> Snapshot:
         return self.read({"hoodie.datasource.query.type": "read_optimized"})
@@ -160,12 +190,7 @@ class LiveTable:
         self, options: hudi.HudiReadOptions | None = None, meta: bool = False, optimized: bool = False
     ) -> Snapshot:
         """Rows as hudi-rs reads them."""
-        builder = hudi.HudiTableBuilder.from_base_uri(str(self.root))
-        if optimized:
-            builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
-        opened = builder.build()
-        batches = [pa.record_batch(batch) for batch in opened.read(options or hudi.HudiReadOptions())]
-        return _plain(batches, meta)
+        return _plain(self.batches_by_hudi_rs(options, optimized), meta)
 
     def agreed(self) -> Snapshot:
         """The rows, after making sure that both readers see the same, meta columns included."""
@@ -180,8 +205,9 @@ def rows_since(begin: str, end: str | None = None) -> hudi.HudiReadOptions:
     return options.with_end_timestamp(end) if end else options
 
 
-def _run_here(task: Any, operations: tuple[CompactionOperation, ...]) -> list[FileReport]:
-    return [task.run(operation) for operation in operations]
+def rows_of(plan: ReadPlan, meta: bool = False) -> Snapshot:
+    """The rows of a read that was planned, as `LiveTable.read` has them."""
+    return _plain([batch for file_slice in plan.slices for batch in plan.read(file_slice)], meta)
 
 
 def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> Snapshot:

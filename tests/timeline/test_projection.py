@@ -15,10 +15,10 @@ from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import ROLLBACK
 from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import COMPLETE, PLAN, Event, slot_path
+from lakelatch.timeline.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_path
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.projection import Fate
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, completed, inflight, requested
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, Instant, completed, inflight, requested
 
 FIRST = 20261121120000000
 
@@ -219,28 +219,27 @@ def test_a_compaction_that_was_rolled_back_before_it_was_done_again_is_shown(tab
 
 
 def paused(table: Table, at: Callable[[str, str], bool], meanwhile: Callable[[Event], object]) -> CommitLog:
-    """A log whose next commit is paused at a call for its completed file, while others do something."""
+    """A log whose first commit is paused at a call after its slot, while others do something."""
     done: list[bool] = []
 
     def before(operation: str, path: str) -> None:
-        if at(operation, path) and not done:
+        tail = table.log().tail().event if at(operation, path) and not done else None
+        if tail is not None:
             done.append(True)
-            tail = table.log().tail().event
-            assert tail is not None
             meanwhile(tail)
 
     return table.log(FaultyStorage(table.storage, before=before))
 
 
-def _looks(operation: str, path: str) -> bool:
-    return operation == "stat" and path.endswith(".deltacommit.inflight")
+def _counts(operation: str, path: str) -> bool:
+    return operation == "list" and path == LOG_FOLDER
 
 
 def _puts(operation: str, path: str) -> bool:
     return operation == "put_if_absent" and path.startswith(TIMELINE_FOLDER) and path.endswith(".deltacommit")
 
 
-@pytest.mark.parametrize("at", [_looks, _puts])
+@pytest.mark.parametrize("at", [_counts, _puts])
 def test_a_zombie_whose_commit_was_shown_and_archived_meanwhile_is_told_so_and_brings_nothing_back(
     table: Table, at: Callable[[str, str], bool]
 ) -> None:
@@ -254,7 +253,7 @@ def test_a_zombie_whose_commit_was_shown_and_archived_meanwhile_is_told_so_and_b
     assert not any(name.startswith(zombie.instant) for name in table.names())
 
 
-@pytest.mark.parametrize("at", [_looks, _puts])
+@pytest.mark.parametrize("at", [_counts, _puts])
 @pytest.mark.parametrize("steps", [1, 4, 6])
 def test_a_zombie_that_was_rolled_back_as_dead_is_told_so_and_brings_nothing_back(
     table: Table, at: Callable[[str, str], bool], steps: int
@@ -326,6 +325,25 @@ def test_an_archiver_that_died_between_its_deletions_is_not_overtaken(table: Tab
         Archiver(table.storage, step).archive([older, ours.instant])
     table.commit()
     assert ours.file in table.names()
+
+
+@pytest.mark.parametrize("action", ["deltacommit", "compaction", "rollback"])
+@pytest.mark.parametrize("left", [requested, inflight])
+def test_an_archiver_that_died_between_the_pending_files_leaves_nothing_that_looks_pending(
+    table: Table, left: Callable[[str, str], Instant], action: str
+) -> None:
+    """It removes them in any order, and completed files after all of them; a plan would be carried out once more."""
+    ours = table.commit(action=action)
+    kept = left(ours.instant, action)
+    content = table.storage.read(kept.path)
+    completed_content = table.storage.read(ours.path)
+    table.foreign_commit()
+    Archiver(table.storage).archive([ours.instant])
+    table.storage.put(kept.path, content)
+    table.storage.put(ours.path, completed_content)
+    log = table.log()
+    log.project(log.tail())
+    assert {kept.file_name, ours.file} <= table.names()
 
 
 def test_what_became_of_a_file_is_told_by_what_is_there(table: Table) -> None:

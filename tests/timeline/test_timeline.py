@@ -9,7 +9,9 @@ from lakelatch.timeline.timeline import (
     REQUESTED,
     TIMELINE_FOLDER,
     Instant,
+    ListedNames,
     Timeline,
+    TimelineFolder,
     completed,
     inflight,
     parse_file_name,
@@ -112,3 +114,48 @@ def test_a_listing_shows_the_furthest_state_of_each_instant() -> None:
     assert timeline.completion_times() == {START: END}
     assert timeline.latest_time() == later
     assert Timeline(()).latest_time() == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "whole"),
+    [
+        (set(), True),
+        ({"+rubbish"}, True),
+        ({"+20261121120003000.deltacommit.requested", "+20261121120003000_20261121120004000.deltacommit"}, True),
+        ({"+20261121120000500_20261121120004000.deltacommit"}, True),  # begun before, completed since
+        ({"+20261121120000500.deltacommit.inflight", "+20261121120000500.inflight"}, True),  # has merely begun
+        ({"+20261121120000500_20261121120001000.deltacommit"}, False),  # completed before what was shown
+        ({f"+{END}_20261121120002000.deltacommit"}, False),  # at the very time of it
+        ({"+20261121120000500.logcompaction.requested"}, False),  # a plan before what was shown
+        ({"+20261121120003000.rollback.requested"}, True),
+        ({f"-{START}.deltacommit.requested"}, False),
+        ({f"-{START}_20261121120002000.deltacommit"}, False),
+        ({"+history"}, False),
+    ],
+)
+def test_one_listing_lacks_nothing_if_a_later_one_shows_nothing_older(change: set[str], whole: bool) -> None:
+    storage = MemoryStorage("one-listing")
+    names = {f"{START}.deltacommit.requested", f"{START}_20261121120002000.deltacommit"}
+    for name in names:
+        storage.put(f"{TIMELINE_FOLDER}/{name}", b"")
+    look = Timeline.look(storage)
+    added = {name[1:] for name in change if name[0] == "+"}
+    gone = {name[1:] for name in change if name[0] == "-"}
+    assert look.lacks_nothing((names | added) - gone) is whole
+    assert not look.lacks_nothing(names | {"20261121120003000_20261121120004000.commit"}, until="20261121120004000")
+    for name in names:
+        storage.delete(f"{TIMELINE_FOLDER}/{name}")
+
+
+def test_a_listing_that_was_begun_earlier_does_not_come_back() -> None:
+    """Of two threads, the one that listed first may be the last to say what it has seen."""
+    storage = MemoryStorage("threads")
+    folder = TimelineFolder(storage)
+    earlier = ListedNames.of(storage)
+    begun = inflight("20261122120000000", "deltacommit")
+    storage.put(begun.path, b"")
+    folder.refresh(1)
+    folder.refresh(1, earlier)
+    assert folder.has(begun)
+    folder.refresh(1, ListedNames.of(storage))
+    assert folder.has(begun)

@@ -18,7 +18,8 @@ Rounds = list[tuple[Path, dict[str, Any]]]
 
 HEAD = (
     "| locks | minutes of faults | rounds | acknowledged commits | faults | conflicts | unknown (of them committed) "
-    "| rollbacks | compactions | overlaps | recovery in lease times, median / worst |"
+    "| rollbacks | compactions | clusterings | cancelled | cleans (files) | archived "
+    "| overlaps | recovery in lease times, median / worst |"
 )
 
 
@@ -62,6 +63,10 @@ def _line(name: str, rounds: Rounds) -> str:
         f"{counts['unknown']:,} ({counts['unknown_committed']})",
         f"{counts['rollbacks']:,}",
         f"{counts['compactions']:,}",
+        f"{counts['clusterings']:,}",
+        f"{counts['cancellations']:,}",
+        f"{counts['cleans']:,} ({counts['cleaned_files']:,})",
+        f"{counts['archived']:,}",
         f"{counts['overlaps']:,}",
         f"{median(recovered):.1f} / {max(recovered):.1f}" if recovered else "",
     ]

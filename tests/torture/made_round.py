@@ -13,18 +13,19 @@ import pyarrow as pa
 
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import CompactionOptions, WriteOptions
+from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.services import compaction
 from lakelatch.spark.services.plans import run_here
 from lakelatch.spark.write.attempt import result_or_raise
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.storage import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.torture.traffic import bank
 from lakelatch.torture.traffic.bank import SCHEMA, Row
+from lakelatch.torture.traffic.keeping_storage import KeepingStorage
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
@@ -46,7 +47,7 @@ class MadeRound:
         self.told: set[str] = set()
         self.tokens = 0
         (folder / "history").mkdir(parents=True, exist_ok=True)
-        storage = LocalStorage(str(self.table))
+        storage = KeepingStorage(str(self.table))
         self.options = WriteOptions.parse(OPTIONS)
         self.opened = open_for_write(storage, self.options, SCHEMA)
         provider = FilesystemLockProvider(LockScope(storage.uri, {}))

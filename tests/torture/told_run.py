@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 _SECOND_NS = 1_000_000_000
-_ROLES = {"transfer": 3, "append": 3, "compact": 1}
-_FAULTS = ("paused", "killed", "storage_slow", "storage_cut", "clock_stepped", "locks_cut", "stop_at_step")
+_ROLES = {"transfer": 3, "append": 3, "compact": 1, "serve": 2, "cancel": 1}
+_FAULTS = (
+    "paused",
+    "killed",
+    "storage_slow",
+    "storage_cut",
+    "clock_stepped",
+    "locks_cut",
+    "stop_at_step",
+    "serve_paused",
+)
 _STEPS = ("commit.after_lock", "commit.before_slot", "commit.after_slot", "rollback.after_plan", "begin.after_claim")
 
 
@@ -74,7 +83,7 @@ def _calls(draw: random.Random, client: str, count: int) -> list[dict[str, Any]]
     step_ns = 70 * _SECOND_NS // count
     for number in range(count):
         work, at_ns = f"{client}.1.{number:04d}", number * step_ns
-        (outcome,) = draw.choices(("committed", "refused", "failed", "unknown"), (70, 20, 5, 1))
+        (outcome,) = draw.choices(("committed", "done", "refused", "failed", "unknown"), (60, 10, 20, 5, 1))
         lines.append({"at_ns": at_ns, "event": "call", "work": work, "role": client.partition("-")[0]})
         end_ns = at_ns + int(step_ns * (0.3 + 0.6 * draw.random()))
         lines.append({"at_ns": end_ns, "event": "return", "work": work, "outcome": outcome, "instant": "", "error": ""})

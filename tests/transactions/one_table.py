@@ -10,12 +10,14 @@ from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
+from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog
 from lakelatch.timeline.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
+from lakelatch.transactions.elision import AUTO
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.outcome import Committed
 from lakelatch.transactions.settings import OPTIMISTIC, TransactionSettings
@@ -24,10 +26,15 @@ from lakelatch.transactions.transaction import Transaction
 
 @dataclass
 class Table:
-    """`expire` makes a writer look dead; heartbeats beat once a minute, which is never in a test."""
+    """`expire` makes a writer look dead; heartbeats beat once a minute, which is never in a test.
+
+    With `elision` off each commit takes the table's lock. `times` has the clock that instants come from.
+    """
 
     storage: Storage
     system: ManualSystem = field(default_factory=ManualSystem)
+    elision: str = AUTO
+    times: System = REAL_SYSTEM
 
     def provider(self) -> LockProvider:
         kind = FilesystemLockProvider if isinstance(self.storage, LocalStorage) else InProcessLockProvider
@@ -42,10 +49,9 @@ class Table:
     ) -> TransactionManager:
         """As another process would open it."""
         provider = self.provider()
-        settings = TransactionSettings(mode=mode, lock_timeout_s=lock_timeout_s)
-        return TransactionManager(
-            storage or self.storage, provider, HybridTimeGenerator(provider), settings, self.system, None, slots_kept
-        )
+        settings = TransactionSettings(mode=mode, lock_timeout_s=lock_timeout_s, lock_elision=self.elision)
+        times = HybridTimeGenerator(provider, self.times)
+        return TransactionManager(storage or self.storage, provider, times, settings, self.system, None, slots_kept)
 
     def expire(self, instant: str) -> None:
         """The last beat was long ago by the storage's clock."""

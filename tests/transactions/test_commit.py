@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pytest
 from one_table import Table, add_file, commit, timeline_names, write
 
 from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, LockTimeout, TransactionEnded, Unavailable, WriteConflict
-from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.instant_time import to_instant
@@ -16,7 +18,10 @@ from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
+from lakelatch.transactions.elision import OFF
 from lakelatch.transactions.settings import NON_BLOCKING
+
+T = TypeVar("T")
 
 
 def test_a_commit_shows_its_files_and_leaves_nothing_else(table: Table) -> None:
@@ -30,7 +35,7 @@ def test_a_commit_shows_its_files_and_leaves_nothing_else(table: Table) -> None:
     assert transaction.committed == done
     assert table.completed() == [done.instant]
     assert table.leftovers() == [] and len(table.data_files()) == 2
-    assert table.events()[0].token == done.token > 0
+    assert table.events()[0].token == done.token
 
 
 def test_the_first_to_complete_wins_and_the_loser_is_rolled_back(table: Table) -> None:
@@ -203,12 +208,14 @@ def test_a_claim_that_another_operation_took_is_not_ours(table: Table) -> None:
 
 
 def test_without_the_lock_a_commit_waits_its_time_and_stays_open(table: Table) -> None:
+    table.elision = OFF
     transaction = table.manager(lock_timeout_s=0.05).begin()
     stat = add_file(transaction, "a")
     with table.provider().acquire(TABLE_KEY, 1.0), pytest.raises(LockTimeout):
         commit(transaction, stat)
     assert table.completed() == []
-    assert commit(transaction, stat).slot == 1
+    done = commit(transaction, stat)
+    assert done.slot == 1 and done.token > 0
     assert table.leftovers() == []
 
 
@@ -250,6 +257,46 @@ def test_a_commit_whose_file_cannot_be_written_is_never_called_a_failure(table: 
     assert table.completed()[0] == transaction.instant
     table.expire(transaction.instant)
     assert table.manager().recover() == [] and table.leftovers() == []
+
+
+class FarStorage(FaultyStorage):
+    """Each of the requests that are made together is carried out, whatever becomes of the others."""
+
+    def together(self, *requests: Callable[[], T]) -> Sequence[T]:
+        answers: list[T] = []
+        errors: list[Unavailable] = []
+        for request in requests:
+            try:
+                answers.append(request())
+            except Unavailable as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
+
+
+@pytest.mark.parametrize("kind", [FaultyStorage, FarStorage])
+def test_a_commit_whose_last_look_fails_stands_whether_its_claim_was_removed_beside_it_or_not(
+    table: Table, kind: type[FaultyStorage]
+) -> None:
+    shown: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path.startswith(f"{TIMELINE_FOLDER}/") and "_" in path:
+            shown.append(path)
+        elif operation == "list" and path == TIMELINE_FOLDER and len(shown) == 1:
+            shown.append("")
+            raise Unavailable("the last look fails")
+
+    with pytest.raises(CommitUnknown):
+        write(table.manager(storage=kind(table.storage, before=before)), "a")
+    [done] = table.completed()
+    claims = table.storage.list(HEARTBEAT_FOLDER).files
+    assert claims == (() if kind is FarStorage else (done,))
+    for claim in claims:
+        table.expire(claim)
+    assert table.manager().recover() == [] and table.leftovers() == []
+    assert table.completed() == [done] and len(table.data_files()) == 1
 
 
 def test_a_clean_failure_before_the_slot_leaves_it_open(table: Table) -> None:

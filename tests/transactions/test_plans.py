@@ -191,3 +191,32 @@ def test_a_schedule_that_died_after_its_slot_is_shown_by_the_next_writer(table: 
     assert table.manager().recover() == []
     table.manager().execute(plan).commit(COMPACTED)
     assert table.completed() == [plan] and table.leftovers() == []
+
+
+def test_a_plan_without_rows_completes_with_whatever_it_has_to_say(table: Table) -> None:
+    """And is no write: nobody's commit is held against it."""
+    begun = table.manager().begin()
+    plan = table.manager().schedule(plan_of, "clean")
+    assert plan is not None
+    write(table.manager(), "a")
+    event = table.manager().execute(plan, "clean").complete(lambda folder: plan_of(folder) or b"")
+    assert table.storage.read(event.path) == ",".join(table.completed()).encode()
+    commit(begun, add_file(begun, "b"))
+    assert [found.file_name for found in Timeline.load(table.storage).completed if found.action == "clean"] == [
+        event.file
+    ]
+    assert table.events()[-2].instant == plan and table.leftovers() == []
+
+
+def test_a_plan_without_rows_completes_once(table: Table) -> None:
+    plan = table.manager().schedule(plan_of, "clean")
+    assert plan is not None
+    zombie = table.manager().execute(plan, "clean")
+    table.expire(plan)
+    successor = table.manager().execute(plan, "clean")
+    with pytest.raises(TransactionEnded):
+        zombie.complete(b"of the zombie")
+    event = successor.complete(b"of its successor")
+    assert table.storage.read(event.path) == b"of its successor"
+    with pytest.raises(TransactionEnded):
+        table.manager().execute(plan, "clean")

@@ -13,12 +13,12 @@ a file loads the manifest again and goes on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.history.level_file import METADATA, PLAN, ArchivedInstant, read_bytes, read_index
+from lakelatch.timeline.history.level_file import METADATA, PLAN, ArchivedInstant, find_in, read_bytes, select_from
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, LevelFile, Manifest, load_manifest
 
 _RELOADS_MAX = 20
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class History:
-    """What a table's archivers have put away. Level files are read when a question reaches them, and once.
+    """What a table's archivers have put away. Parts of level files are read when a question reaches them, and once.
 
     Threads may share it. It may come to know instants that were archived after it was loaded; whoever asks compares
     with the active timeline that was listed before. Errors, of every method: `CorruptTable` that names the manifest or
@@ -54,9 +54,9 @@ class History:
         return not self._manifest.files
 
     @property
-    def earliest(self) -> str:
-        """The least requested time that it has, "" if it is empty."""
-        return min((file.first for file in self._manifest.files), default="")
+    def latest(self) -> str:
+        """The greatest requested time that it has, "" if it is empty."""
+        return max((file.last for file in self._manifest.files), default="")
 
     def find(self, requested: str) -> ArchivedInstant | None:
         """The completed instant of this requested time, None if it was not archived."""
@@ -74,22 +74,23 @@ class History:
             )
         return found
 
-    def completion_times(self, requested: Collection[str]) -> dict[str, str]:
-        """Completion time by requested time, of those of these that were archived."""
-        return {key: archived.completion for key, archived in self.find_all(requested).items()}
-
     def instants(
-        self, actions: Collection[str] | None = None, after: str = "", until: str | None = None
+        self,
+        actions: Collection[str] | None = None,
+        after: str = "",
+        until: str | None = None,
+        planned_only: bool = False,
     ) -> list[ArchivedInstant]:
-        """Archived instants, of these actions or all, completed after a time and until another, by completion."""
-        found = [
-            archived
-            for archived in self._try(self._everything).values()
-            if (actions is None or archived.action in actions)
-            and archived.completion > after
-            and (until is None or archived.completion <= until)
-        ]
-        return sorted(found, key=lambda archived: (archived.completion, archived.requested))
+        """Archived instants, of these actions or all, completed after a time and until another, by completion.
+
+        `planned_only`: those that have a plan.
+        """
+
+        def look(manifest: Manifest) -> dict[str, ArchivedInstant]:
+            chosen = (select_from(self._storage, file, actions, after, until, planned_only) for file in manifest.files)
+            return {one.requested: one for file in chosen for one in file}
+
+        return sorted(self._try(look).values(), key=lambda archived: (archived.completion, archived.requested))
 
     def metadata(self, archived: ArchivedInstant) -> bytes:
         """The bytes that the completed file had. Errors also: `CorruptTable` if the history has none."""
@@ -121,15 +122,9 @@ class History:
             if not missing:
                 break
             inside = [one for one in missing if file.first <= one <= file.last]
-            index = read_index(self._storage, file) if inside else {}
-            found.update({one: index[one] for one in inside if one in index})
-            missing.difference_update(found)
-        return found
-
-    def _everything(self, manifest: Manifest) -> Mapping[str, ArchivedInstant]:
-        found: dict[str, ArchivedInstant] = {}
-        for file in manifest.files:
-            found.update(read_index(self._storage, file))
+            if inside:
+                found.update(find_in(self._storage, file, inside))
+                missing.difference_update(found)
         return found
 
     def _try(self, look: Callable[[Manifest], T]) -> T:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.timeline import HISTORY_NAME, TIMELINE_FOLDER
 
 HISTORY_FOLDER = f"{TIMELINE_FOLDER}/{HISTORY_NAME}"
-VERSION_PATH = f"{HISTORY_FOLDER}/_version_"
+VERSION_NAME = "_version_"
+VERSION_PATH = f"{HISTORY_FOLDER}/{VERSION_NAME}"
 
 SIZE_UNKNOWN = -1  # of a level file that no manifest names
 _READS_MAX = 20
@@ -34,6 +35,11 @@ class LevelFile:
     def path(self) -> str:
         return f"{HISTORY_FOLDER}/{self.name}"
 
+    @property
+    def level(self) -> int:
+        """How often its rows have been merged."""
+        return int(self.name.rpartition("_")[2].removesuffix(".parquet"))
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -46,6 +52,13 @@ class Manifest:
     version: int = 0
     files: tuple[LevelFile, ...] = ()
     loose: tuple[LevelFile, ...] = ()
+    greatest: int = 0  # the number of any manifest, for those who make the next one
+
+    @classmethod
+    def read(cls, storage: Storage, version: int) -> Manifest:
+        """That of one version. Errors: `NotFound`, and `CorruptTable` with its path."""
+        path = manifest_path(version)
+        return cls(version, _parse(storage.read(path), path))
 
 
 def manifest_path(version: int) -> str:
@@ -67,7 +80,7 @@ def load_manifest(storage: Storage) -> Manifest:
             return Manifest(loose=tuple(loose))
         path = manifest_path(version)
         try:
-            return Manifest(version, _parse(storage.read(path), path))
+            return Manifest.read(storage, version)
         except NotFound as error:
             if _version(storage, storage.names(HISTORY_FOLDER)) == version:
                 raise CorruptTable(
@@ -78,8 +91,35 @@ def load_manifest(storage: Storage) -> Manifest:
     raise Unavailable(f"{HISTORY_FOLDER} changed during each of {_READS_MAX} readings: try again")
 
 
-def _version(storage: Storage, names: Sequence[str]) -> int:
-    greatest = max((int(found[1]) for found in map(_MANIFEST.fullmatch, names) if found), default=0)
+def greatest_manifest(storage: Storage) -> Manifest:
+    """The manifest on which the next one is built: the greatest that can be read, also beside an older `_version_`.
+
+    An archiver that died may have left it, or one may be at work on it; what it names is on the active timeline, too.
+    Errors: those of `load_manifest`.
+    """
+    counted = load_manifest(storage)
+    versions = manifest_versions(storage.names(HISTORY_FOLDER))
+    for version in sorted(versions, reverse=True):
+        if version <= counted.version:
+            break
+        try:
+            found = Manifest.read(storage, version)
+        except (NotFound, CorruptTable):  # Java's are not made at once, and half a one may be left
+            continue
+        if all(storage.exists(file.path) for file in found.files):
+            return replace(found, greatest=max(versions))
+    return replace(counted, greatest=max(versions, default=0))
+
+
+def manifest_versions(names: Collection[str]) -> list[int]:
+    """The versions of which manifests are among the names of the history's folder."""
+    return [int(found[1]) for found in map(_MANIFEST.fullmatch, names) if found]
+
+
+def _version(storage: Storage, names: Collection[str]) -> int:
+    greatest = max(manifest_versions(names), default=0)
+    if VERSION_NAME not in names:
+        return greatest
     try:
         text = storage.read(VERSION_PATH).decode("ascii", "replace").strip()
     except NotFound:

@@ -9,7 +9,7 @@ completed when it was requested.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,8 +18,17 @@ from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK,
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, HISTORY_NAME, REQUESTED, TIMELINE_FOLDER, Instant, Timeline
+from lakelatch.timeline.timeline import (
+    ABORTED,
+    CLAIMS_FOLDER,
+    HISTORY_NAME,
+    REQUESTED,
+    TIMELINE_FOLDER,
+    Instant,
+    Timeline,
+)
 
 
 @dataclass(frozen=True)
@@ -35,9 +44,12 @@ class WholeTimeline:
     history: History
 
     @classmethod
-    def load(cls, storage: Storage) -> WholeTimeline:
-        """The table's timeline now. A table that has archived nothing costs what its active timeline costs."""
-        active = Timeline.load(storage)
+    def load(cls, storage: Storage, active: Timeline | None = None) -> WholeTimeline:
+        """The table's timeline now. A table that has archived nothing costs what its active timeline costs.
+
+        `active` is for a caller who has just listed it.
+        """
+        active = active or Timeline.load(storage)
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage))
 
     @cached_property
@@ -51,7 +63,9 @@ class WholeTimeline:
             (
                 instant.requested
                 for instant in self.active.instants
-                if instant.action in PENDING_WRITE_ACTIONS and instant.requested not in kept
+                if instant.action in PENDING_WRITE_ACTIONS
+                and instant.state != ABORTED
+                and instant.requested not in kept
             ),
             default="",
         )
@@ -59,7 +73,7 @@ class WholeTimeline:
     def completion_times(self, requested: Iterable[str]) -> dict[str, str]:
         """The completion time of those of these requested times that count as committed writes."""
         found, strangers = self._split(requested)
-        archived = self.history.find_all(strangers) if strangers else {}
+        archived = self.history.find_all(strangers)
         found.update({one: one for one in self._old_enough(set(strangers).difference(archived))})
         for one, past in archived.items():
             if past.action in WRITE_ACTIONS and self._is_seen(past.completion):
@@ -69,15 +83,19 @@ class WholeTimeline:
     def find(self, requested: str) -> Instant | None:
         """The completed instant of a requested time, on either."""
         for instant in self._completed:
-            if instant.requested == requested:
+            if instant.requested == requested and instant.action != SAVEPOINT:  # which has the time of its commit
                 return instant
         archived = self.history.find(requested)
         return None if archived is None else archived.instant
 
+    def has_undone(self, requested: str) -> bool:
+        """Whether a rollback or restore has undone the instant of this requested time, or is about to."""
+        return requested in self._rolled_back
+
     def unrecorded(self, requested: Iterable[str]) -> list[str]:
         """Those that count although neither timeline says when, or that, they completed; oldest first."""
         strangers = self._split(requested)[1]
-        archived = self.history.find_all(strangers) if strangers else {}
+        archived = self.history.find_all(strangers)
         return sorted(self._old_enough(set(strangers).difference(archived)))
 
     def all_completion_times(self) -> dict[str, str]:
@@ -93,9 +111,11 @@ class WholeTimeline:
                 found[instant.requested] = instant
         return sorted(found.values(), key=lambda instant: (instant.completion or "", instant.requested))
 
-    def archived(self, actions: Collection[str], after: str = "", until: str | None = None) -> list[ArchivedInstant]:
+    def archived(
+        self, actions: Collection[str], after: str = "", until: str | None = None, planned_only: bool = False
+    ) -> list[ArchivedInstant]:
         """The same, of those that are in the history; some may be on the active timeline as well."""
-        found = self.history.instants(actions, after, until)
+        found = self.history.instants(actions, after, until, planned_only)
         return [archived for archived in found if self._is_seen(archived.completion)]
 
     def content(self, instant: Instant) -> bytes:
@@ -119,8 +139,8 @@ class WholeTimeline:
         return frozenset(self.active.completed)
 
     @cached_property
-    def _pending(self) -> frozenset[str]:
-        return frozenset(instant.requested for instant in self.active.pending)
+    def _uncommitted(self) -> frozenset[str]:
+        return frozenset(instant.requested for instant in (*self.active.pending, *self.active.aborted))
 
     @cached_property
     def latest(self) -> str:
@@ -134,15 +154,19 @@ class WholeTimeline:
         for instant in self.completed((ROLLBACK, RESTORE)):
             found.update(read_rolled_back(self.content(instant), instant.path))
         for instant in self.active.instants:
-            if instant.action == ROLLBACK and instant.state == REQUESTED and instant.requested in self._pending:
+            if instant.state != REQUESTED or instant.requested not in self._uncommitted:
+                continue
+            if instant.action == ROLLBACK:
                 found.add(RollbackPlan.read(self.storage, instant.path).instant)
+            elif instant.action == RESTORE:
+                found.update(RestorePlan.read(self.storage, instant.path).requested_times)
         return frozenset(found)
 
     def _split(self, requested: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         """Completion times of those on the active timeline, and those that are not there in any state."""
         wanted = set(requested)
         found = {one: self._times[one] for one in wanted if one in self._times}
-        return found, sorted(wanted.difference(found, self._pending))
+        return found, sorted(wanted.difference(found, self._uncommitted))
 
     def _old_enough(self, strangers: Iterable[str]) -> set[str]:
         """Those of these, which are on neither timeline, that count by their age alone.
@@ -173,14 +197,7 @@ def read_completed(storage: Storage, instant: Instant) -> bytes:
 
     Whoever listed the active timeline a while ago may find that the file has been archived since.
     """
-    try:
-        return storage.read(instant.path)
-    except NotFound:
-        history = History.load(storage)
-        archived = history.find(instant.requested)
-        if archived is None:
-            raise
-        return history.metadata(archived)
+    return _read(storage, instant, History.metadata)
 
 
 def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
@@ -190,12 +207,16 @@ def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
 
 def read_plan(storage: Storage, requested: Instant) -> bytes:
     """The bytes of a requested file, on whichever timeline it is by now. Errors: as above."""
+    return _read(storage, requested, History.plan)
+
+
+def _read(storage: Storage, instant: Instant, look: Callable[[History, ArchivedInstant], bytes | None]) -> bytes:
     try:
-        return storage.read(requested.path)
+        return storage.read(instant.path)
     except NotFound:
         history = History.load(storage)
-        archived = history.find(requested.requested)
-        plan = None if archived is None else history.plan(archived)
-        if plan is None:
+        archived = history.find(instant.requested)
+        data = None if archived is None else look(history, archived)
+        if data is None:
             raise
-        return plan
+        return data

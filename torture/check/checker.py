@@ -17,6 +17,7 @@ from typing import Any
 from lakelatch.errors import CorruptTable
 from lakelatch.torture.check import order as order_checks
 from lakelatch.torture.check import rows as row_checks
+from lakelatch.torture.check import services as service_checks
 from lakelatch.torture.check import statements as statement_checks
 from lakelatch.torture.check import table as table_checks
 from lakelatch.torture.check.table_files import TableFiles
@@ -38,12 +39,16 @@ OF_TABLE = (
     table_checks.committed_files_are_there,
     table_checks.no_file_is_nobodys,
     table_checks.nothing_is_left_behind,
+    service_checks.cancelled_in_the_log_stays_so,
 )
 # Of tables with Hudi's data files and plans, and of those whose files state what their writer had read.
 OF_ROWS = (
     table_checks.plans_name_what_completed,
     table_checks.plans_start_from_the_last_base,
     table_checks.compactions_keep_every_row,
+    service_checks.clusterings_keep_every_row,
+    service_checks.live_files_are_there,
+    service_checks.live_files_hold_all_rows,
 )
 OF_STATEMENTS = (
     statement_checks.writes_saw_all_before,
@@ -77,6 +82,9 @@ OF_ROUND = (
     order_checks.tokens_increase,
     order_checks.leases_exclude,
     order_checks.recovers_in_time,
+    service_checks.cleans_keep_what_readers_need,
+    service_checks.cancelled_is_not_committed,
+    service_checks.served_is_completed,
 )
 OF_SIMULATION = (
     order_checks.readers_saw_everything,
@@ -176,6 +184,12 @@ def _counts(evidence: Evidence) -> dict[str, int]:
         "retries": sum(max(work.attempts - 1, 0) for work in history.works.values()),
         "rollbacks": sum(name.endswith(".rollback") for name in table.ended),
         "compactions": sum(commit.operation == "COMPACT" for commit in table.commits),
+        "clusterings": sum(commit.operation == "CLUSTER" for commit in table.commits),
+        "cleans": sum(name.endswith(".clean") for name in table.ended),
+        "cleaned_files": len(table.cleaned),
+        "archived": len(table.archived),
+        "cancellations": len({line["instant"] for line in history.lines if line["event"] == "cancelled"}),
+        "aborted": len(table.called_off),
         "snapshots": len(history.snapshots),
         "timeline_files": len(table.timeline),
         "overlaps": len(order_checks.overlaps(evidence)),

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lakelatch.torture.check.table_files import TIMELINE, WRITES, completion_of
+from lakelatch.torture.check.table_files import WRITES, completion_of
 from lakelatch.torture.history.evidence import LYING, Evidence
 from lakelatch.torture.history.reading import WRITING_ROLES, Line
 
@@ -68,7 +68,7 @@ def files_never_change(evidence: Evidence) -> Iterator[str]:
     digests: dict[str, str] = {}
     for line in evidence.history.seen:
         for name, digest in (line.get("sha") or {}).items():
-            data = evidence.table.files.get(f"{TIMELINE}/{name}")
+            data = evidence.table.content(name)
             if name not in digests and data is not None:
                 digests[name] = hashlib.sha256(data).hexdigest()
             if name in digests and not digests[name].startswith(digest):

@@ -17,11 +17,25 @@ from lakelatch.torture.history.reading import Line, Work
 def nothing_else_went_wrong(evidence: Evidence) -> Iterator[str]:
     """What the run itself, or one of its clients, found to be wrong."""
     yield from evidence.facts.get("problems") or ()
+    before_ns: dict[str, int] = {}
     for line in evidence.history.lines:
-        if line["event"] == "missing":
+        asked_ns, before_ns[line["process"]] = before_ns.get(line["process"], 0), int(line["at_ns"])
+        if line["event"] == "missing" and not _was_too_slow(evidence, line, asked_ns):
             yield f"{line['process']} read the table and did not find {line['path'] or 'a file'}"
         elif line["event"] == "broken":
             yield f"{line['process']} found that {line['what']}"
+
+
+def _was_too_slow(evidence: Evidence, line: Line, asked_ns: int) -> bool:
+    """Whether what a reader did not find was cleaned, and so many commits later that it was not kept for it."""
+    retained = evidence.setting("commits_retained", float("inf"))
+    if line["path"] not in evidence.table.cleaned:
+        return False
+    since = sum(
+        asked_ns < one["at_ns"] <= line["at_ns"] and one["event"] == "return" and one["outcome"] != "refused"
+        for one in evidence.history.lines
+    )
+    return bool(since >= retained)
 
 
 def acknowledged_is_committed(evidence: Evidence) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from lakelatch.torture.check.table_files import TIMELINE, Commit, TableFiles, completion_of
+from lakelatch.torture.check.table_files import SERVICES, TIMELINE, Commit, TableFiles, completion_of, requested_of
 from lakelatch.torture.history.evidence import Evidence
 
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
@@ -86,16 +86,18 @@ def works_are_done_once_if_known(evidence: Evidence) -> Iterator[str]:
 
 
 def conflicts_name_their_winners(evidence: Evidence) -> Iterator[str]:
-    """Of two that are at work the earlier one goes on; and who is said to have completed has."""
-    there = evidence.table.by_instant
+    """Of two that are at work the earlier one goes on, unless that is a plan; and who is said to have completed has."""
+    there, table = evidence.table.by_instant, evidence.table
+    ended = {requested_of(name) for name in table.ended}  # rollbacks as well: what they undid was in the way
+    plans = table.aborted | {start for start, actions in table.begun.items() if actions & SERVICES}
     for line in evidence.history.lines:
         if line["event"] == "conflict":
             loser, winner = line["instant"], line["winner"]
             if loser in there:
                 yield f"{loser} lost to {winner}, and has completed"
-            if line["inflight"] and not winner < loser:
+            if line["inflight"] and not winner < loser and winner not in plans:
                 yield f"{loser} lost to {winner}, which began later and was at work"
-            if not line["inflight"] and winner not in there:
+            if not line["inflight"] and winner not in ended:
                 yield f"{loser} lost to {winner}, which has not completed"
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from lakelatch.torture.check.log_reading import Row
 from lakelatch.torture.check.table_files import (
     COMPLETED_AS,
-    TIMELINE,
     Commit,
     Operation,
     TableFiles,
@@ -33,7 +32,7 @@ LEFTOVER_FOLDERS = (
     ".hoodie/.lakelatch/notes",
 )
 CONTENT = ".hoodie/.lakelatch/content"
-_BASE_NAME = re.compile(r"[^_/]+_[^_/]+_([0-9]{17})\.parquet")
+_BASE_NAME = re.compile(r"([^_/]+)_[^_/]+_([0-9]{17})\.parquet")
 _COMPACTED_MARK = "_2147483646-0-0"  # at the end of the name of a log that repeats others
 
 
@@ -47,7 +46,7 @@ def slots_are_gapless(table: TableFiles) -> Iterator[str]:
     first = min(max(table.slots[-1]["watermark"], 1), table.live_slots[0]["number"])
     gone = [number for number in range(first, table.slots[-1]["number"]) if number not in there]
     if gone:
-        yield f"slots at or above {first} are gone: {_some(gone)}"
+        yield f"slots at or above {first} are gone: {some(gone)}"
 
 
 def slot_times_increase(table: TableFiles) -> Iterator[str]:
@@ -58,23 +57,40 @@ def slot_times_increase(table: TableFiles) -> Iterator[str]:
 
 
 def operations_are_once(table: TableFiles) -> Iterator[str]:
-    """An operation is in the log once, however often it was sent."""
-    for operation, count in Counter(slot["operation_id"] for slot in table.live_slots).items():
+    """An operation is in the log once, however often it was sent; a restore once as planned, and once as completed."""
+    of_restores = {slot["number"]: slot["kind"] for slot in table.live_slots if slot["action"] == "restore"}
+    sent = Counter((slot["operation_id"], of_restores.get(slot["number"], "")) for slot in table.live_slots)
+    for (operation, _), count in sent.items():
         if count > 1:
             yield f"the operation {operation} is in the commit log {count} times"
 
 
 def slots_have_their_files(table: TableFiles) -> Iterator[str]:
-    """Each file is there and says what its slot says; a plan's goes when the plan is rolled back."""
-    gone = {victim for _, victim in table.rolled_back()}
+    """Each file is there and says what its slot says; a plan's goes when the plan is rolled back, or was cancelled."""
+    gone = {victim for _, victim in table.rolled_back()} | table.aborted
     for slot in table.live_slots:
-        if slot["kind"] == "locks" or (slot["kind"] == "plan" and slot["instant"] in gone):
+        if slot["kind"] in ("locks", "cancel") or (slot["kind"] == "plan" and slot["instant"] in gone):
             continue
-        shown = table.files.get(f"{TIMELINE}/{slot['file']}")
+        if slot["action"] == "savepoint":  # given up by removing its file, without a slot
+            continue
+        if _has_been_put_away(table, slot):
+            continue
+        shown = table.content(slot["file"])
         if shown is None:
             yield f"slot {slot['number']} has no file {slot['file']}"
         elif (content := _content(table, slot)) is not None and shown != content:
             yield f"{slot['file']} says something else than slot {slot['number']}"
+
+
+def _has_been_put_away(table: TableFiles, slot: dict[str, Any]) -> bool:
+    """Whether a slot's file is one that has to go, with its plan's end or with the archive."""
+    if slot["kind"] == "complete":
+        return False  # its row in the history has what its file said
+    if slot["instant"] in table.archived_instants:
+        return True
+    if slot["kind"] == "plan":
+        return slot["instant"] in table.called_off
+    return slot["kind"] == "abort" and bool(table.archived) and slot["instant"] < table.first_active
 
 
 def _content(table: TableFiles, slot: dict[str, Any]) -> bytes | None:
@@ -119,7 +135,7 @@ def instants_end_once(table: TableFiles) -> Iterator[str]:
             yield f"the instant {start} ended {count} times"
     for start, actions in table.begun.items():
         if len(actions) > 1:
-            yield f"two instants have the requested time {start}: {_some(sorted(actions))}"
+            yield f"two instants have the requested time {start}: {some(sorted(actions))}"
     for name in table.ended:
         ended_as = name.rpartition(".")[2]
         for action in table.begun.get(requested_of(name), set()):
@@ -145,7 +161,7 @@ def nothing_is_pending(evidence: Evidence) -> Iterator[str]:
     allowed = set() if evidence.facts.get("ended_ns") else {"compaction", "logcompaction"}
     for start, actions in evidence.table.pending.items():
         if not actions <= allowed:
-            yield f"{start} is still pending: {_some(sorted(actions))}"
+            yield f"{start} is still pending: {some(sorted(actions))}"
 
 
 def committed_files_are_there(table: TableFiles) -> Iterator[str]:
@@ -153,6 +169,8 @@ def committed_files_are_there(table: TableFiles) -> Iterator[str]:
     sizes = table.data_files()
     for commit in table.commits:
         for path in commit.paths:
+            if path not in sizes and path in table.cleaned:
+                continue
             if path not in sizes:
                 yield f"{path} is missing, and {commit.name} names it"
             elif not sizes[path]:
@@ -160,12 +178,27 @@ def committed_files_are_there(table: TableFiles) -> Iterator[str]:
 
 
 def no_file_is_nobodys(table: TableFiles) -> Iterator[str]:
-    """Files with content that no commit names. Plans that wait may have their files already."""
+    """Files with content that no commit names and no clean will take. Plans that wait may have their files already.
+
+    Those of a replaced file group are taken with the group: what a clustering made of a part that was called off, and
+    what an earlier try of a compaction made before the group was replaced.
+    """
     named = {path for commit in table.commits for path in commit.paths}
     plans = {start for start, actions in table.pending.items() if actions & {"compaction", "logcompaction"}}
+    gone = {
+        (partition, file_id): commit.completion
+        for commit in reversed(table.commits)  # by completion: the first to replace a group
+        for partition, ids in commit.replaced.items()
+        for file_id in ids
+    }
+    rewrites = {commit.instant: commit.completion for commit in table.commits if commit.is_rewrite}
     for path, size in table.data_files().items():
-        base = _BASE_NAME.fullmatch(path.rpartition("/")[2])
-        waits = (base is not None and base[1] in plans) or (bool(plans) and path.endswith(_COMPACTED_MARK))
+        partition, _, name = path.rpartition("/")
+        base = _BASE_NAME.fullmatch(name)
+        waits = (base is not None and base[2] in plans) or (bool(plans) and path.endswith(_COMPACTED_MARK))
+        group = (partition, name.partition("_")[0])
+        if base is not None and group in gone and gone[group] <= rewrites.get(base[2], ""):
+            continue
         if size and path not in named and not waits:
             yield f"{path} has content, and no commit names it"
 
@@ -196,18 +229,19 @@ def plans_name_what_completed(table: TableFiles) -> Iterator[str]:
             wrong = wanted ^ set(operation.logs)
             if wrong:
                 verb = "leaves out" if wrong & wanted else "takes too many"
-                yield f"the compaction {plan} {verb} logs of {operation.file_id}: {_some(sorted(wrong))}"
+                yield f"the compaction {plan} {verb} logs of {operation.file_id}: {some(sorted(wrong))}"
             earlier |= wanted
 
 
 def plans_start_from_the_last_base(table: TableFiles) -> Iterator[str]:
-    """A plan builds on the base file that the last compaction before it made of the same file group."""
-    compactions = [commit for commit in table.commits if commit.operation == "COMPACT"]
+    """A plan builds on the base file that the last service before it made of the same file group."""
+    compactions = [commit for commit in table.commits if commit.operation in ("COMPACT", "CLUSTER")]
     for plan in sorted(start for start, actions in table.begun.items() if "compaction" in actions):
         last: dict[tuple[str, str], str] = {}
         for commit in compactions:  # by completion
             if commit.instant < plan:
-                last.update(zip(commit.groups, commit.paths, strict=True))
+                made = zip(commit.groups, commit.paths, strict=True)
+                last.update((group, path) for group, path in made if path.endswith(".parquet"))
         for operation in table.plan(plan):
             wanted = last.get((operation.partition, operation.file_id))
             if operation.base != wanted:
@@ -219,7 +253,8 @@ def compactions_keep_every_row(table: TableFiles) -> Iterator[str]:
     for commit in table.commits:
         if commit.operation != "COMPACT":
             continue
-        made = dict(zip(commit.groups, commit.paths, strict=True))
+        named = zip(commit.groups, commit.paths, strict=True)
+        made = {group: path for group, path in named if path.endswith(".parquet")}
         for operation in table.plan(commit.instant):
             path = made.get((operation.partition, operation.file_id))
             if path is None:
@@ -237,7 +272,7 @@ def _base_file(table: TableFiles, commit: Commit, operation: Operation, path: st
         yield f"{path} of {commit.name} holds a key twice"
     wrong = [key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key)]
     if wrong:
-        yield f"{path} of {commit.name} is not what its logs say about {_some(sorted(wrong))}"
+        yield f"{path} of {commit.name} is not what its logs say about {some(sorted(wrong))}"
 
 
 def fold(rows: Iterable[Row]) -> dict[str, Row]:
@@ -268,7 +303,7 @@ def by_hudi_rs(table: TableFiles, root: Path) -> tuple[str, list[str]]:
     wanted = fold(row for _, own in table.written for row in own)
     found = {row.key: row for row in rows}
     wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
-    problems = [f"hudi-rs reads something else than was committed of {_some(wrong)}"] if wrong else []
+    problems = [f"hudi-rs reads something else than was committed of {some(wrong)}"] if wrong else []
     if len(found) != len(rows):
         problems.append(f"hudi-rs reads keys twice: {len(rows)} rows of {len(found)} keys")
     return ("differs" if problems else "agreed"), problems
@@ -281,6 +316,7 @@ def _plain(batch: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def _some(values: list[Any]) -> str:
+def some(values: list[Any]) -> str:
+    """The first of many, for a sentence."""
     more = f" and {len(values) - 5} more" if len(values) > 5 else ""
     return ", ".join(map(str, values[:5])) + more

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from lakelatch.errors import CorruptTable
+from lakelatch.torture.check.archived import read_archived
 from lakelatch.torture.check.files import avro_record
 from lakelatch.torture.check.log_reading import Row, read_rows
 
@@ -16,7 +17,9 @@ TIMELINE = ".hoodie/timeline"
 LOG = ".hoodie/.lakelatch/log"
 WRITES = ("commit", "deltacommit", "replacecommit")
 COMPLETED_AS = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
-REWRITES = ("COMPACT", "LOG_COMPACT")
+SERVICES = frozenset(COMPLETED_AS)
+REWRITES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
+PLANNED_AS = {done: planned for planned, done in COMPLETED_AS.items()}
 
 
 @dataclass(frozen=True)
@@ -56,20 +59,34 @@ class TableFiles:
     """One look at a table that nobody writes to any more. `damage` collects what cannot even be read.
 
     `every_slot` says that slots are removed in order and never come back, as on a storage that does not fail: then
-    those below the watermark that are still there count as well.
+    those below the watermark that are still there count as well. `kept` has data files that services have removed.
     """
 
-    def __init__(self, files: Mapping[str, bytes], every_slot: bool = False) -> None:
-        self.files, self.every_slot = files, every_slot
+    def __init__(
+        self, files: Mapping[str, bytes], every_slot: bool = False, kept: Mapping[str, bytes] | None = None
+    ) -> None:
+        self.files, self.every_slot, self.kept = files, every_slot, kept or {}
         self.damage: list[str] = []
         names = sorted(self.below(TIMELINE))
-        self.timeline = [name for name in names if name[:14].isdigit()]
-        self.ended = sorted((name for name in self.timeline if "_" in name), key=completion_of)
+        # A savepoint has the time of the commit that it keeps, and goes when somebody gives it up.
+        self.timeline = [name for name in names if name[:14].isdigit() and ".savepoint" not in name]
+        # Plans that were called off: their terminal state does not count as an end, nor as something that waits.
+        self.aborted = {name.partition(".")[0] for name in self.timeline if name.endswith(".aborted")}
+        self.archived = {one.name: one for one in read_archived(files, self.damage)}
+        active = {name for name in self.timeline if "_" in name}
+        self.ended = sorted(active | self.archived.keys(), key=completion_of)
         self.begun: dict[str, set[str]] = {}  # actions by requested time, of all that was ever begun
         for name in self.timeline:
-            if "_" not in name:
-                start, first, *_ = name.split(".")
+            start, first, *_ = name.split(".")
+            if "_" not in name and start not in self.aborted:
                 self.begun.setdefault(start, set()).add("commit" if first == "inflight" else first)
+        self.plans: dict[str, bytes] = {}  # of what was archived
+        for one in self.archived.values():
+            self.begun.setdefault(one.instant, set()).add(
+                PLANNED_AS.get(one.action, one.action) if one.plan else one.action
+            )
+            if one.plan:
+                self.plans[one.instant] = one.plan
         self._rows: dict[str, list[Row]] = {}
 
     @cached_property
@@ -86,7 +103,23 @@ class TableFiles:
     def pending(self) -> dict[str, set[str]]:
         """Actions by requested time, of all that has begun and not ended."""
         ended = {requested_of(name) for name in self.ended}
-        return {start: actions for start, actions in self.begun.items() if start not in ended}
+        return {start: actions for start, actions in self.begun.items() if start not in ended | self.aborted}
+
+    @cached_property
+    def archived_instants(self) -> set[str]:
+        """Requested times of what is in the history."""
+        return {one.instant for one in self.archived.values()}
+
+    @cached_property
+    def first_active(self) -> str:
+        """The requested time of the first completed write on the active timeline."""
+        active = (name for name in self.timeline if "_" in name and name.rpartition(".")[2] in WRITES)
+        return min(map(requested_of, active), default="")
+
+    @cached_property
+    def called_off(self) -> set[str]:
+        """Requested times of plans that have ended as cancelled."""
+        return self.aborted | {slot["target"] for slot in self.slots if slot["kind"] == "abort"}
 
     @cached_property
     def live_slots(self) -> list[dict[str, Any]]:
@@ -118,15 +151,16 @@ class TableFiles:
         """The rows of a data file; none for one that is missing or damaged, which then is in `damage`."""
         if path not in self._rows:
             try:
-                self._rows[path] = read_rows(self.files[path], path) if path in self.files else []
+                data = self.files.get(path) or self.kept.get(path)
+                self._rows[path] = read_rows(data, path) if data is not None else []
             except CorruptTable as error:
                 self._rows[path] = []
                 self.damage.append(str(error))
         return self._rows[path]
 
-    def plan(self, instant: str, action: str = "compaction") -> list[Operation]:
-        """What a plan says; nothing if its file is missing or damaged."""
-        record = self._avro(f"{instant}.{action}.requested")
+    def plan(self, instant: str) -> list[Operation]:
+        """What a compaction's plan says; nothing if its file is missing or damaged."""
+        record = self._avro(f"{instant}.compaction.requested")
         found = []
         for operation in (record or {}).get("operations") or ():
             partition = operation["partitionPath"] or ""
@@ -134,6 +168,39 @@ class TableFiles:
             base = operation["dataFilePath"]
             logs = tuple(prefix + name for name in operation["deltaFilePaths"])
             found.append(Operation(partition, operation["fileId"], prefix + base if base else None, logs))
+        return found
+
+    def clustering(self, instant: str) -> list[Operation]:
+        """What a clustering's plan says; nothing if its file is missing or damaged."""
+        record = self._avro(f"{instant}.clustering.requested") or {}
+        found = []
+        for group in (record.get("clusteringPlan") or {}).get("inputGroups") or ():
+            for piece in group["slices"] or ():
+                partition = piece["partitionPath"] or ""
+                prefix = f"{partition}/" if partition else ""
+                base = piece["dataFilePath"].rpartition("/")[2]
+                logs = tuple(prefix + path.rpartition("/")[2] for path in piece["deltaFilePaths"] or ())
+                found.append(Operation(partition, piece["fileId"], prefix + base if base else None, logs))
+        return found
+
+    @cached_property
+    def cleaned(self) -> dict[str, str]:
+        """By path of a file that a completed clean took away: the clean's requested time."""
+        found: dict[str, str] = {}
+        for name in self.ended:
+            if name.endswith(".clean"):
+                for partition, one in ((self._avro(name) or {}).get("partitionMetadata") or {}).items():
+                    for path in one["deletePathPatterns"]:
+                        found.setdefault(f"{partition}/{path}" if partition else path, requested_of(name))
+        return found
+
+    def content(self, name: str) -> bytes | None:
+        """What a timeline file says, or said before it was archived."""
+        found = self.files.get(f"{TIMELINE}/{name}")
+        if found is None and name in self.archived:
+            return self.archived[name].metadata
+        if found is None and name.endswith(("compaction.requested", "clustering.requested")):
+            return self.plans.get(name.partition(".")[0])
         return found
 
     def rolled_back(self) -> Iterator[tuple[str, str]]:
@@ -185,7 +252,10 @@ class TableFiles:
     def _avro(self, name: str) -> Any:
         """The one record of a timeline file, or None."""
         try:
-            return avro_record(self.files[f"{TIMELINE}/{name}"])
+            data = self.content(name)
+            if data is None:
+                raise ValueError("it is not there")
+            return avro_record(data)
         except Exception as error:  # the library raises whatever the bytes provoke
             problem = f"{name} cannot be read: {type(error).__name__}: {error}"
             if problem not in self.damage:

@@ -30,7 +30,11 @@ class Evidence:
         run = folder.parent.parent / "run.json"
         of_run = json.loads(run.read_bytes()) if run.is_file() else {}
         known = {**of_run, **_given(facts.get("settings") or {}), **_given(facts)}
-        return cls(TableFiles(Folder(folder / "table")), History(read_history(folder / "history")), known)
+        return cls(
+            TableFiles(Folder(folder / "table"), kept=Folder(folder / "kept")),
+            History(read_history(folder / "history")),
+            known,
+        )
 
     def setting(self, name: str, default: float) -> float:
         """A number among the facts."""

@@ -15,10 +15,11 @@ from pathlib import Path
 from lakelatch.errors import Unavailable
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import Server
-from lakelatch.torture.nemesis.nemesis import Nemesis, Running
+from lakelatch.torture.nemesis.nemesis import SERVICE_ROLES, Nemesis, Running
 from lakelatch.torture.settings import LYING
 
 _WRITERS = ("transfer", "append", "compact")
+_ALL_WHO_PUT = (*_WRITERS, *SERVICE_ROLES)
 _READERS = ("tail", "snapshot")
 _CLOCK_STEPS_MS = (-3_600_000, -60_000, -1500, 800, 30_000, 3_600_000)
 _BALLAST = "ballast"
@@ -94,14 +95,18 @@ def paused(nemesis: Nemesis) -> None:
     """Anywhere, for less or for more than its lease."""
     running = nemesis.pick()
     if running is not None:
-        running.harmed = "paused"
-        running.signal(signal.SIGSTOP)
+        _pause(nemesis, running, "paused", 0.2, 2.5)
 
-        def wake() -> None:
-            running.harmed = ""
-            running.signal(signal.SIGCONT)
 
-        nemesis.begin("paused", running.client, wake, _lasts_s(nemesis, 0.2, 2.5), running)
+def _pause(nemesis: Nemesis, running: Running, kind: str, least: float, most: float) -> None:
+    running.harmed = kind
+    running.signal(signal.SIGSTOP)
+
+    def wake() -> None:
+        running.harmed = ""
+        running.signal(signal.SIGCONT)
+
+    nemesis.begin(kind, running.client, wake, _lasts_s(nemesis, least, most))
 
 
 @fault
@@ -110,6 +115,41 @@ def killed(nemesis: Nemesis) -> None:
     if running is not None:
         running.signal(signal.SIGKILL)
         nemesis.kill(running, "killed")
+
+
+# -- services ---------------------------------------------------------------------------------------------------------
+
+
+def _of_role(role: str) -> None:
+    """The rows of those who keep the table: harmed at their own steps, and anywhere."""
+
+    def at_step(action: str) -> Callable[[Nemesis], None]:
+        def harm(nemesis: Nemesis) -> None:
+            running = nemesis.pick(role)
+            if running is not None:
+                nemesis.arm(running, action, f"armed {action}")
+
+        return harm
+
+    def pause(nemesis: Nemesis) -> None:
+        running = nemesis.pick(role)
+        if running is not None:
+            _pause(nemesis, running, f"{role}_paused", 1.2, 3)
+
+    def kill(nemesis: Nemesis) -> None:
+        running = nemesis.pick(role)
+        if running is not None:
+            running.signal(signal.SIGKILL)
+            nemesis.kill(running, f"{role}_killed")
+
+    for action in ("stop", "kill", "raise"):
+        FAULTS[f"{role}_{action}_at_step"] = at_step(action)
+    FAULTS[f"{role}_paused"] = pause
+    FAULTS[f"{role}_killed"] = kill
+
+
+for _role in SERVICE_ROLES:
+    _of_role(_role)
 
 
 @fault
@@ -132,14 +172,14 @@ def forked_holder(nemesis: Nemesis) -> None:
 
 @fault
 def clock_stepped(nemesis: Nemesis) -> None:
-    running = nemesis.pick(*_WRITERS)
+    running = nemesis.pick(*_ALL_WHO_PUT)
     if running is not None:
         _clock(nemesis, running, "clock_stepped", nemesis.draw.choice(_CLOCK_STEPS_MS), 1.0)
 
 
 @fault
 def clock_drifts(nemesis: Nemesis) -> None:
-    running = nemesis.pick(*_WRITERS)
+    running = nemesis.pick(*_ALL_WHO_PUT)
     if running is not None:
         _clock(nemesis, running, "clock_drifts", 0, nemesis.draw.choice((0.5, 0.9, 1.1, 2.0)))
 
@@ -152,7 +192,7 @@ def _clock(nemesis: Nemesis, running: Running, kind: str, offset_ms: int, rate: 
         running.harmed = ""
         running.tell("clock", values={"offset_ms": 0, "rate": 1.0})
 
-    nemesis.begin(kind, running.client, right, _lasts_s(nemesis, 1, 4), running, f"{offset_ms} ms, times {rate:g}")
+    nemesis.begin(kind, running.client, right, _lasts_s(nemesis, 1, 4), f"{offset_ms} ms, times {rate:g}")
 
 
 # -- storage ----------------------------------------------------------------------------------------------------------
@@ -160,7 +200,9 @@ def _clock(nemesis: Nemesis, running: Running, kind: str, offset_ms: int, rate: 
 
 def _under(nemesis: Nemesis, kind: str, least: float, most: float, **rates: float) -> None:
     puts = "late" in rates or "lost_after" in rates
-    running = nemesis.pick(*(_WRITERS if puts else (*_WRITERS, *_READERS)))  # a job of Spark opens its own storage
+    running = nemesis.pick(
+        *(_ALL_WHO_PUT if puts else (*_ALL_WHO_PUT, *_READERS))
+    )  # a job of Spark opens its own storage
     if running is not None:
         running.harmed = kind
         running.tell("storage", values=rates)
@@ -169,7 +211,7 @@ def _under(nemesis: Nemesis, kind: str, least: float, most: float, **rates: floa
             running.harmed = ""
             running.tell("storage", values={name: type(value)(0) for name, value in rates.items()})
 
-        nemesis.begin(kind, running.client, clear, _lasts_s(nemesis, least, most), running)
+        nemesis.begin(kind, running.client, clear, _lasts_s(nemesis, least, most))
 
 
 @fault
@@ -221,7 +263,7 @@ def disk_full(nemesis: Nemesis) -> None:
 
 
 def _way_cut(nemesis: Nemesis, kind: str, to_server: bool, to_client: bool) -> None:
-    running = nemesis.pick(*_WRITERS)
+    running = nemesis.pick(*_ALL_WHO_PUT)
     way = nemesis.locks.ways.get(running.client) if running else None
     if running is not None and way is not None:
         running.harmed = kind
@@ -231,7 +273,7 @@ def _way_cut(nemesis: Nemesis, kind: str, to_server: bool, to_client: bool) -> N
             running.harmed = ""
             way.heal()
 
-        nemesis.begin(kind, running.client, heal, _lasts_s(nemesis, 0.5, 2.5), running)
+        nemesis.begin(kind, running.client, heal, _lasts_s(nemesis, 0.5, 2.5))
 
 
 @fault
@@ -253,7 +295,7 @@ def locks_cut_to_client(nemesis: Nemesis) -> None:
 @fault
 def locks_answers_lost(nemesis: Nemesis) -> None:
     """The next answers to a client do not arrive."""
-    running = nemesis.pick(*_WRITERS)
+    running = nemesis.pick(*_ALL_WHO_PUT)
     way = nemesis.locks.ways.get(running.client) if running else None
     if running is not None and way is not None:
         way.lose_answers(nemesis.draw.choice((1, 2, 5)))

@@ -28,6 +28,7 @@ _SECOND_NS = 1_000_000_000
 _END_S = 400.0  # of a job of Spark that has just begun, on a busy machine
 _THREADS_END_S = 15.0
 _ARMED_S = 4.0
+_ARMED_SERVICE_S = 12.0  # which come to some of their steps once in a while only
 _ZOMBIE = "zombie"
 
 
@@ -42,7 +43,11 @@ def _steps(*parts: str) -> tuple[str, ...]:
 STEPS_OF = {
     "write": _steps("begin", "mark", "data", "close", *_COMMITTING),
     "compact": _steps("compact", *_COMMITTING),
+    "serve": _steps("cluster", "clean", "archive", "cancel", "execute", "compact"),
+    "cancel": _steps("cancel"),
 }
+#: What keeps the table; faults of theirs are rows of their own.
+SERVICE_ROLES = ("serve", "cancel")
 
 
 @dataclass
@@ -96,7 +101,6 @@ class Fault:
     number: int
     heal: Callable[[], None]
     until_ns: int
-    running: Running | None = None
 
 
 @dataclass
@@ -138,6 +142,8 @@ class Nemesis:
             ("transfer", settings.transfers),
             ("append", settings.appends),
             ("compact", settings.compactors),
+            ("serve", settings.keepers),
+            ("cancel", settings.cancellers),
             ("tail", settings.tails),
             ("snapshot", settings.snapshots),
             ("spark", settings.spark),
@@ -168,7 +174,6 @@ class Nemesis:
         target: str,
         heal: Callable[[], None],
         lasts_s: float,
-        running: Running | None = None,
         detail: str = "",
     ) -> None:
         """Notes a fault that is in force now, and when it has to end."""
@@ -176,7 +181,7 @@ class Nemesis:
         self.coverage[kind] += 1
         self.recorder.note("fault", fault=kind, target=target, id=self._number, detail=detail)
         until_ns = REAL_SYSTEM.monotonic_ns() + int(lasts_s * _SECOND_NS)
-        self.faults.append(Fault(kind, target, self._number, heal, until_ns, running))
+        self.faults.append(Fault(kind, target, self._number, heal, until_ns))
 
     def busy(self, target: str) -> bool:
         """Whether something is being done to this target now."""
@@ -260,7 +265,7 @@ class Nemesis:
 
     def _at_failpoint(self, running: Running, name: str, action: str) -> None:
         self.coverage[f"{name}={action}"] += 1
-        kind = f"{action}_at_step"
+        kind = self._row(running, f"{action}_at_step")
         if action == "raise":
             self.begin(kind, running.client, lambda: None, 0, detail=name)
             running.harmed = ""
@@ -268,6 +273,10 @@ class Nemesis:
             self.kill(running, kind, name)
         else:
             self._stopped_at(running, name)
+
+    @staticmethod
+    def _row(running: Running, kind: str) -> str:
+        return f"{running.name.role}_{kind}" if running.name.role in SERVICE_ROLES else kind
 
     def kill(self, running: Running, kind: str, detail: str = "", lease_s: float | None = None) -> None:
         """Waits until it is dead, and begins it anew a little later."""
@@ -277,11 +286,11 @@ class Nemesis:
         if running.alive():
             raise InvariantBroken(f"{running.name} was killed and lives")
         later_s = self.draw.random() * 1.5 * self.place.lease_s
-        self.begin(kind, running.client, partial(self.revive, running, lease_s), later_s, running, detail)
+        self.begin(kind, running.client, partial(self.revive, running, lease_s), later_s, detail)
 
     def _stopped_at(self, running: Running, name: str) -> None:
         again = self.draw.random() < 0.4  # and right into the next one: the same zombie, another generation
-        kind = "zombie_again" if running.harmed == _ZOMBIE else "stop_at_step"
+        kind = self._row(running, "zombie_again" if running.harmed == _ZOMBIE else "stop_at_step")
 
         def wake() -> None:
             running.harmed = ""
@@ -290,7 +299,7 @@ class Nemesis:
             running.signal(signal.SIGCONT)
 
         lasts_s = self.place.lease_s * (1.1 + self.draw.random())
-        self.begin(kind, running.client, wake, lasts_s, running, name)
+        self.begin(kind, running.client, wake, lasts_s, name)
 
     def arm(self, running: Running, action: str, harmed: str) -> None:
         """Has a client run into a failpoint, if it comes to it soon; else it is in good health again."""
@@ -302,10 +311,10 @@ class Nemesis:
                 running.tell("failpoint", text="")
                 running.harmed = ""
 
-        self.later(_ARMED_S, disarm)
+        self.later(_ARMED_SERVICE_S if running.name.role in SERVICE_ROLES else _ARMED_S, disarm)
 
     def _next_step(self, running: Running, action: str) -> str:
         """Of the steps that this client comes to, one of those that it was least often harmed at."""
-        steps = STEPS_OF["compact" if running.name.role == "compact" else "write"]
+        steps = STEPS_OF.get(running.name.role, STEPS_OF["write"])
         least = min(self.coverage[f"{name}={action}"] for name in steps)
         return self.draw.choice([name for name in steps if self.coverage[f"{name}={action}"] <= least + 1])

@@ -15,9 +15,9 @@ from lakelatch.torture.history.reading import Line
 _LEFT, _WIDTH, _TOP, _LANE = 104.0, 980.0, 22.0, 26.0
 _ELEMENTS_MAX = 1200
 _BINS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_ROLES = ("transfer", "append", "spark", "compact", "tail", "snapshot")
+_ROLES = ("transfer", "append", "spark", "compact", "serve", "cancel", "tail", "snapshot")
 _SHARED = {"server": "lock server", "disk": "disk"}
-_OUTCOMES = ("committed", "failed", "refused", "unknown", "unanswered")  # the rarer, the later: drawn above
+_OUTCOMES = ("committed", "done", "failed", "refused", "unknown", "unanswered")  # the rarer, the later: drawn above
 _FIRST = "; the first: "
 _SECOND_NS = 1_000_000_000
 _STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -169,7 +169,7 @@ def _faults(scale: Scale, lanes: Mapping[str, float], lines: list[Line]) -> Iter
         yield Shape(f"span f-{family}", f"{x:.1f}", f"{top:g}", f"{width:.1f}", f"{_LANE - 2:g}", title=title)
         if "kill" in kind or kind == "other_settings":
             yield Shape("killed", path=f"M{x - 3:.1f} {y - 3:g}l6 6m0-6l-6 6", title=title)
-        elif kind.startswith(("paused", "stop", "zombie", "server_paused")) and width > 9:
+        elif kind.endswith(("paused", "stop_at_step", "zombie_again")) and width > 9:
             yield Shape("pause", path=f"M{x + 3:.1f} {top + 2:g}h1.5v5h-1.5zm3 0h1.5v5h-1.5z", title=title)
 
 

@@ -180,7 +180,10 @@ def _totals(rounds: list[Round]) -> Iterator[tuple[str, str]]:
     yield f"{total('retries'):,}", "retries"
     yield f"{resolved:,}", f"unknown, {total('unknown_committed'):,} of them committed"
     yield f"{total('rollbacks'):,}", "rollbacks"
-    yield f"{total('compactions'):,}", "compactions"
+    for name in ("compactions", "clusterings", "cancellations", "cleans"):
+        yield f"{total(name):,}", name
+    yield f"{total('cleaned_files'):,}", "files cleaned"
+    yield f"{total('archived'):,}", "instants archived"
     yield f"{total('snapshots'):,}", "snapshots checked"
     yield f"{sum(one.total('faults') for one in rounds):,}", "faults"
     yield f"{sum(one.total('failpoints') for one in rounds):,}", "failpoints hit"

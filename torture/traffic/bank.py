@@ -13,7 +13,7 @@ from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_for_write
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.read.reader import ReadPlan
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import result_or_raise
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.result import CommitResult
@@ -43,34 +43,34 @@ OPTIONS: Mapping[str, object] = {
 Row = tuple[str, int, int, str, str]  # as SCHEMA has them
 
 
-def open_bank(storage: Storage, mode: str) -> tuple[Table, WriteOptions]:
+def open_bank(storage: Storage, mode: str) -> tuple[OpenedTable, WriteOptions]:
     """The table, made if nobody has yet."""
     options = WriteOptions.parse({**OPTIONS, MODE_OPTION: mode})
     return open_for_write(storage, options, SCHEMA), options
 
 
-def read_accounts(table: Table, wanted: Sequence[str]) -> dict[str, tuple[int, int]]:
+def read_accounts(table: OpenedTable, wanted: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Version and balance of these accounts as they are now; those that were never written to are left out."""
     buckets = set(bucket_ids_of_texts([pa.array(wanted)], _BUCKETS).to_pylist())
     rows = _read(table, [BANK], buckets, ["key", "version", "balance"])
     return {row["key"]: (row["version"], row["balance"]) for row in rows if row["key"] in wanted}
 
 
-def count_everything(table: Table) -> tuple[dict[str, tuple[int, int]], int]:
+def count_everything(table: OpenedTable) -> tuple[dict[str, tuple[int, int]], int]:
     """All accounts and the number of entries, of one moment."""
     rows = _read(table, [BANK, JOURNAL], set(range(_BUCKETS)), ["key", "version", "balance", "kind"])
     accounts = {row["key"]: (row["version"], row["balance"]) for row in rows if row["kind"] == BANK}
     return accounts, sum(row["kind"] == JOURNAL for row in rows)
 
 
-def _read(table: Table, partitions: list[str], buckets: set[int], columns: list[str]) -> list[dict[str, Any]]:
+def _read(table: OpenedTable, partitions: list[str], buckets: set[int], columns: list[str]) -> list[dict[str, Any]]:
     view, full = TableView.load(table.storage, table.config), with_meta_columns(table.schema)
     slices = [found for found in view.slices(partitions) if bucket_of_file_id(found.file_id) in buckets]
     plan = ReadPlan(table, tuple(slices), pa.schema([full.field(name) for name in columns]))
     return [row for found in slices for batch in plan.read(found) for row in batch.to_pylist()]
 
 
-def put(transaction: Transaction, table: Table, options: WriteOptions, rows: Sequence[Row]) -> CommitResult:
+def put(transaction: Transaction, table: OpenedTable, options: WriteOptions, rows: Sequence[Row]) -> CommitResult:
     """Writes rows as a task does, and commits them. Errors: those of tasks and of `Transaction.commit`."""
     task = write_task(table, options, transaction)
     data = pa.Table.from_arrays([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)

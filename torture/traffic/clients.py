@@ -28,21 +28,21 @@ from lakelatch.errors import (
 from lakelatch.heartbeat.contract import HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.open import open_lock_provider
-from lakelatch.spark.options import CompactionOptions
+from lakelatch.services.options.compaction import CompactionOptions
+from lakelatch.services.options.inline import SERVICES_ENABLED
 from lakelatch.spark.services import compaction
 from lakelatch.spark.services.plans import pending_plans, run_here
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.writer import write
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.actions import COMPACTION
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.actions import CLEAN, COMPACTION, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.torture.history.recorder import Recorder
 from lakelatch.torture.nemesis.client_faults import ClientFaultPlan, ShiftedSystem, StorageFaults, WatchedLocks
 from lakelatch.torture.settings import LYING, Place
@@ -57,6 +57,8 @@ from lakelatch.torture.traffic.bank import (
     read_accounts,
     transferred,
 )
+from lakelatch.torture.traffic.keeping_storage import storage_at
+from lakelatch.torture.traffic.services import cancel, serve
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import (
     HEARTBEAT_INTERVAL_OPTION,
@@ -74,9 +76,10 @@ _SPARK_ROWS = 2000
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _LOGS_UNTIL_COMPACTION = 12
 _PLANS_WAIT_S = 0.5
+_FOLLOWED = (*WRITE_ACTIONS, CLEAN, ROLLBACK)
 
 
-Attempt = Callable[[Table, Transaction, Any, str], CommitResult]
+Attempt = Callable[[OpenedTable, Transaction, Any, str], CommitResult]
 
 
 def heartbeat_of(lease_s: float) -> HeartbeatSettings:
@@ -104,12 +107,12 @@ class Client:
     """What every role needs: a storage and a clock into which faults are injected, locks, and a history."""
 
     def __init__(self, name: Name, place: Place, options: dict[str, str], orders: Connection) -> None:
-        self.name, self.place, self.options = name, place, options
+        self.name, self.place, self.options = name, place, {**place.more_options, **options}
         self._orders, self._telling = orders, threading.Lock()
         self.system = ShiftedSystem()
         self.storage_faults = StorageFaults(late_s=place.late_s)
         plan = ClientFaultPlan(self.storage_faults, self.system)
-        self.storage = FaultyStorage(LocalStorage(str(place.table)), plan)
+        self.storage = FaultyStorage(storage_at(place), plan)
         self.recorder = Recorder(place.history / f"{name}.jsonl")
         self.random = Random(f"{place.seed} {name}")
         self.finishing = threading.Event()
@@ -162,17 +165,23 @@ class Client:
 
     def run(self) -> None:
         """Works until it is told to finish; what it began is resolved first."""
-        work = getattr(self, self.name.role)
+        services = {"serve": lambda: serve(self), "cancel": lambda: cancel(self)}
+        work = services.get(self.name.role) or getattr(self, self.name.role)
         while not self.finishing.is_set():
             work()
         self.recorder.note("finished")
+
+    def next_work(self) -> str:
+        """The name of what it begins now."""
+        self.works += 1
+        return f"{self.name}.{self.works:04d}"
 
     def transfer(self) -> None:
         """Reads two accounts and writes both: wrong as soon as anybody else's transfer comes in between."""
         giver, taker = self.random.sample(ACCOUNTS, 2)
         amount = self.random.randrange(1, 100)
 
-        def attempt(table: Table, transaction: Transaction, options: Any, work: str) -> CommitResult:
+        def attempt(table: OpenedTable, transaction: Transaction, options: Any, work: str) -> CommitResult:
             rows = transferred(read_accounts(table, (giver, taker)), giver, taker, amount, work)
             return put(transaction, table, options, rows)
 
@@ -182,14 +191,13 @@ class Client:
         """Adds entries to the journal, which conflict with nothing."""
         count = self.random.choice((1, 1, 1, 20))
 
-        def attempt(table: Table, transaction: Transaction, options: Any, work: str) -> CommitResult:
+        def attempt(table: OpenedTable, transaction: Transaction, options: Any, work: str) -> CommitResult:
             return put(transaction, table, options, entries(work, count))
 
         self._until_resolved(NON_BLOCKING, attempt, count)
 
     def _until_resolved(self, mode: str, attempt: Attempt, count: int = 0) -> None:
-        self.works += 1
-        work = f"{self.name}.{self.works:04d}"
+        work = self.next_work()
         while self._tried(mode, attempt, work, count) and not self.finishing.is_set():
             self.system.sleep(0.01 + 0.05 * self.random.random())
 
@@ -210,7 +218,7 @@ class Client:
         except (WriteConflict, TransactionEnded) as error:
             outcome, failure = "refused", type(error).__name__
         except LakelatchError as error:
-            failure = self._allowed(error)
+            failure = self.allowed(error)
         instant = transaction.instant if transaction else ""
         if outcome in ("failed", "refused") and transaction is not None:
             with suppress(LakelatchError):  # what cannot be rolled back now is the next writer's to see to
@@ -220,7 +228,7 @@ class Client:
         )
         return outcome in ("failed", "refused")
 
-    def _allowed(self, error: LakelatchError) -> str:
+    def allowed(self, error: LakelatchError) -> str:
         """The error's name. Some kinds are the product's fault, whatever the nemesis does."""
         if isinstance(error, (CorruptTable, InvariantBroken)):
             self.recorder.note("broken", what=f"{type(error).__name__}: {error.message}")
@@ -251,7 +259,7 @@ class Client:
         except CommitUnknown as error:
             outcome, failure = "unknown", type(error).__name__
         except LakelatchError as error:
-            outcome, failure = "failed", self._allowed(error)
+            outcome, failure = "failed", self.allowed(error)
         self.recorder.note(
             "return", work=work, kind=kind, instant=instant, outcome=outcome, completion=completion, error=failure
         )
@@ -259,8 +267,7 @@ class Client:
 
     def spark(self) -> None:
         """Appends through Spark: a session of its own, and `lakelatch.write` as a job calls it."""
-        self.works += 1
-        work = f"{self.name}.{self.works:04d}"
+        work = self.next_work()
         session = spark_session()
         rows = session.range(_SPARK_ROWS).selectExpr(
             f"concat('{work}/', id) as key",
@@ -276,16 +283,17 @@ class Client:
             HEARTBEAT_INTERVAL_OPTION: heartbeat_of(self.place.lease_s).interval_ms,
             HEARTBEAT_MISSES_OPTION: heartbeat_of(self.place.lease_s).tolerable_misses,
             WRITER_NAME_OPTION: str(self.name),
+            SERVICES_ENABLED: "false",  # other clients keep the table, and what they remove
         }
         self.recorder.note("call", work=work, role="spark", entries=_SPARK_ROWS)
         outcome, instant, completion, rows_written, failure = "failed", "", "", 0, ""
         try:
-            result = write(rows, str(self.place.table), options, self.system)
+            result = write(rows, self.place.table_uri, options, self.system)
             outcome, instant, completion, rows_written = "committed", result.instant, result.completion, _SPARK_ROWS
         except CommitUnknown as error:
             outcome, failure = "unknown", type(error).__name__
         except LakelatchError as error:
-            failure = self._allowed(error)
+            failure = self.allowed(error)
         self.recorder.note(
             "return",
             work=work,
@@ -304,17 +312,18 @@ class Client:
         while True:
             last = self.finishing.is_set()
             try:
-                completed = sorted(Timeline.load(self.storage).completed, key=lambda found: found.completion or "")
+                whole = WholeTimeline.load(self.storage)
+                completed = whole.completed(_FOLLOWED)
                 fresh = [found for found in completed if found.file_name not in seen]
                 if fresh:
-                    contents = {found.file_name: self.storage.read(found.path) for found in fresh}
+                    contents = {found.file_name: whole.content(found) for found in fresh}
                     shortened = {name: sha256(data).hexdigest()[:16] for name, data in contents.items()}
                     self.recorder.note("seen", files=[found.file_name for found in fresh], sha=shortened)
                     seen.update(found.file_name for found in fresh)
                 if last:
                     return
             except LakelatchError as error:
-                self._allowed(error)
+                self.allowed(error)
             self.system.sleep(0.05 * self.random.random())
 
     def snapshot(self) -> None:
@@ -326,7 +335,7 @@ class Client:
         except NotFound as error:
             self.recorder.note("missing", path=error.details.get("path", ""))
         except LakelatchError as error:
-            self._allowed(error)
+            self.allowed(error)
         self.system.sleep(0.3 * self.random.random())
 
 
@@ -364,7 +373,7 @@ def manager_at(
 
 def open_locks(place: Place, options: dict[str, str], system: System) -> LockProvider:
     """The round's lock provider, or the one that lies."""
-    scope = LockScope(LocalStorage(str(place.table)).uri, options, system)
+    scope = LockScope(place.table_uri, {**place.more_options, **options}, system)
     return LyingLockProvider(scope) if place.provider == LYING else open_lock_provider(scope)
 
 

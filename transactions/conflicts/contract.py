@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.actions import COMPLETED_ACTIONS, ROLLBACK, SERVICES_THAT_ADD_A_SLICE, SERVICES_THAT_REPLACE
+from lakelatch.timeline.actions import (
+    COMPLETED_ACTIONS,
+    SERVICES_THAT_ADD_A_SLICE,
+    SERVICES_THAT_REPLACE,
+    WRITE_ACTIONS,
+)
 from lakelatch.timeline.events import COMPLETE, Event
 from lakelatch.timeline.history.whole_timeline import read_commit
 from lakelatch.timeline.timeline import Instant
@@ -102,7 +107,7 @@ def completed_writes(storage: Storage, events: list[Event], foreign: list[Instan
             event.time,
         )
         for event in events
-        if event.kind == COMPLETE and event.action != ROLLBACK
+        if event.kind == COMPLETE and COMPLETED_ACTIONS[event.action] in WRITE_ACTIONS
     ]
     for instant in foreign:
         metadata = read_commit(storage, instant)  # it may have been archived since it was listed

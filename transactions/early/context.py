@@ -9,7 +9,8 @@ from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import System
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.commit_log import CommitLog, LogMoved
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log_reader import LogMoved
 from lakelatch.transactions.conflicts.contract import ConflictStrategy, FileGroup, Others, OtherWrite, completed_writes
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
 from lakelatch.transactions.markers.direct import Markers

@@ -16,18 +16,18 @@ it was removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.beat import ensure_beating
+from lakelatch.heartbeat.beat import why_not_beating
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.transactions.markers.files import MARKERS_FOLDER, ensure_whole, marker_of, read_announced
 
 OPEN_FOLDER = ".hoodie/.lakelatch/open"
-CREATE = "CREATE"
 _BASE_FILES = (".parquet", ".orc", ".hfile")
 
 
@@ -67,55 +67,60 @@ class Markers:
             )
         failpoint("data.after")
 
-    def announce(self, partition: str, name: str, kind: str = CREATE) -> None:
+    def announce(self, partition: str, name: str) -> None:
         """Creates the marker, and checks afterwards that the instant still takes files."""
-        marker = self.path_of(partition, name, kind)
+        marker = self.path_of(partition, name)
         self.storage.put_if_absent(marker, b"")
         failpoint("mark.after")
         self.ensure_taking(marker)
 
     def ensure_taking(self, marker: str) -> None:
         """Raises `TransactionEnded` if the instant takes no more files; ask after this file with a marker was made."""
-        if not self.storage.exists(self._open_path):
+        is_open, ended = self.storage.together(
+            partial(self.storage.exists, self._open_path), partial(why_not_beating, self.storage, self.instant, marker)
+        )
+        if not is_open:
             raise TransactionEnded(
                 f"instant {self.instant} takes no more files: its commit has begun, or it has ended elsewhere, so "
                 "this attempt came too late",
                 instant=self.instant,
             )
-        ensure_beating(self.storage, self.instant, marker)
+        if isinstance(ended, TransactionEnded):
+            raise ended
 
-    def path_of(self, partition: str, name: str, kind: str = CREATE) -> str:
+    def path_of(self, partition: str, name: str) -> str:
         """Where the marker of a data file lies."""
-        return f"{MARKERS_FOLDER}/{self.instant}/{marker_of(partition, name, kind)}"
+        return f"{MARKERS_FOLDER}/{self.instant}/{marker_of(partition, name)}"
 
     def close(self) -> None:
         """From now on no further file can be announced, whoever calls it; the driver may open the instant again."""
         self.storage.delete(self._open_path)
         failpoint("close.after")
 
-    def announced(self) -> list[str]:
-        """Paths of all data files that were announced, relative to the table: here, or through a marker server."""
-        return read_announced(self.storage, self.instant)
+    def announced(self, *beside: Callable[[], None]) -> list[str]:
+        """Paths of all data files that were announced, relative to the table: here, or through a marker server.
+
+        `beside` are requests that need not wait for this one.
+        """
+        found: list[str] = []
+        self.storage.together(lambda: found.extend(read_announced(self.storage, self.instant)), *beside)
+        return found
 
     def ensure_whole(self) -> None:
         """For the owner, before it commits. Errors: `CorruptTable` for markers of a server that were damaged."""
         ensure_whole(self.storage, self.instant)
 
-    def close_and_sweep(self, keep: Iterable[str] = ()) -> list[str]:
+    def close_and_sweep(self, keep: Iterable[str] = (), beside: Iterable[Callable[[], None]] = ()) -> list[str]:
         """Closes, then puts a tombstone in the place of every announced file that is not kept, made or still to come.
 
         Returns these paths. Doing it again changes nothing. A file that was only deleted would leave its name free, for
-        the request that made it may arrive once more. Base files are only deleted: none of ours is announced, other
-        writers do not ask whether a name is taken, and their readers take an empty one for damage.
+        the request that made it may arrive once more. `beside` are requests that are made between the two.
         """
         self.close()
         kept = set(keep)
-        swept = [path for path in self.announced() if path not in kept]
+        swept = [path for path in self.announced(*beside) if path not in kept]
         for path in swept:
-            if path.endswith(_BASE_FILES):
-                self.storage.delete(path)
-                continue
-            self.storage.put(path, b"")
+            bar(self.storage, path)
         return swept
 
     def delete(self) -> None:
@@ -132,6 +137,16 @@ class Markers:
     @property
     def _open_path(self) -> str:
         return f"{OPEN_FOLDER}/{self.instant}" + (f"-{self.opening}" if self.opening else "")
+
+
+def bar(storage: Storage, path: str) -> None:
+    """Puts a tombstone in the place of a log file. A base file is only deleted: none of ours is announced, other
+    writers do not ask whether a name is taken, and their readers take an empty one for damage.
+    """
+    if path.endswith(_BASE_FILES):
+        storage.delete(path)
+    else:
+        storage.put(path, b"")
 
 
 def marked_instants(storage: Storage) -> set[str]:

@@ -15,6 +15,7 @@ from lakelatch.storage.contract import FileStatus, NotFound, Storage, path_below
 
 MARKERS_FOLDER = ".hoodie/.temp"
 INFIX = ".marker."
+_KIND = "CREATE"  # every file of ours is new
 TYPE_FILE = "MARKERS.type"
 SERVER_TYPE = "TIMELINE_SERVER_BASED"
 START_LENGTH = 8  # of file ids, in keys; all that a bucket's have in common
@@ -50,10 +51,9 @@ def has_direct_markers(storage: Storage, instant: str) -> bool:
     return any(name != TYPE_FILE and not is_markers_file(name) for name in names)
 
 
-def marker_of(partition: str, data_file_name: str, kind: str = "CREATE") -> str:
+def marker_of(partition: str, data_file_name: str) -> str:
     """A data file's marker, as a line of a MARKERS file and below the instant's folder."""
-    inner = path_below(partition, data_file_name)
-    return f"{inner}{INFIX}{kind}"
+    return f"{path_below(partition, data_file_name)}{INFIX}{_KIND}"
 
 
 def is_data_path(path: str) -> bool:

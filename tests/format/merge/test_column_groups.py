@@ -23,8 +23,8 @@ from lakelatch.format.log.blocks import Deletes, encode_log_file, read_log_file
 from lakelatch.format.log.framing import AVRO_BLOCK, IS_PARTIAL, PARQUET_BLOCK, read_blocks
 from lakelatch.format.log.framing import SCHEMA as SCHEMA_HEADER
 from lakelatch.format.merge.slice import merge_slice
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import CompactionOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import compaction
 from lakelatch.spark.write.rebase import rewritten
@@ -257,7 +257,6 @@ def test_columns_that_are_read_do_not_change_who_wins(tmp_path: Path) -> None:
     schema = with_meta_columns(SCHEMA)
     merged = merge_slice(table.storage, found, schema, table.opened.config, {}, ["a", "id"])
     assert merged.rows.to_pylist() == [{"a": "kept", "id": 1}]
-    assert (merged.base_records, merged.log_records, merged.updated, merged.deleted, merged.inserted) == (2, 2, 1, 1, 0)
 
 
 @pytest.mark.parametrize("block_format", ["parquet", "avro"])

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pyetcd
 import pytest
+from backend_checks import for_s
 
 from lakelatch.errors import Unavailable
 from lakelatch.locks.etcd.backend import EtcdBackend
 from lakelatch.locks.etcd.options import Target
-from lakelatch.locks.session.backend import Wait
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.conformance.lock_provider import SOON_S, waiting_for
-from lakelatch.testing.servers import Server
 from lakelatch.testing.servers.contract import wait_until
-
-
-def waiting(timeout_s: float) -> Wait:
-    return Wait(timeout_s, REAL_SYSTEM, lambda: False)
-
-
-@pytest.fixture
-def url(etcd_server: Server) -> str:
-    return f"http://{etcd_server.host}:{etcd_server.port}"
-
-
-@pytest.fixture
-def prefix(tmp_path: Path) -> str:
-    return f"/{tmp_path.name}"
 
 
 class Network:
@@ -84,25 +68,25 @@ def code_of(_: Any) -> Any:
 NoAnswer = type("NoAnswer", (grpc.RpcError,), {"code": code_of, "details": lambda _: "no answer in time"})
 
 
-def test_a_request_that_comes_late_does_nothing(url: str, prefix: str) -> None:
+def test_a_request_that_comes_late_does_nothing(etcd_url: str, etcd_prefix: str) -> None:
     """Requests that hang in the network, or in a server that stands still, until nobody knows of them any more."""
-    with closing(Network(url, prefix)) as network:
+    with closing(Network(etcd_url, etcd_prefix)) as network:
         backend = network.backend
         session = backend.open_session("somebody")
         for timeout_s in (0.0, 1.0):
             network.instead = network.lose
             with pytest.raises(Unavailable):
-                backend.take(session, "lost", "t/=a", waiting(timeout_s))
+                backend.take(session, "lost", "t/=a", for_s(timeout_s))
             assert not backend.give_back(session, "lost", "t/=a")
             assert not network.late()
             assert network.stored() == [f"/sessions/{session}"]
 
-        assert backend.take(session, "first", "t/=a", waiting(0)) is not None
+        assert backend.take(session, "first", "t/=a", for_s(0)) is not None
         network.instead = network.lose
         with pytest.raises(Unavailable):
             backend.give_back(session, "first", "t/=a")
         assert backend.give_back(session, "first", "t/=a")
-        assert backend.take(session, "second", "t/=a", waiting(0)) is not None
+        assert backend.take(session, "second", "t/=a", for_s(0)) is not None
         network.late()
         held = backend.find_holder("t/=a")
         assert held is not None and held.request == "second"
@@ -110,23 +94,23 @@ def test_a_request_that_comes_late_does_nothing(url: str, prefix: str) -> None:
         assert network.stored() == [] and network.direct.get_lease_info(int(session, 16)).TTL == -1
 
 
-def test_an_attempt_that_is_repeated_keeps_its_place(url: str, prefix: str) -> None:
+def test_an_attempt_that_is_repeated_keeps_its_place(etcd_url: str, etcd_prefix: str) -> None:
     """The first one had joined the queue, and somebody else after it, before the second one came."""
-    twice = url + "," + url.partition("://")[2]
-    with closing(Network(twice, prefix)) as network, closing(Network(url, prefix)) as others:
+    twice = etcd_url + "," + etcd_url.partition("://")[2]
+    with closing(Network(twice, etcd_prefix)) as network, closing(Network(etcd_url, etcd_prefix)) as others:
         other = others.backend
         mine, theirs = network.backend.open_session("a"), others.backend.open_session("b")
 
         def join(proceed: Callable[[], Any], _: Any) -> None:
             proceed()
-            waiter.append(start(lambda: other.take(theirs, "later", "t/=a", waiting(SOON_S))))
+            waiter.append(start(lambda: other.take(theirs, "later", "t/=a", for_s(SOON_S))))
             assert wait_until(lambda: other.holders("t/=a")[0].waiting == 1, SOON_S)
             raise NoAnswer
 
         waiter: list[Any] = []
         with waiting_for() as start:
             network.instead = join
-            token = network.backend.take(mine, "earlier", "t/=a", waiting(SOON_S))
+            token = network.backend.take(mine, "earlier", "t/=a", for_s(SOON_S))
             assert token is not None and other.holders("t/=a")[0].token == token
             assert not waiter[0].done() and network.backend.give_back(mine, "earlier", "t/=a")
             assert waiter[0].result(SOON_S) > token
@@ -134,8 +118,8 @@ def test_an_attempt_that_is_repeated_keeps_its_place(url: str, prefix: str) -> N
             backend.close_session(session)
 
 
-def test_an_interrupted_thread_leaves_nothing(url: str, prefix: str) -> None:
-    with closing(Network(url, prefix)) as network:
+def test_an_interrupted_thread_leaves_nothing(etcd_url: str, etcd_prefix: str) -> None:
+    with closing(Network(etcd_url, etcd_prefix)) as network:
         session = network.backend.open_session("somebody")
 
         def interrupt(proceed: Callable[[], Any], _: Any) -> None:
@@ -144,7 +128,7 @@ def test_an_interrupted_thread_leaves_nothing(url: str, prefix: str) -> None:
 
         network.instead = interrupt
         with pytest.raises(KeyboardInterrupt):
-            network.backend.take(session, "r", "t/=a", waiting(1))
+            network.backend.take(session, "r", "t/=a", for_s(1))
         assert not network.backend.give_back(session, "r", "t/=a")
         assert network.stored() == [f"/sessions/{session}"]
         network.backend.close_session(session)

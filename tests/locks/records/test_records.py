@@ -21,17 +21,6 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.conformance.lock_provider import LockProviderConformance, assert_raises
 from lakelatch.testing.faults.records import LEASE_S, NAME, TABLE, MemoryRecordStore, RecordClient, names_noted
 
-
-@pytest.fixture
-def system() -> ManualSystem:
-    return ManualSystem()
-
-
-@pytest.fixture
-def store(system: ManualSystem) -> MemoryRecordStore:
-    return MemoryRecordStore(system)
-
-
 # Calls, tokens, slots
 
 

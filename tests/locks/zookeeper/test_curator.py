@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from java_hudi import JavaProgram
 
 from lakelatch.errors import LockTimeout
 from lakelatch.locks.contract import TABLE_KEY, LockScope
@@ -18,7 +19,7 @@ from lakelatch.locks.zookeeper.provider import HudiImplicitZookeeperLockProvider
 from lakelatch.testing.conformance.in_processes import count_one
 from lakelatch.testing.conformance.lock_provider import SOON_S, assert_raises, until, waiting_for
 from lakelatch.testing.servers import Server
-from lakelatch.testing.servers.local import java, program
+from lakelatch.testing.servers.local import program
 
 VERSION = "5.7.1"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "lakelatch", f"curator-{VERSION}")
@@ -91,39 +92,11 @@ def curator_jars() -> Path:
     return CACHE
 
 
-class Writer:
+class Writer(JavaProgram):
     """A Java process that holds Curator's lock of one path when it is told to."""
 
     def __init__(self, folder: Path, server: Server, lock_path: str) -> None:
-        source = folder / "Writer.java"
-        source.write_text(WRITER)
-        errors = folder / "errors"
-        with open(errors, "w") as output:
-            self._process = subprocess.Popen(
-                [java(), "-Xmx256m", "-cp", f"{curator_jars()}/*", source, f"{server.host}:{server.port}", lock_path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-            )
-        assert self.told() == "ready", errors.read_text()
-
-    def tell(self, order: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(order + "\n")
-        self._process.stdin.flush()
-
-    def told(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def asked(self, order: str) -> str:
-        self.tell(order)
-        return self.told()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        super().__init__(folder, "Writer", WRITER, f"{curator_jars()}/*", f"{server.host}:{server.port}", lock_path)
 
 
 @pytest.fixture(scope="module")

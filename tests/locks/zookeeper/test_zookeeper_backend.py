@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backend_checks import for_s
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from lakelatch.errors import InvalidRequest, LeaseLost, LockTimeout, Unavailable
 from lakelatch.locks.contract import LockScope
-from lakelatch.locks.session.backend import SessionGone, Wait
+from lakelatch.locks.session.backend import SessionGone
 from lakelatch.locks.zookeeper.backend import ZookeeperBackend
 from lakelatch.locks.zookeeper.provider import ZookeeperLockProvider
 from lakelatch.system import REAL_SYSTEM
@@ -82,10 +83,6 @@ def nodes_of(server: Server, **more: Any) -> Iterator[Any]:
 
 def root_of(folder: Path) -> str:
     return f"/{folder.name}"
-
-
-def for_s(timeout_s: float) -> Wait:
-    return Wait(timeout_s, REAL_SYSTEM, lambda: False)
 
 
 def tree(nodes: Any, path: str) -> list[str]:

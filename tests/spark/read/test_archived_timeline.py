@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import fastavro
 import pytest
 from archiver import Archiver, remove_from_timeline
+from clean_files import clean_metadata
 from live_table import LiveTable, Snapshot, rows_since
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.table_view import TableView
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import CompactionOptions
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH
 from lakelatch.timeline.metadata import RollbackMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed
-
-CLEAN_METADATA: Mapping[str, Any] = {
-    "type": "record",
-    "name": "HoodieCleanMetadata",
-    "fields": [
-        {"name": "startCleanTime", "type": "string"},
-        {
-            "name": "partitionMetadata",
-            "type": {
-                "type": "map",
-                "values": {
-                    "type": "record",
-                    "name": "HoodieCleanPartitionMetadata",
-                    "fields": [{"name": "successDeleteFiles", "type": {"type": "array", "items": "string"}}],
-                },
-            },
-        },
-    ],
-}
 
 
 def made(root: Path) -> LiveTable:
@@ -207,17 +186,10 @@ def test_files_of_what_was_rolled_back_do_not_count_for_their_age(tmp_path: Path
 def put_clean(table: LiveTable, removed: dict[str, list[str]]) -> str:
     """Removes files as a cleaner does, and says so on the timeline."""
     time = str(int(max(times(table))) + 1)
-    sink = io.BytesIO()
-    record = {
-        "startCleanTime": time,
-        "partitionMetadata": {partition: {"successDeleteFiles": names} for partition, names in removed.items()},
-    }
-    fastavro.writer(sink, fastavro.parse_schema(dict(CLEAN_METADATA)), [record])
-    for partition, names in removed.items():
-        for name in names:
-            table.storage.delete(f"{partition}/{name}")
-    instant = completed(time, "clean", str(int(time) + 1))
-    table.storage.put(instant.path, sink.getvalue())
+    paths = [f"{partition}/{name}" for partition, names in removed.items() for name in names]
+    for path in paths:
+        table.storage.delete(path)
+    table.storage.put(completed(time, "clean", str(int(time) + 1)).path, clean_metadata(time, paths))
     return time
 
 

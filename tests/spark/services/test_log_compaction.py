@@ -16,8 +16,8 @@ from live_table import LiveTable, Row, Snapshot, rows_since
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.names import COMPACTED_MARK
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import CompactionOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import RewriteTask, run_here

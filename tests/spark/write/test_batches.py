@@ -17,14 +17,15 @@ from live_table import LiveTable, Row, Snapshot, Writing
 import lakelatch
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import CompactionOptions
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
 from lakelatch.spark.write.cancellation import abort_after
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch
 from lakelatch.spark.write.streaming.register import BATCHES_FOLDER, BatchCommitted, BatchRegister, written_once
+from lakelatch.spark.write.streaming.sink import ensure_nothing_beside
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
 
@@ -294,3 +295,21 @@ def test_streams_a_batch_writer_and_a_compactor_at_once(steps: list[str]) -> Non
             begin = completion
         final = run.moments[-1][2]
         assert run.table.since("0") == final
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hoodie.datasource.compaction.async.enable",
+        "hoodie.clustering.async.enabled",
+        "hoodie.clean.async.enabled",
+        "hoodie.archive.async",
+    ],
+)
+def test_services_beside_a_query_that_nobody_can_watch_are_refused_by_name(key: str) -> None:
+    """As under Spark Connect. What is on by default was asked for by nobody, and does nothing there."""
+    ensure_nothing_beside({})
+    ensure_nothing_beside({key: "false"})
+    with pytest.raises(InvalidRequest, match="lakelatch service run") as caught:
+        ensure_nothing_beside({key: "true"})
+    assert caught.value.details["option"] == key

@@ -14,7 +14,7 @@ from grouped_table import GROUPS, SCHEMA, A, D, GroupedTable, V
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.spark.open_table import open_for_write, open_table
 from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.table import Table
+from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.columns import check_columns
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.timeline.column_groups import ColumnGroup, parse_column_groups, show_column_groups
@@ -28,7 +28,7 @@ DELETE = {"hoodie.datasource.write.operation": "delete"}
 NUMBERS = count()
 
 
-def made(groups: str = GROUPS, mode: str = NON_BLOCKING, schema: pa.Schema = SCHEMA, **more: str) -> Table:
+def made(groups: str = GROUPS, mode: str = NON_BLOCKING, schema: pa.Schema = SCHEMA, **more: str) -> OpenedTable:
     named = {name.replace("__", "."): value for name, value in more.items()}
     options = {**KEY, "hoodie.write.concurrency.mode": mode, "lakelatch.table.column.groups": groups, **named}
     storage = MemoryStorage(f"groups-{next(NUMBERS)}")

@@ -14,11 +14,12 @@ from live_table import LiveTable, Row, Writing
 
 from lakelatch.errors import CorruptTable, InvalidRequest, WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
-from lakelatch.format.file_groups import FileIds, twins
+from lakelatch.format.file_groups import twins
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import is_placeholder, parse_data_file
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.options import CompactionOptions
+from lakelatch.services.cancelling import execute_cancel, request_cancel
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
@@ -245,29 +246,41 @@ def test_what_has_not_committed_is_no_live_group(tmp_path: Path) -> None:
     assert written and group_ids(table, "p") == [bucket_file_id(0)]
 
 
+def watched_groups(table: LiveTable) -> tuple[LiveGroups, list[str]]:
+    """As a task of a write that begins now has them, and what they will ask the storage for."""
+    calls: list[str] = []
+    watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
+    task = pickle.loads(pickle.dumps(write_task(table.opened, (new := table.begin()).options, new.transaction)))
+    return LiveGroups(watched, table.opened.config, task.file_ids), calls
+
+
 def test_a_table_that_only_we_write_pays_one_listing_of_each_partition(tmp_path: Path) -> None:
     table = LiveTable(tmp_path / "t")
     table.write([(1, 1, "a"), (2, 1, "b")])
-    calls: list[str] = []
-    watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
-    groups = LiveGroups(watched, table.opened.config, FileIds())
+    groups, calls = watched_groups(table)
     assert [groups.of("p", bucket) for bucket in (0, 1, 0)] == [bucket_file_id(bucket) for bucket in (0, 1, 0)]
     assert groups.of("new", 1) == bucket_file_id(1) and calls == ["list p", "list new"]
 
 
 def test_a_partition_that_we_overwrote_costs_no_more(tmp_path: Path) -> None:
-    """The replaced file groups stay until a clean takes them; who began before it knows that they are replaced."""
-    table = LiveTable(tmp_path / "t")
+    table = LiveTable(tmp_path / "t")  # replaced file groups stay until a clean takes them
     table.write([(1, 1, "a"), (2, 1, "b")])
     table.write([(1, 2, "over")], operation=OVERWRITE)
     over = table.write([(1, 3, "over")], operation=OVERWRITE)
     table.write([(2, 3, "more")])
-    calls: list[str] = []
-    watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
-    transaction = table.begin().transaction
-    ids: FileIds = pickle.loads(pickle.dumps(write_task(table.opened, table.begin().options, transaction).file_ids))
-    groups = LiveGroups(watched, table.opened.config, ids)
+    groups, calls = watched_groups(table)
     assert [groups.of("p", bucket) for bucket in (0, 1)] == [successor_file_id(n, over.instant) for n in (0, 1)]
+    assert calls == ["list p"]
+
+
+def test_a_partition_with_tombstones_of_a_cancelled_clustering_costs_no_more(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t", mode=NON_BLOCKING)
+    table.write([(1, 1, "a"), (2, 1, "b")])
+    plan = table.plan_clustering("v", {}) or ""
+    request_cancel(table.manager(), plan)
+    assert execute_cancel(table.manager(), plan) and any(plan in name for name in table.storage.list("p").files)
+    groups, calls = watched_groups(table)
+    assert [groups.of("p", bucket) for bucket in (0, 1)] == [bucket_file_id(0), bucket_file_id(1)]
     assert calls == ["list p"]
 
 

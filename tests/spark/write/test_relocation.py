@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,24 @@ def test_files_move_as_often_as_they_must(table: LiveTable) -> None:
     expected = [successor_file_id(bucket, rounds[-1].instant) for bucket in (0, 1)]
     assert [file.file_id for file in files(table, writer.instant)] == expected
     assert leftovers(table) == []
+
+
+def test_a_replace_commit_during_the_look_at_the_file_groups_is_no_conflict(table: LiveTable) -> None:
+    """No lock keeps others away, so a listing may show what came after the tail that the commit is held against."""
+    table.write([(1, 1, "old")])
+    writer = table.begin().put("p", [(2, 5, "mine")])
+    table.write([(1, 2, "over")], operation=OVERWRITE)
+    looks: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "list" and path == "p":
+            looks.append(path)
+            if len(looks) == 1:
+                table.write([(1, 3, "again"), (2, 3, "again")], operation=OVERWRITE)
+
+    table.opened = replace(table.opened, storage=FaultyStorage(table.storage, before=before))
+    writer.commit()
+    assert looks and table.agreed() == [("p", 1, 3, "again"), ("p", 2, 5, "mine")]
 
 
 def test_files_of_one_bucket_keep_their_order(table: LiveTable) -> None:
@@ -263,6 +282,17 @@ def test_file_ids_that_another_engine_drew_are_taken_over() -> None:
     ids = FileIds.after([replacing(FIRST, "INSERT_OVERWRITE", {"p": (drawn,)}, bucket_file_id(0), bucket_file_id(1))])
     assert ids.of("p", 1) == drawn
     assert ids.of("p", 0) == successor_file_id(0, FIRST)
+
+
+def test_a_clustering_moves_no_bucket_that_it_has_left_alone() -> None:
+    """It names the file id there that must stay empty."""
+    written, left_alone = (successor_file_id(bucket, SECOND) for bucket in (1, 0))
+    clustered = replacing(SECOND, "CLUSTER", {"p": (written,)}, bucket_file_id(1), left_alone)
+    after = FileIds.after([clustered])
+    assert after.of("p", 0) == bucket_file_id(0) and after.of("p", 1) == written
+    assert FileIds.after([replacing(FIRST, "CLUSTER", {}, bucket_file_id(0)), clustered]).of("p", 0) == (
+        successor_file_id(0, FIRST)
+    )
 
 
 def test_a_clustering_moves_the_buckets_that_it_names() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import live_table
 import pytest
 from live_table import LiveTable, rows_since
 
 from lakelatch.errors import WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
+from lakelatch.spark.services.plans import Operations, RewriteTask, run_here
 from lakelatch.spark.write import commit as committing
 from lakelatch.spark.write import replace as replacing
 from lakelatch.spark.write.task import FileReport
@@ -339,26 +339,21 @@ def test_a_plan_of_which_nothing_is_left_still_completes(table: LiveTable) -> No
     assert not Timeline.load(table.storage).pending
 
 
-def test_a_compaction_that_was_already_at_work_brings_nothing_back(
-    table: LiveTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_that_was_already_at_work_brings_nothing_back(table: LiveTable) -> None:
     """The replace commit completes while base files are made: they are there, and nobody reads them."""
     table.write([(1, 1, "a"), (2, 1, "b"), (3, 1, "c")])
     plan = table.plan()
     assert plan is not None
-    original = live_table._run_here
 
-    def meanwhile(*given: Any) -> list[FileReport]:
+    def meanwhile(task: RewriteTask, operations: Operations) -> list[FileReport]:
         table.drop("p")
         table.write([(2, 0, "after")])
-        return original(*given)
+        return run_here(task, operations)
 
-    monkeypatch.setattr(live_table, "_run_here", meanwhile)
-    done = table.execute(plan)
+    done = table.execute(plan, meanwhile)
     assert len(done.files) == 2 and set(done.files) <= set(table.storage.list("p").files)
     assert table.agreed() == [("p", 2, 0, "after")]
     assert table.optimized() == table.by_hudi_rs(optimized=True) == []
-    monkeypatch.undo()
     table.compact()
     assert table.agreed() == table.optimized() == [("p", 2, 0, "after")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 import pytest
 from archiver import Archiver, row
@@ -46,9 +47,13 @@ def put_active(storage: Storage, *instants: tuple[str, str]) -> None:
         storage.put(f"{TIMELINE_FOLDER}/{requested}_{completion}.deltacommit", f"of {requested}".encode())
 
 
+def completion_times(history: History, requested: Collection[str]) -> dict[str, str]:
+    return {one: archived.completion for one, archived in history.find_all(requested).items()}
+
+
 def test_a_table_that_never_archived_costs_one_listing(storage: Counting) -> None:
     history = History.load(storage)
-    assert history.is_empty and history.earliest == "" and history.instants() == []
+    assert history.instants() == []
     assert history.find(T[1]) is None
     assert (storage.listed, storage.was_read) == ([HISTORY_FOLDER], [])
 
@@ -62,12 +67,11 @@ def test_what_was_archived_is_found_with_its_completion_and_metadata(storage: Co
     assert found is not None and found.instant == Instant(T[1], "deltacommit", "completed", T[4])
     assert history.metadata(found) == f"of {T[1]}".encode()
     assert history.plan(found) is None
-    assert history.completion_times([T[1], T[2], T[5]]) == {T[1]: T[4], T[2]: T[3]}
+    assert completion_times(history, [T[1], T[2], T[5]]) == {T[1]: T[4], T[2]: T[3]}
     assert [one.requested for one in history.instants(after=T[3])] == [T[1]]
     assert [one.requested for one in history.instants(until=T[3])] == [T[2]]
     assert [one.requested for one in history.instants()] == [T[2], T[1]]
     assert history.instants(actions=["commit"]) == []
-    assert history.earliest == T[1]
 
 
 def test_only_files_that_may_have_an_instant_are_read_and_each_once(storage: Counting) -> None:
@@ -90,7 +94,7 @@ def test_active_first_and_history_second_miss_nothing_wherever_the_archiver_stan
         timeline = Timeline.load(storage)
         history = History.load(storage)
         active = timeline.completion_times()
-        assert {**history.completion_times(set(everything).difference(active)), **active} == everything, step
+        assert {**completion_times(history, set(everything).difference(active)), **active} == everything, step
 
     archiver = Archiver(storage, step=look)
     names = [archiver.archive([T[0], T[2]]), archiver.archive([T[4]])]
@@ -103,7 +107,7 @@ def test_the_other_order_would_miss_what_is_archived_in_between(storage: Countin
     history = History.load(storage)
     Archiver(storage).archive([T[0]])
     timeline = Timeline.load(storage)
-    assert {**history.completion_times(T), **timeline.completion_times()} == {T[2]: T[3]}
+    assert {**completion_times(history, T), **timeline.completion_times()} == {T[2]: T[3]}
 
 
 def test_level_files_that_vanish_under_a_reader_are_found_in_the_next_manifest(storage: Counting) -> None:
@@ -144,7 +148,7 @@ def test_a_manifest_that_no_version_names_does_not_count(storage: Counting) -> N
 def test_an_instant_without_a_completion_time_counts_as_completed_when_requested(storage: Counting) -> None:
     archiver = Archiver(storage)
     archiver.add_version([archiver.put_level_file([{**row(T[1], ""), "completionTime": None}])])
-    assert History.load(storage).completion_times([T[1]]) == {T[1]: T[1]}
+    assert completion_times(History.load(storage), [T[1]]) == {T[1]: T[1]}
 
 
 def archived(storage: Counting) -> str:
@@ -215,7 +219,7 @@ def test_level_files_without_any_manifest_may_have_what_the_active_timeline_lack
     storage.delete(manifest_path(1))
     storage.delete(VERSION_PATH)
     history = History.load(storage)
-    assert history.is_empty and history.find(T[9]) is None
+    assert history.instants() == [] and history.find(T[9]) is None
     with pytest.raises(CorruptTable, match=f"{path} has the instant {T[1]}, which the active timeline has not"):
         history.find(T[1])
 

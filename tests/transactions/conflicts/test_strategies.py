@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 import pytest
 from one_table import Table, add_file, commit, write
 
-from lakelatch.errors import InvalidRequest, TransactionEnded, WriteConflict
-from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.transactions.conflicts.contract import Contender, FileGroup, Others, OtherWrite
 from lakelatch.transactions.conflicts.strategies import (
     STRATEGY_OPTION,
@@ -22,6 +22,7 @@ from lakelatch.transactions.conflicts.strategies import (
 )
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.transaction import OPEN
 
 OURS = "00000003-0000-0000-0000-000000000000-0"
 JAVAS = "00000003-5a1c-44b5-93a1-4fa8f12f3d2b-0"
@@ -153,7 +154,7 @@ def manager_with(table: Table, settings: TransactionSettings) -> TransactionMana
 
 
 def clustering(table: Table, manager: TransactionManager) -> str:
-    plan = manager.schedule(lambda folder: b"plan", "clustering")
+    plan = manager.schedule(lambda folder: ClusteringPlan(()).to_avro(), "clustering")
     assert plan is not None
     return plan
 
@@ -185,7 +186,7 @@ def test_the_loser_learns_when_it_could_be_seen_and_what_is_thrown_away(table: T
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_a_clustering_yields_to_a_live_writer_and_is_rolled_back(table: Table, alive: bool) -> None:
+def test_a_clustering_yields_to_a_live_writer_and_is_its_executors_to_cancel(table: Table, alive: bool) -> None:
     manager = manager_with(table, TransactionSettings(conflict_strategy="prefer_writer"))
     execution = manager.execute(clustering(table, manager), "clustering")
     ingestion = manager.begin()
@@ -202,10 +203,10 @@ def test_a_clustering_yields_to_a_live_writer_and_is_rolled_back(table: Table, a
     with pytest.raises(WriteConflict) as caught:
         execution.commit(metadata)
     assert caught.value.winner == ingestion.instant and caught.value.file_groups == [("day=1", OURS)]
-    assert not table.storage.exists(heartbeat_path(execution.instant))
-    with pytest.raises(TransactionEnded):  # the plan is gone as well
-        manager.execute(execution.instant, "clustering")
+    assert execution.status == OPEN and table.rollbacks() == 0
     commit(ingestion, stat)
+    with pytest.raises(WriteConflict):  # now by what has completed
+        execution.commit(metadata)
     assert table.completed() == [ingestion.instant]
 
 

@@ -347,7 +347,7 @@ def test_no_server_writes_over_what_it_or_another_has_written(table: Table) -> N
         stats = [writer.write(f"0000000{number}-x") for number in range(5)]
         assert table.storage.read(first) == b"q/foreign_1.marker.CREATE\n"
         assert set(writer.lines()) == {"q/foreign_1.marker.CREATE", *(f"{stat.path}.marker.CREATE" for stat in stats)}
-    assert puts == ["put_if_absent"] * 7
+    assert len(puts) >= 7 and set(puts) == {"put_if_absent"}  # a client that is kept waiting asks once more
 
 
 def test_many_tasks_at_once_each_have_their_markers_once(table: Table) -> None:

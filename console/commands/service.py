@@ -1,0 +1,104 @@
+"""`lakelatch service run`: keeps tables, round after round."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
+from lakelatch.console.service_loop import ServiceLoop, parse_duration
+from lakelatch.services.report import MaintenanceReport, ServiceRun
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.maintenance import maintain_with
+from lakelatch.spark.services.plans import Runner, run_here, runner_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def add_parsers(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
+) -> None:
+    """`service run`."""
+    service = subparsers.add_parser("service", help="keep tables: all of their services, round after round")
+    commands = service.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", parents=[every], help="do what is due for tables, again and again")
+    run.add_argument("tables", nargs="+", metavar="TABLE", help="a table's folder or URI")
+    run.add_argument("--every", default="1m", metavar="TIME", help="time between two rounds of a table (default: 1m)")
+    run.add_argument("--once", action="store_true", help="one round of each table; 1 if something failed")
+    add_option(run)
+    run.add_argument(
+        "--cores", type=int, default=2, help="cores of the local Spark session; 0: none, all is done in this process"
+    )
+    run.set_defaults(run=run_loop)
+
+
+def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """Runs until SIGTERM or SIGINT, after which the piece that is at work is finished."""
+    check_least(parsed, cores=0)
+    every_s = parse_duration(parsed.every)
+    options = ServiceOptions.parse(read_options(parsed.option))
+    session = LazySession(parsed.cores, console.is_terminal)
+
+    def maintain(path: str, tell: Callable[[ServiceRun], None], go_on: Callable[[], bool]) -> MaintenanceReport:
+        return maintain_with(session.runner, path, options, tell=tell, go_on=go_on)
+
+    loop = ServiceLoop(every_s, maintain, lambda line: console.print(escape(line), soft_wrap=True))
+    try:
+        with stopped_by_signals(loop.stop):
+            well = loop.run(parsed.tables, parsed.once)
+    finally:
+        session.stop()
+    if parsed.once and not any(state.done or state.failed for state in loop.tables):
+        console.print("nothing was due")
+    return (0 if well or not parsed.once else 1), [state.to_json() for state in loop.tables]
+
+
+class LazySession:
+    """A local Spark session that is opened when a service needs it first: most rounds of most tables need none."""
+
+    def __init__(self, cores: int, progress: bool) -> None:
+        self._cores = cores
+        self._progress = progress
+        self._session: SparkSession | None = None
+        self.runner = cache(self._open)
+
+    def _open(self) -> Runner:
+        if self._cores == 0:
+            return run_here
+        from lakelatch.console.sessions import open_session
+
+        self._session = open_session("lakelatch service", self._cores, 1024, self._progress)
+        return runner_of(self._session)
+
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT ask for an end; a second one of the same kind acts as it does otherwise."""
+    kept: dict[signal.Signals, Any] = {}
+
+    def handle(number: int, _: FrameType | None) -> None:
+        stop()
+        signal.signal(number, kept[signal.Signals(number)])
+
+    for number in _SIGNALS:
+        kept[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, before in kept.items():
+            signal.signal(number, before)

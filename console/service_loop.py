@@ -1,0 +1,110 @@
+"""Keeping many tables, one after the other, for as long as nobody says stop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.retry import Backoff
+from lakelatch.services.report import MaintenanceReport, ServiceRun
+from lakelatch.system import REAL_SYSTEM, System
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
+_LONGEST_S = 3600.0
+_NAP_S = 0.25  # between two looks whether to stop
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of `90`, `30s`, `1m`, `2h` or `1d`. Errors: `InvalidRequest`."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None or int(found[1]) == 0:
+        raise InvalidRequest(f"{text!r} is no time between rounds: write 30s, 1m, 2h or 1d")
+    return int(found[1]) * _UNITS[found[2] or "s"]
+
+
+@dataclass
+class TableState:
+    """What is known of one table: its rounds, its failures in a row, and when it is due, by the monotonic clock."""
+
+    path: str
+    due_ns: int
+    rounds: int = 0
+    done: int = 0
+    failures: int = 0
+    failed: int = 0
+    last_error: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "table": self.path,
+            "rounds": self.rounds,
+            "done": self.done,
+            "failed": self.failed,
+            "last_error": self.last_error,
+        }
+
+
+@dataclass
+class ServiceLoop:
+    """`maintain` keeps one table, telling each piece and asking before it whether to go on; `say` prints a line.
+
+    A table on which something failed waits twice as long after each failure, an hour at most or as long as `every_s`;
+    the others do not wait for it.
+    """
+
+    every_s: int
+    maintain: Callable[[str, Callable[[ServiceRun], None], Callable[[], bool]], MaintenanceReport]
+    say: Callable[[str], None]
+    system: System = REAL_SYSTEM
+    tables: list[TableState] = field(default_factory=list)
+    _stopped: bool = False
+
+    def stop(self) -> None:
+        """Lets it end after the piece that is running. May be called from a signal's handler."""
+        self._stopped = True
+
+    def run(self, paths: Sequence[str], once: bool = False) -> bool:
+        """Rounds until `stop`, or one; whether the last round of every table was without failure."""
+        self.tables = [TableState(path, self.system.monotonic_ns()) for path in paths]
+        while not self._stopped:
+            state = min(self.tables, key=lambda found: found.due_ns)
+            if not self._wait_until(state.due_ns):
+                break
+            self._round(state)
+            if once and all(found.rounds for found in self.tables):
+                break
+        return not any(found.failures for found in self.tables)
+
+    def _wait_until(self, due_ns: int) -> bool:
+        while not self._stopped and (left_s := (due_ns - self.system.monotonic_ns()) / 1e9) > 0:
+            self.system.sleep(min(left_s, _NAP_S))
+        return not self._stopped
+
+    def _round(self, state: TableState) -> None:
+        began_ns = self.system.monotonic_ns()
+        try:
+            report = self.maintain(state.path, lambda run: self.say(f"{state.path}: {run}"), lambda: not self._stopped)
+            error = report.failed[-1].detail if report.failed else ""
+            state.done += sum(run not in report.failed for run in report.runs)
+        except LakelatchError as failure:
+            error = str(failure)
+            self.say(f"{state.path}: {error}")
+        except Exception as failure:  # one table's trouble is not the others'
+            error = f"{type(failure).__name__}: {failure}"
+            self.say(f"{state.path}: {error}")
+        state.rounds += 1
+        wait_s: float = self.every_s
+        state.failures = state.failures + 1 if error else 0
+        if error:
+            state.failed, state.last_error = state.failed + 1, error
+            longest_s = max(_LONGEST_S, float(self.every_s))
+            wait_s = Backoff(2.0 * self.every_s, longest_s, jitter=0).wait_s(state.failures, self.system)
+            self.say(f"{state.path}: {_times(state.failures)} in a row something failed; again in {wait_s:g} s")
+        state.due_ns = began_ns + int(wait_s * 1e9)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

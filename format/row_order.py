@@ -1,0 +1,71 @@
+"""The order of rows in a file: by columns, or along a curve that keeps rows together which are near in all of them.
+
+A reader that looks for some values of a column skips the row groups whose least and greatest value are beside them. One
+order makes these narrow for its first column alone; a curve makes them narrower for each of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+LINEAR, Z_ORDER, HILBERT = "linear", "z-order", "hilbert"
+_INDEX_BITS = 62
+_BITS_MAX = 16
+_Points = list[npt.NDArray[np.uint64]]  # one array for each column
+
+
+def ordered(rows: pa.Table, columns: Sequence[str], layout: str) -> pa.Table:
+    """The rows in this order; those that are equal in it stay as they were, and nulls come last."""
+    if not columns or not rows.num_rows:
+        return rows
+    if layout == LINEAR:
+        keys = [(name, "ascending") for name in columns]
+        return rows.take(pc.sort_indices(rows, sort_keys=keys))
+    bits = min(_INDEX_BITS // len(columns), _BITS_MAX)
+    points = [_coordinates(rows[name], bits) for name in columns]
+    place = interleaved(points, bits) if layout == Z_ORDER else hilbert_index(points, bits)
+    return rows.take(pa.array(np.argsort(place, kind="stable")))
+
+
+def interleaved(points: _Points, bits: int) -> npt.NDArray[np.uint64]:
+    """Each point's place on the Z-order curve: the bits of its coordinates, in turns."""
+    place = np.zeros(len(points[0]), np.uint64)
+    for bit in reversed(range(bits)):
+        for axis in points:
+            place = (place << np.uint64(1)) | ((axis >> np.uint64(bit)) & np.uint64(1))
+    return place
+
+
+def hilbert_index(points: _Points, bits: int) -> npt.NDArray[np.uint64]:
+    """Each point's place on the Hilbert curve, on which neighbours are neighbours in space.
+
+    J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707 (2004): coordinates become the
+    transposed place bit by bit, from the highest one, by exchanges and inversions of what is below.
+    """
+    axes = [axis.copy() for axis in points]
+    for bit in reversed(range(1, bits)):
+        below = np.uint64((1 << bit) - 1)
+        for number, axis in enumerate(axes):
+            inverts = (axis >> np.uint64(bit)) & np.uint64(1) == 1
+            exchanged = np.where(inverts, np.uint64(0), (axes[0] ^ axis) & below)
+            axes[0] = axes[0] ^ np.where(inverts, below, exchanged)
+            if number:
+                axes[number] = axis ^ exchanged
+    for number in range(1, len(axes)):  # Gray code
+        axes[number] = axes[number] ^ axes[number - 1]
+    turned = np.zeros(len(points[0]), np.uint64)
+    for bit in reversed(range(1, bits)):
+        turned ^= np.where((axes[-1] >> np.uint64(bit)) & np.uint64(1) == 1, np.uint64((1 << bit) - 1), np.uint64(0))
+    return interleaved([axis ^ turned for axis in axes], bits)
+
+
+def _coordinates(values: pa.ChunkedArray, bits: int) -> npt.NDArray[np.uint64]:
+    """Where each value stands among all of them, as a number of so many bits: columns of any type count alike."""
+    positions = pc.rank(values, sort_keys="ascending", tiebreaker="min")
+    found = np.asarray(positions).astype(np.float64) - 1
+    return (found * ((1 << bits) / len(values))).astype(np.uint64)

@@ -1,0 +1,1 @@
+"""What users say of table services, under Hudi's keys."""

@@ -1,0 +1,1 @@
+"""What Spark users hold: a table, and what is done with it."""

@@ -1,0 +1,140 @@
+"""What methods are given, as options and frames: times, names, frames of other libraries, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.spark.options import AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE
+from lakelatch.timegen.instant_time import parse_user_instant, to_instant
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Options: TypeAlias = Mapping[str, object]
+Time: TypeAlias = "str | datetime"
+Expression: TypeAlias = "str | Column"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def instant_of(time: Time) -> str:
+    """The 17-digit instant of a time: a text as options have it, or a datetime that says its zone."""
+    if isinstance(time, str):
+        return parse_user_instant(time)
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise InvalidRequest(
+            f"{time!r} is no time that can be placed: give a datetime with a zone (datetime.now(timezone.utc)), or a "
+            "text in UTC such as '2026-11-21 12:00:00'"
+        )
+    return to_instant((time - _EPOCH) // timedelta(milliseconds=1))
+
+
+def moment(as_of: Time | None) -> dict[str, object]:
+    """The options of a read as of a time, or of now."""
+    return {} if as_of is None else {AS_OF: instant_of(as_of)}
+
+
+def window(after: Time, until: Time | None) -> dict[str, object]:
+    """The options of an incremental read."""
+    end = {} if until is None else {END_INSTANT: instant_of(until)}
+    return {QUERY_TYPE: INCREMENTAL, BEGIN_INSTANT: instant_of(after), **end}
+
+
+def merged(options: Options | None, more: Options | None = None) -> dict[str, object]:
+    """Options with others that come first; keys count in any case, as in Spark."""
+    given = [*(options or {}).items(), *(more or {}).items()]
+    return {key.lower(): value for key, value in given}
+
+
+def names_of(names: str | Iterable[str], what: str) -> str:
+    """One name or several, as options have them. Errors: `InvalidRequest`."""
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if not isinstance(name, str) or not name or "," in name:
+            raise InvalidRequest(f"{what}={names!r}: name columns, which may not hold a comma", option=what)
+    return ",".join(found)
+
+
+def frame_of(spark: SparkSession, data: Any) -> DataFrame:
+    """A Spark frame; one of pandas, or a table of Arrow, is handed to Spark. Errors: `InvalidRequest`."""
+    if hasattr(data, "sparkSession") and hasattr(data, "mapInArrow"):
+        frame: DataFrame = data
+        return frame
+    if isinstance(data, pa.Table) or type(data).__module__.partition(".")[0] == "pandas":
+        return spark.createDataFrame(data)
+    raise InvalidRequest(
+        f"a {type(data).__module__}.{type(data).__qualname__} is no frame: give a Spark or pandas DataFrame, or an "
+        "Arrow table (polars: frame.to_arrow())"
+    )
+
+
+def schema_of(schema: StructType | pa.Schema | str) -> StructType:
+    """A Spark schema, from one of Arrow or from text such as `id long, v string`. Errors: `InvalidRequest`."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    try:
+        parsed = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else StructType.fromDDL(schema)
+    except PySparkException as error:
+        raise InvalidRequest(f"schema={schema!r} cannot be understood: {first_line(error)}", option="schema") from error
+    if not isinstance(parsed, StructType):
+        raise InvalidRequest(f"schema={schema!r} is one type: name columns, as in 'id long, v string'", option="schema")
+    return parsed
+
+
+def column_of(expression: Expression) -> Column:
+    """A column, or SQL text as one."""
+    from pyspark.sql import functions
+
+    return functions.expr(expression) if isinstance(expression, str) else expression
+
+
+def analysed(make: Callable[[], DataFrame], what: str) -> DataFrame:
+    """The frame, after Spark has understood it: `InvalidRequest` for a column that is not there, and the like."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        frame = make()
+        _ = frame.schema  # over Spark Connect nothing is looked at before
+    except AnalysisException as error:
+        raise InvalidRequest(f"{what} cannot be carried out: {first_line(error)}") from error
+    return frame
+
+
+def checked(
+    column: Column, refused: Column, words: tuple[str, str], identity: Iterable[str], row: Mapping[str, Column]
+) -> Column:
+    """The column; where `refused` is true, its evaluation ends the job with `InvalidRequest`.
+
+    In its words the identity of the row (`id=7, day=2026-11-21`) stands between the two texts.
+    """
+    from pyspark.sql import functions
+
+    before, after = words
+    parts = [functions.concat(functions.lit(f"{name}="), row[name].cast("string")) for name in identity]
+    said = functions.concat(
+        functions.lit(f"[{InvalidRequest.code}] {before}"),
+        functions.concat_ws(", ", *parts),
+        functions.lit(f"{after}\n"),
+    )
+    return functions.when(refused, functions.raise_error(said)).otherwise(column)
+
+
+def all_same(pairs: Iterable[tuple[Column, Column]]) -> Column:
+    """Whether the two of each pair are equal, or both null."""
+    return reduce(and_, (one.eqNullSafe(other) for one, other in pairs))
+
+
+def first_line(error: Exception) -> str:
+    """Of Spark's errors the line that says what is wrong."""
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,165 @@
+"""A table without Spark: rows come and go as Arrow, on the protocol of all other writers.
+
+For services that ingest small batches, and for DuckDB, Polars and pandas, which speak Arrow. All work is done in this
+process, and the rows of a write are held in its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import META_COLUMNS
+from lakelatch.spark.api.arguments import Options, Time, merged, moment, names_of, window
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.options import (
+    OPERATION,
+    ReadOptions,
+    WriteOptions,
+)
+from lakelatch.spark.read.reader import plan_read_of
+from lakelatch.spark.services.plans import Runner, open_existing_storage, run_here
+from lakelatch.spark.write.relocation import Relocator, relocate_here
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.rows import write_rows
+from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.actions import DELETE, UPSERT
+from lakelatch.transactions.transaction import Transaction
+
+
+def open(path: str | PathLike[str], options: Options | None = None) -> ArrowTable:
+    """The table at a path, in Arrow's terms. Errors: `InvalidRequest` if there is none."""
+    table = ArrowTable(path, options)
+    _ = table.schema
+    return table
+
+
+class ArrowTable:
+    """One table, without Spark; what a method does is as for `Table`, and each change is one commit."""
+
+    def __init__(self, path: str | PathLike[str], options: Options | None = None, system: System = REAL_SYSTEM) -> None:
+        self.path = fspath(path)
+        self._options = merged(options)
+        self._system = system
+
+    def __repr__(self) -> str:
+        return f"ArrowTable({self.path!r})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without meta columns."""
+        return open_table(open_existing_storage(self.path, self._options)).schema
+
+    def to_arrow(
+        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool = False
+    ) -> pa.Table:
+        """The rows of one moment: now, or as of a completion time."""
+        return self.to_batches(as_of, columns, meta_columns).read_all()
+
+    def to_batches(
+        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool = False
+    ) -> pa.RecordBatchReader:
+        """The same as a stream, in which one file slice at a time is held in memory."""
+        return self._read(moment(as_of), columns, meta_columns)
+
+    def changes(
+        self,
+        after: Time,
+        until: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The rows that were written by what completed after a time and until another, as they are at its end."""
+        return self._read(window(after, until), columns, meta_columns)
+
+    def upsert(self, data: pa.Table | pa.RecordBatch, options: Options | None = None) -> CommitResult:
+        """Writes rows; those whose keys are there take their place. The first write makes the table.
+
+        Rows in which `_hoodie_is_deleted` is true delete theirs. Errors: those of `write`.
+        """
+        return self._write(data, UPSERT, options)
+
+    def delete(self, keys: pa.Table | pa.RecordBatch, options: Options | None = None) -> CommitResult:
+        """Deletes the rows with these keys; needed are the columns of the key, the partition and the ordering."""
+        return self._write(keys, DELETE, options)
+
+    def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> pa.RecordBatchReader:
+        options = ReadOptions.parse({**self._options, **more})
+        table = open_table(open_existing_storage(self.path, self._options))
+        names = table.schema.names if columns is None else names_of(columns, "columns").split(",")
+        wanted = tuple(dict.fromkeys([*(META_COLUMNS if meta_columns else ()), *names]))
+        plan = plan_read_of(table, replace(options, columns=wanted), self._system)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for file_slice in plan.slices:
+                for batch in plan.read(file_slice):
+                    yield batch.cast(plan.schema)
+
+        return pa.RecordBatchReader.from_batches(plan.schema, batches())
+
+    def _write(self, data: pa.Table | pa.RecordBatch, operation: str, options: Options | None) -> CommitResult:
+        own = {**merged(self._options, options), OPERATION: operation}
+        return write_rows(lambda: ArrowRows.of(data), self.path, own, self._system)
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """Rows that are written in this process."""
+
+    data: pa.Table
+    read_anew: bool = False
+
+    @classmethod
+    def of(cls, data: object) -> ArrowRows:
+        """Errors: `InvalidRequest` for what is neither a table nor a batch, or has a type that is not stored."""
+        table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+        if not isinstance(table, pa.Table):
+            raise InvalidRequest(
+                f"a {type(data).__module__}.{type(data).__qualname__} is no table of Arrow: one is made by "
+                "pa.Table.from_pandas(frame), frame.to_arrow() of Polars, relation.to_arrow_table() of DuckDB"
+            )
+        table = table.drop_columns([name for name in table.column_names if name in META_COLUMNS])
+        fields = [pa.field(field.name, _stored(field.type)) for field in table.schema]
+        try:
+            return cls(table.cast(pa.schema(fields)))
+        except pa.ArrowInvalid as error:
+            raise InvalidRequest(f"a value cannot be stored: {error}") from error
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.data.schema
+
+    def begin(self) -> None:
+        """Nothing to read."""
+
+    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
+        batches = (task.tag(batch) for batch in self.data.to_batches() if batch.num_rows)
+        return list(task.write(batches, "0-0-0"))
+
+    def relocator(self) -> Relocator:
+        return relocate_here
+
+    def runner(self) -> Runner:
+        return run_here
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type that tables have for this one: other libraries use 64-bit offsets, dictionaries and nanoseconds."""
+    if pa.types.is_dictionary(kind):
+        return _stored(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_stored(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
+    return kind

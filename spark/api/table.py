@@ -1,0 +1,365 @@
+"""A table as Spark users hold it: what it reads, how it is changed, what keeps it well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import IS_DELETED_COLUMN, META_COLUMNS
+from lakelatch.spark.api.arguments import (
+    Expression,
+    Options,
+    Time,
+    all_same,
+    analysed,
+    checked,
+    column_of,
+    frame_of,
+    instant_of,
+    merged,
+    moment,
+    names_of,
+    schema_of,
+    window,
+)
+from lakelatch.spark.api.changed_rows import changed_rows
+from lakelatch.spark.api.history import TableDetail, detail_of, history_of, last_commit_until
+from lakelatch.spark.api.merge import Merge, MergedTable, check_set
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import open_for_write, open_table
+from lakelatch.spark.options import (
+    BUCKET_COUNT,
+    COLUMNS,
+    OPERATION,
+    ORDERING_FIELD,
+    PARTITION_FIELD,
+    RECORD_KEY,
+    ReadOptions,
+    WriteOptions,
+)
+from lakelatch.spark.read.reader import read
+from lakelatch.spark.services import clean, clustering, compaction, taking_back
+from lakelatch.spark.services.keeping import maintenance
+from lakelatch.spark.services.plans import open_existing_storage
+from lakelatch.spark.spark_types import to_arrow, to_spark
+from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.write.writer import write
+from lakelatch.storage.uris import open_storage
+from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, UPSERT
+from lakelatch.timeline.table_config import is_table
+from lakelatch.transactions.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from lakelatch.services.cleaning import CleanResult
+    from lakelatch.services.report import MaintenanceReport
+    from lakelatch.services.restoring import Undone
+    from lakelatch.spark.write.result import CommitResult
+
+_RETRIES = "10"
+_KNOWN = "_lakelatch_known"
+
+
+class Table:
+    """One table, held by a Spark session. It keeps nothing but its place and its options: all else is read when asked.
+
+    Every change is one commit. `upsert` and `overwrite` of a frame go under the concurrency mode of the options. What
+    reads before it writes (`insert`, `update`, `delete`, `merge`, `overwrite` of a condition) is an optimistic
+    transaction, which reads again after a conflict, ten times unless the options say otherwise. In a table with an
+    ordering field a change counts if its ordering value is not less than that of the row that is there.
+
+    `options` are those of `write` and `read` (lock provider, storage, services, ...); each method takes more.
+    """
+
+    def __init__(self, spark: SparkSession, path: str | PathLike[str], options: Options | None = None) -> None:
+        self.spark = spark
+        self.path = fspath(path)
+        self._options = merged(options)
+
+    def __repr__(self) -> str:
+        return f"Table({self.path!r})"
+
+    @classmethod
+    def for_path(cls, spark: SparkSession, path: str | PathLike[str], options: Options | None = None) -> Table:
+        """The table at a path. Errors: `InvalidRequest` if there is none."""
+        table = cls(spark, path, options)
+        table._open()
+        return table
+
+    @classmethod
+    def is_table(cls, path: str | PathLike[str], options: Options | None = None) -> bool:
+        """Whether there is a table at a path."""
+        return is_table(open_storage(fspath(path), ReadOptions.parse(options).storage))
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str | PathLike[str],
+        schema: StructType | pa.Schema | str,
+        *,
+        key: str | Iterable[str],
+        ordering: str | None = None,
+        partition_by: str | Iterable[str] = (),
+        buckets: int | None = None,
+        if_exists: str = "error",
+        options: Options | None = None,
+    ) -> Table:
+        """Makes an empty table; what is fixed for good is said by name.
+
+        `key` names the columns that identify a row within its partition, and `ordering` the one whose greater value
+        wins. `if_exists` is `error` or `ignore`; a table that is there must agree with what is said here. Errors:
+        `InvalidRequest`, with nothing made.
+        """
+        table = cls(spark, path, options)
+        if if_exists not in ("error", "ignore"):
+            raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'ignore'", option="if_exists")
+        said: dict[str, object] = {RECORD_KEY: names_of(key, "key")}
+        if ordering is not None:
+            said[ORDERING_FIELD] = ordering
+        if partition_by:
+            said[PARTITION_FIELD] = names_of(partition_by, "partition_by")
+        if buckets is not None:
+            said[BUCKET_COUNT] = buckets
+        parsed = WriteOptions.parse({**table._options, **said})
+        storage = open_storage(table.path, parsed.manager.storage)
+        if if_exists == "error" and is_table(storage):
+            raise InvalidRequest(f"there is a table at {table.path} already: use it, or say if_exists='ignore'")
+        with open_manager(storage, parsed.manager):  # so that wrong lock options make no table
+            open_for_write(storage, parsed, to_arrow(schema_of(schema)))
+        return table
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def to_df(
+        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool = False
+    ) -> DataFrame:
+        """The rows of one moment, fixed when this is called: now, or as of a completion time.
+
+        `meta_columns` adds Hudi's five. Errors: `InvalidRequest` for a time that is still to come, and for columns that
+        are not there.
+        """
+        return self._read(moment(as_of), columns, meta_columns)
+
+    def changes(
+        self,
+        after: Time,
+        until: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool = False,
+    ) -> DataFrame:
+        """The rows that were written by what completed after a time and until another, as they are at its end."""
+        return self._read(window(after, until), columns, meta_columns)
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns, without meta columns, as Spark reads them."""
+        return to_spark(self._open().schema)
+
+    def history(self, limit: int | None = 100) -> DataFrame:
+        """What has completed, newest first: one row for each instant of the active timeline, `limit` at most."""
+        return history_of(self.spark, self._open(), limit)
+
+    def detail(self) -> TableDetail:
+        """What was fixed when the table was made."""
+        return detail_of(self._open())
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def upsert(self, data: Any, options: Options | None = None) -> CommitResult:
+        """Writes rows; those whose keys are there take their place.
+
+        Rows in which `_hoodie_is_deleted` is true delete theirs. Errors: those of `write`.
+        """
+        return self._write(frame_of(self.spark, data), UPSERT, options)
+
+    def insert(self, data: Any, if_exists: str = "error", options: Options | None = None) -> CommitResult:
+        """Writes rows whose keys are new; of keys that are there `if_exists` says what happens.
+
+        `error` refuses all of the rows (`InvalidRequest`), `skip` leaves out those that are there. Of several rows with
+        one new key the last in order counts.
+        """
+        if if_exists not in ("error", "skip"):
+            why = ", and a table with a record key holds one row of each" if if_exists == "keep" else ""
+            raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'skip'{why}", option="if_exists")
+        frame, target = frame_of(self.spark, data), self._target()
+        rows = self._only_new if if_exists == "skip" else self._all_new
+        return self._change(lambda: analysed(lambda: rows(frame, target), "the insert"), UPSERT, options)
+
+    def update(
+        self, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None
+    ) -> CommitResult:
+        """Gives columns other values in the rows where a condition holds, or in all of them for None.
+
+        Values are SQL text or columns, and speak of the row as it was. Errors: `InvalidRequest` for a column that is
+        not there or of the record key.
+        """
+        target = self._target()
+        check_set(set, target.schema, target.keys)
+
+        def rows() -> DataFrame:
+            from pyspark.sql import functions
+
+            frame = self._where(condition)
+            old = {field.name: frame[field.name] for field in target.schema}
+            new = {**old, **{name: column_of(value) for name, value in set.items()}}
+            if set.keys().isdisjoint(target.partition_fields):
+                return frame.select(*[new[one.name].cast(one.dataType).alias(one.name) for one in target.schema])
+            never = functions.lit(False)
+            return changed_rows(frame, target.schema, old, new, never, ~never, target.partition_fields)
+
+        return self._change(lambda: analysed(rows, "the update"), UPSERT, options)
+
+    def delete(self, condition: Expression, options: Options | None = None) -> CommitResult:
+        """Deletes the rows where a condition holds; `"true"` means all of them."""
+        target = self._target()
+        ordering = self._open().config.ordering_field
+        names = [*target.identity, *([ordering] if ordering and ordering not in target.identity else [])]
+        return self._change(
+            lambda: analysed(lambda: self._where(condition).select(*names), "the deletion"), DELETE, options
+        )
+
+    def merge(self, source: Any, condition: Expression | None = None, options: Options | None = None) -> Merge:
+        """Begins a merge, which `execute()` ends: see `Merge`.
+
+        Rows belong together that have the same record key and partition, or for which the condition holds.
+        """
+        return Merge(
+            self._target(),
+            frame_of(self.spark, source),
+            condition,
+            self.to_df,
+            lambda rows: self._change(rows, UPSERT, options),
+        )
+
+    def overwrite(
+        self,
+        data: Any,
+        condition: Expression | None = None,
+        partitions: str = "all",
+        options: Options | None = None,
+    ) -> CommitResult:
+        """Puts rows in the place of what is there: in the whole table, in the partitions that they touch, or in the
+        rows where a condition holds, which it then has to do for all new ones as well.
+
+        `partitions` is `all` or `touched`.
+        """
+        operations = {"all": INSERT_OVERWRITE_TABLE, "touched": INSERT_OVERWRITE}
+        if partitions not in operations or (condition is not None and partitions != "all"):
+            raise InvalidRequest(
+                f"partitions={partitions!r}: it is 'all' or 'touched', and goes without a condition",
+                option="partitions",
+            )
+        frame = frame_of(self.spark, data)
+        if condition is None:
+            return self._write(frame, operations[partitions], options)
+        return self._change(
+            lambda: analysed(lambda: self._replacing(frame, condition), "the overwrite"), UPSERT, options
+        )
+
+    def restore(self, as_of: Time, options: Options | None = None) -> Undone:
+        """Takes the table back to the last write that had completed by then; see `lakelatch.restore`."""
+        to = last_commit_until(self._open(), instant_of(as_of))
+        return taking_back.restore(self.path, to, self._with(options))
+
+    # -- services -----------------------------------------------------------------------------------------------------
+
+    def compact(self, options: Options | None = None) -> list[CommitResult]:
+        """See `lakelatch.compact`."""
+        return compaction.compact(self.spark, self.path, self._with(options))
+
+    def cluster(self, options: Options | None = None) -> list[CommitResult]:
+        """See `lakelatch.cluster`."""
+        return clustering.cluster(self.spark, self.path, self._with(options))
+
+    def clean(self, options: Options | None = None) -> list[CleanResult]:
+        """See `lakelatch.clean`."""
+        return clean.clean(self.path, self._with(options), spark=self.spark)
+
+    def maintain(self, options: Options | None = None) -> MaintenanceReport:
+        """Does what is due; see `lakelatch.maintain`."""
+        return maintenance.maintain(self.spark, self.path, self._with(options))
+
+    # -- what these are made of ---------------------------------------------------------------------------------------
+
+    def _with(self, options: Options | None) -> dict[str, object]:
+        return merged(self._options, options)
+
+    def _open(self) -> OpenedTable:
+        return open_table(open_existing_storage(self.path, self._options))
+
+    def _target(self) -> MergedTable:
+        opened = self._open()
+        config = opened.config
+        return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
+
+    def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> DataFrame:
+        names = None if columns is None else names_of(columns, "columns").split(",")
+        options = {**self._options, **more}
+        if names is not None:
+            wanted = [*META_COLUMNS, *names] if meta_columns else names
+            options[COLUMNS] = ",".join(dict.fromkeys(wanted))
+        frame = read(self.spark, self.path, options)
+        return frame if meta_columns or names is not None else frame.drop(*META_COLUMNS)
+
+    def _where(self, condition: Expression | None) -> DataFrame:
+        frame = self.to_df()
+        return frame if condition is None else frame.where(column_of(condition))
+
+    def _write(
+        self, frame: DataFrame | Callable[[], DataFrame], operation: str, options: Options | None
+    ) -> CommitResult:
+        return write(frame, self.path, {**self._with(options), OPERATION: operation})
+
+    def _change(self, rows: Callable[[], DataFrame], operation: str, options: Options | None) -> CommitResult:
+        """One that reads first: `rows` is called inside each try."""
+        own: dict[str, object] = {RETRIES_OPTION: _RETRIES, **self._options, MODE_OPTION: OPTIMISTIC}
+        return self._write(rows, operation, {**own, **(options or {})})
+
+    def _only_new(self, frame: DataFrame, target: MergedTable) -> DataFrame:
+        there, same = self._there(frame, target)
+        return frame.join(there, same, "left_anti")
+
+    def _all_new(self, frame: DataFrame, target: MergedTable) -> DataFrame:
+        from pyspark.sql import functions
+
+        there, same = self._there(frame, target)
+        joined = frame.join(there, same, "left")
+        row = {name: joined[name] for name in target.identity}
+        words = "the table has a row with ", " already: leave it out, say if_exists='skip', or use upsert"
+        first = checked(row[target.keys[0]], functions.col(_KNOWN), words, target.identity, row)
+        return joined.select(*[first.alias(name) if name == target.keys[0] else joined[name] for name in frame.columns])
+
+    def _there(self, frame: DataFrame, target: MergedTable) -> tuple[DataFrame, Column]:
+        """The keys that are in the table, marked as known, and when one is that of a row of the frame."""
+        from pyspark.sql import functions
+
+        named = [functions.col(name).alias(f"{_KNOWN}_{name}") for name in target.identity]
+        there = self.to_df(columns=target.identity).select(*named, functions.lit(True).alias(_KNOWN))
+        return there, all_same((frame[name], there[f"{_KNOWN}_{name}"]) for name in target.identity)
+
+    def _replacing(self, frame: DataFrame, condition: Expression) -> DataFrame:
+        """The new rows, and those that go because the condition holds and no new one takes their place."""
+        from pyspark.sql import functions
+
+        target = self._target()
+        names = target.schema.fieldNames()
+        holds = functions.coalesce(column_of(condition), functions.lit(False))
+        row = {name: frame[name] for name in target.identity}
+        words = (
+            "the condition of the overwrite does not hold for the new row with ",
+            ": leave it out, or use another condition",
+        )
+        first = checked(row[target.keys[0]], ~holds, words, target.identity, row)
+        added = frame.select(*[first.alias(name) if name == target.keys[0] else frame[name] for name in names])
+        old = self.to_df().where(holds)
+        same = all_same((old[name], frame[name]) for name in target.identity)
+        gone = old.join(frame, same, "left_anti").select(*names)
+        return added.withColumn(IS_DELETED_COLUMN, functions.lit(False)).unionByName(
+            gone.withColumn(IS_DELETED_COLUMN, functions.lit(True))
+        )

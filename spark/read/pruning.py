@@ -1,0 +1,255 @@
+"""What a read need not open: partitions and buckets in which no row fulfils its conditions.
+
+A condition only saves work: whoever states one filters the rows as well. So what is not understood is kept.
+
+A partition's folder is taken for what it says of its rows only where its levels are known to be those of the partition
+fields. Java puts a text with slashes, or a day, into several levels of one field. A folder as deep as there are fields
+has one level for each. A folder above others is compared level by level, as far as each level is a whole value for the
+rows that are wanted: a number, a day, or one of some wanted texts that have no slash.
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts, bucket_of_file_id
+from lakelatch.format.record_keys import DEFAULT_PARTITION, partition_paths, record_keys
+from lakelatch.spark.table import OpenedTable, check_key_generator
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
+_TRUTHS = {"true": True, "false": False}
+_PATHS_MAX = 64
+_KEYS_MAX = 4096
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The column has one of these values, of which None is null."""
+
+    column: str
+    values: tuple[object, ...]
+
+    def allows(self, value: object) -> bool:
+        return value in self.values
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The column compares so with a value; null never does."""
+
+    column: str
+    comparison: str
+    value: object
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        return (self.value,)
+
+    def allows(self, value: object) -> bool:
+        return value is not None and _COMPARISONS[self.comparison](value, self.value)
+
+
+@dataclass(frozen=True)
+class Present:
+    """The column is not null."""
+
+    column: str
+    values: tuple[object, ...] = ()
+
+    def allows(self, value: object) -> bool:
+        return value is not None
+
+
+Condition = OneOf | Bound | Present
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """The conditions of a read, all of which its rows fulfil, and a table whose folders and files they speak of."""
+
+    table: OpenedTable
+    conditions: tuple[Condition, ...] = ()
+
+    @cached_property
+    def paths(self) -> list[str] | None:
+        """The only partitions that can have such rows, whether they are there or not; None if that is not known.
+
+        Only of tables that were made here: those of others may have other names for null, or for a number.
+        """
+        fields = self.table.config.partition_fields
+        choices = [self._choice(field, (str, int)) for field in fields]
+        found = [choice for choice in choices if choice is not None]
+        if not fields or len(found) < len(fields) or not self.table.config.made_here or not self._folders_are_known:
+            return None
+        if prod(map(len, found)) > _PATHS_MAX:
+            return None
+        config = self.table.config
+        try:
+            wanted = self._rows_of(fields, found)
+            paths = partition_paths(wanted, fields, config.hive_style_partitioning, config.url_encode_partitioning)
+        except InvalidRequest:  # a value that is no folder's name here
+            return None
+        return sorted(set(paths.to_pylist()))
+
+    def holds(self, folder: str) -> bool:
+        """Whether a partition may have such rows."""
+        levels = folder.split("/")
+        if not self._folders_are_known:
+            return True
+        if len(levels) != len(self._fields):
+            return self.leads_on(folder)
+        return all(self._allows(field, level) for field, level in zip(self._fields, levels, strict=True))
+
+    def leads_on(self, folder: str) -> bool:
+        """Whether a partition with such rows may lie in a folder, or below it."""
+        if not self._folders_are_known:
+            return True
+        for field, level in zip(self._fields, folder.split("/"), strict=False):
+            if self._values_of(field, level) is None:
+                return True
+            if self._kind(field) is str and self._choice(field, (str,)) is None:
+                return True
+            if not self._allows(field, level):
+                return False
+        return True
+
+    def holds_group(self, file_id: str) -> bool:
+        """Whether a file group may have such rows."""
+        if self._buckets is None:
+            return True
+        bucket = bucket_of_file_id(file_id)
+        return bucket is None or bucket >= (self.table.config.bucket_count or 0) or bucket in self._buckets
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return self.table.config.partition_fields
+
+    @cached_property
+    def _folders_are_known(self) -> bool:
+        """Whether the folders are named as the columns' values are, and there is anything to compare them with."""
+        config = self.table.config
+        if not any(self._by_column.get(field) for field in config.partition_fields):
+            return False
+        if not config.made_here and not any(key.startswith("hoodie.table.keygenerator.") for key in config.raw):
+            return False
+        try:
+            check_key_generator(config)
+        except InvalidRequest:
+            return False
+        return True
+
+    @cached_property
+    def _by_column(self) -> dict[str, list[Condition]]:
+        """Conditions on columns whose values are known as texts, if all they name are values of that column."""
+        found: dict[str, list[Condition]] = {}
+        for one in self.conditions:
+            kind = self._kind(one.column)
+            if kind is not None and all(value is None or type(value) is kind for value in one.values):
+                found.setdefault(one.column, []).append(one)
+        return found
+
+    def _kind(self, column: str) -> type | None:
+        """What values of a column are in Python; None for those of which nobody here makes folders or buckets."""
+        if column not in self.table.schema.names:
+            return None
+        kind = self.table.schema.field(column).type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return str
+        if pa.types.is_integer(kind):
+            return int
+        if self.table.config.made_here and pa.types.is_date32(kind):
+            return datetime.date
+        return bool if self.table.config.made_here and pa.types.is_boolean(kind) else None
+
+    def _choice(self, column: str, kinds: Sequence[type]) -> tuple[object, ...] | None:
+        """The values that a column of such a kind may have; None if they are not named, or one has a slash."""
+        named = [one for one in self._by_column.get(column, ()) if isinstance(one, OneOf)]
+        if not named or self._kind(column) not in kinds:
+            return None
+        least = min((one.values for one in named), key=len)
+        return None if any(isinstance(value, str) and "/" in value for value in least) else least
+
+    def _allows(self, field: str, level: str) -> bool:
+        values = self._values_of(field, level)
+        conditions = self._by_column.get(field, ())
+        return values is None or any(all(one.allows(value) for one in conditions) for value in values)
+
+    def _values_of(self, field: str, level: str) -> tuple[object, ...] | None:
+        """The values of a field whose rows lie in a folder of this name; None if nobody can say."""
+        config, kind = self.table.config, self._kind(field)
+        prefix = f"{field}="
+        if kind is None or level.startswith(prefix) != config.hive_style_partitioning:
+            return None
+        text = level.removeprefix(prefix)
+        if text == DEFAULT_PARTITION:
+            return (None, "", text) if kind is str else (None,)
+        if "%" in text:
+            if not config.url_encode_partitioning:
+                return None
+            text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+        if kind is str:
+            return (text,)
+        if kind is bool:
+            return (_TRUTHS[text],) if text in _TRUTHS else None
+        if kind is int:
+            return (int(text),) if _WHOLE_NUMBER.fullmatch(text) else None
+        try:
+            return (datetime.date.fromisoformat(text),) if _DAY.fullmatch(text) else None
+        except ValueError:
+            return None
+
+    @cached_property
+    def _buckets(self) -> frozenset[int] | None:
+        """The buckets that may have such rows; None if they are not known. Only of tables that were made here."""
+        config = self.table.config
+        prefixed = bool(config.prefixed_keys)
+        fields = config.record_key_fields if prefixed else config.hash_fields or config.record_key_fields
+        choices = [self._choice_of_key(field) for field in fields]
+        found = [choice for choice in choices if choice is not None]
+        if len(found) < len(fields) or not config.bucket_count or not config.made_here:
+            return None
+        if prod(map(len, found)) > _KEYS_MAX:
+            return None
+        try:
+            wanted = self._rows_of(fields, found)
+            if not wanted.num_rows:
+                return frozenset()
+            if prefixed:
+                buckets = bucket_ids_of_texts([record_keys(wanted, fields, prefixed)], config.bucket_count)
+            else:
+                buckets = bucket_ids(wanted, fields, config.bucket_count)
+        except InvalidRequest:  # what can be no key has no row, but that is for the filter to find
+            return None
+        return frozenset(buckets.to_pylist())
+
+    def _choice_of_key(self, field: str) -> tuple[object, ...] | None:
+        named = [one.values for one in self._by_column.get(field, ()) if isinstance(one, OneOf)]
+        return min(named, key=len) if named else None
+
+    def _rows_of(self, fields: Sequence[str], choices: Iterable[Sequence[object]]) -> pa.Table:
+        """A row for each combination of values. Errors: `InvalidRequest` for values that no column can hold."""
+        schema = pa.schema([self.table.schema.field(field) for field in fields])
+        rows = [dict(zip(fields, values, strict=True)) for values in product(*choices)]
+        try:
+            return pa.Table.from_pylist(rows, schema=schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise InvalidRequest(f"the values of a condition are none of {', '.join(fields)}: {error}") from error

@@ -1,0 +1,41 @@
+"""The options of one call of a table service, parsed together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakelatch.services.options.archiving import ArchivingOptions
+from lakelatch.services.options.cancellation import CancellationOptions
+from lakelatch.services.options.cleaning import CleaningOptions
+from lakelatch.services.options.clustering import ClusteringOptions
+from lakelatch.services.options.compaction import CompactionOptions
+from lakelatch.services.options.inline import InlineOptions
+from lakelatch.spark.options import ManagerOptions, normalise
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What a table service is run with."""
+
+    compaction: CompactionOptions
+    clustering: ClusteringOptions
+    cleaning: CleaningOptions
+    archiving: ArchivingOptions
+    cancellation: CancellationOptions
+    inline: InlineOptions
+    manager: ManagerOptions
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object] | None) -> ServiceOptions:
+        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
+        values = normalise(options)
+        return cls(
+            compaction=CompactionOptions.from_options(values),
+            clustering=ClusteringOptions.from_options(values),
+            cleaning=CleaningOptions.from_options(values),
+            archiving=ArchivingOptions.from_options(values),
+            cancellation=CancellationOptions.from_options(values),
+            inline=InlineOptions.from_options(values),
+            manager=ManagerOptions.from_options(values),
+        )

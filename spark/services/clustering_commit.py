@@ -1,0 +1,143 @@
+"""What a clustering takes away and puts in its place, resolved at its place in the log.
+
+It replaces what it has read. So a file group to which somebody has written since the plan is left alone: the old one
+stays live, and the new one's file id is named as *replaced by the same commit*. No reader shows a file of it, be
+it there already or put by an executor that was paused for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from lakelatch.errors import Unavailable
+from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.names import parse_data_file
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, SERVICES_THAT_ADD_A_SLICE, WRITE_ACTIONS
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
+from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, WriteStat
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, TimelineFolder, parse_file_name
+from lakelatch.transactions.cancellation.requests import request_of
+from lakelatch.transactions.commit import Resolved
+from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
+from lakelatch.transactions.conflicts.report import Work, write_conflict
+
+Place = tuple[str, int | str]  # partition, and bucket or file id
+_SLICES_ONLY = frozenset(SERVICES_THAT_ADD_A_SLICE.values())
+
+
+def place_of(group: FileGroup) -> Place:
+    """What a file group is compared by: a bucket of a partition has one live file group, whoever names it."""
+    bucket = bucket_of_file_id(group[1])
+    return group[0], group[1] if bucket is None else bucket
+
+
+def touched_since(storage: Storage, instant: str) -> frozenset[Place]:
+    """Where writes have completed since a plan, as far as the timeline shows them by now; only a commit knows all."""
+    found: set[Place] = set()
+    for other in map(parse_file_name, storage.names(TIMELINE_FOLDER)):
+        if other is not None and other.action in WRITE_ACTIONS and (other.completion or "") > instant:
+            try:
+                found |= _places_of(storage, other)
+            except NotFound:  # rolled back meanwhile
+                continue
+    return frozenset(found)
+
+
+def called_off(storage: Storage, instant: str, group: FileGroup) -> bool:
+    """Whether somebody has asked by now that a planned file group is left alone."""
+    asked = request_of(storage, instant, CLUSTERING)
+    return asked is not None and asked.covers([group])
+
+
+@lru_cache(maxsize=1024)
+def _places_of(storage: Storage, instant: Instant) -> frozenset[Place]:
+    metadata = read_commit(storage, instant)
+    if metadata.operation_type in _SLICES_ONLY:
+        return frozenset()
+    return frozenset(map(place_of, metadata.file_groups() | metadata.replaced_file_groups()))
+
+
+@dataclass(frozen=True)
+class Clustered:
+    """One file group of the plan: what becomes of it, and the files of its successor if they were made."""
+
+    operation: CompactionOperation
+    target: str
+    stats: tuple[WriteStat, ...] = ()
+
+    @property
+    def group(self) -> FileGroup:
+        """The file group that is to be replaced."""
+        return self.operation.partition, self.operation.file_id
+
+    @property
+    def instants(self) -> set[str]:
+        """The writes whose rows were read."""
+        names = (*self.operation.delta_files, *([self.operation.base_file] if self.operation.base_file else ()))
+        return {file.instant for file in map(parse_data_file, names) if file is not None}
+
+
+@dataclass(frozen=True)
+class ClusteringCommit:
+    """A clustering on its way. `metadata` has all but files and replaced file groups."""
+
+    storage: Storage
+    instant: str
+    metadata: CommitMetadata
+    clustered: tuple[Clustered, ...]
+    in_part: bool
+    cancelled_groups: Callable[[], Collection[FileGroup]]
+
+    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved:
+        """See `Resolve`: what was made, but for file groups that others have touched, or that somebody has cancelled.
+
+        Errors: `WriteConflict` if nothing is left, or if the plan is to be carried out whole. The transaction is still
+        open then: `Conflict` would roll the plan back, and its names would be free for a late file. `Unavailable` if
+        executors have taken a file group for touched that was not.
+        """
+        touched = self._touched(folder, completed)
+        alone = {*touched, *self.cancelled_groups()}
+        left = [one for one in self.clustered if one.stats and one.group not in alone]
+        if touched and not (left and self.in_part):
+            winner = next(iter(touched.values()))
+            ours = frozenset(group for group, write in touched.items() if write is winner)
+            work = Work.of(replace(self.metadata, stats=tuple(stat for one in self.clustered for stat in one.stats)))
+            raise write_conflict(self.instant, Conflict(winner, ours), 0.0, work, early=False)
+        if not left or (not self.in_part and len(left) < len(self.clustered)):
+            raise Unavailable(f"clustering {self.instant} met a write that was undone meanwhile: carry it out again")
+        kept = {one.group for one in left}
+        spared = frozenset((one.operation.partition, one.target) for one in self.clustered if one.group not in kept)
+        replaced: dict[str, list[str]] = {}
+        for partition, file_id in sorted({*kept, *spared}):
+            replaced.setdefault(partition, []).append(file_id)
+        metadata = replace(
+            self.metadata,
+            stats=tuple(stat for one in left for stat in one.stats),
+            replaced={partition: tuple(ids) for partition, ids in replaced.items()},
+        )
+        return Resolved(metadata, completed, spared=spared)
+
+    def _touched(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Mapping[FileGroup, OtherWrite]:
+        """The planned file groups that are not as they were read, with who has changed them."""
+        by_place: dict[Place, OtherWrite] = {}
+        for write in completed:
+            if write.operation_type not in _SLICES_ONLY:
+                for group in write.file_groups:
+                    by_place.setdefault(place_of(group), write)
+        touched = {
+            one.group: by_place[place_of(one.group)] for one in self.clustered if place_of(one.group) in by_place
+        }
+        undone = self._undone(folder)
+        for one in self.clustered:
+            for instant in sorted(one.instants & undone):
+                touched.setdefault(one.group, OtherWrite(instant, ROLLBACK, "", frozenset([one.group])))
+        return touched
+
+    def _undone(self, folder: TimelineFolder) -> set[str]:
+        """Writes whose rows were read and which somebody has rolled back since: they must not come back."""
+        read = {instant for one in self.clustered for instant in one.instants}
+        read.difference_update(found.requested for found in folder.completed_since(frozenset()))
+        return read.difference(WholeTimeline.load(self.storage).completion_times(read)) if read else read

@@ -1,0 +1,72 @@
+"""The executors' side of a clustering: a slice becomes, in another order, its bucket's next file group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.errors import CorruptTable
+from lakelatch.format.avro import RECORD_KEY_COLUMN
+from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
+from lakelatch.format.row_order import LINEAR, ordered
+from lakelatch.spark.services.clustering_commit import Place, called_off, place_of, touched_since
+from lakelatch.spark.services.compaction_task import CompactTask, stats_of
+from lakelatch.spark.write.task import FileReport
+from lakelatch.timeline.metadata import CompactionOperation, WriteStat
+
+
+@dataclass(frozen=True)
+class ClusterTask(CompactTask):
+    """What every task of one clustering needs.
+
+    `together` are the places that must all be untouched if the plan cannot be carried out in part; empty if it can.
+    """
+
+    group_rows: ClassVar[int | None] = (
+        64 * 1024
+    )  # so that readers have something to skip, and row groups still compress
+
+    columns: tuple[str, ...] = ()
+    layout: str = LINEAR
+    together: frozenset[Place] = frozenset()
+
+    def target_of(self, operation: CompactionOperation) -> str:
+        """The successor's file id, which follows from the plan's instant: all executors make the same file."""
+        return target_of(operation, self.instant)
+
+    def run(self, operation: CompactionOperation) -> FileReport | None:
+        """See `RewriteTask`. None also for a group that was written to since or called off: it would be for nothing."""
+        group = operation.partition, operation.file_id
+        storage = self.table.storage
+        touched = touched_since(storage, self.instant)
+        if not touched.isdisjoint(self.together or {place_of(group)}) or called_off(storage, self.instant, group):
+            return None
+        return super().run(operation)
+
+    def content(self, rows: pa.Table, name: str, kept: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
+        """As `CompactTask.content`, in the plan's order."""
+        return super().content(ordered(rows, self.columns, self.layout), name, kept)
+
+    def key_bounds(self, rows: pa.Table) -> tuple[str, str]:
+        bounds = pc.min_max(rows[RECORD_KEY_COLUMN])
+        return bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def target_of(operation: CompactionOperation, instant: str) -> str:
+    """The file id of the file group that takes the place of a planned one. Errors: `CorruptTable`."""
+    bucket = bucket_of_file_id(operation.file_id)
+    if bucket is None:
+        raise CorruptTable(
+            f"the clustering {instant} plans the file group {operation.file_id}, which belongs to no bucket"
+        )
+    return successor_file_id(bucket, instant)
+
+
+def clustering_stats(report: FileReport, operation: CompactionOperation, instant: str) -> tuple[WriteStat, ...]:
+    """The files of one new file group as the commit names them; the base file is its first."""
+    *kept, base = stats_of(report, operation, instant)
+    return (*kept, replace(base, previous_commit=None, num_inserts=base.num_writes))

@@ -1,0 +1,102 @@
+"""One call that does whatever is due for a table, in the right order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from lakelatch.services.due import Standing
+from lakelatch.services.report import DONE, MaintenanceReport, ServiceRun
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import require_writable
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.steps import (
+    ARCHIVE,
+    CANCELLATIONS,
+    CLEANS,
+    COMPACTIONS,
+    LOG_COMPACTIONS,
+    Piece,
+    Step,
+    Work,
+    clusterings,
+    keep,
+)
+from lakelatch.spark.services.plans import Runner, runner_of
+from lakelatch.storage.uris import open_storage
+from lakelatch.system import REAL_SYSTEM, System
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def maintain(
+    spark: SparkSession,
+    path: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+    tell: Callable[[ServiceRun], None] | None = None,
+) -> MaintenanceReport:
+    """Does what is due, in this order: rolls back what the dead left, cancels plans past their policy and carries out
+    cancellations, carries out plans that wait, compacts, compacts logs (with `hoodie.log.compaction.enable`), clusters
+    (if sort columns are named, or an option asks for clusterings), cleans (unless `hoodie.clean.automatic` is off) and
+    archives (unless `hoodie.archive.automatic` is).
+
+    What is due is decided by Hudi's inline triggers (`hoodie.compact.inline.max.delta.commits` and so on), and a
+    compaction is then of every file group that has log files. A plan that another live process works on is left to
+    it. A service that fails is in the report, and keeps no other from running; the next call tries it again. `tell`
+    is given each piece when it ends. Any number of calls may run at once. Errors: `InvalidRequest` for the options, or
+    if there is no table that can be written.
+    """
+    service_options = ServiceOptions.parse(options)
+    return maintain_with(cache(partial(runner_of, spark)), path, service_options, system, tell)
+
+
+def maintain_with(
+    runner: Callable[[], Runner],
+    path: str,
+    options: ServiceOptions,
+    system: System = REAL_SYSTEM,
+    tell: Callable[[ServiceRun], None] | None = None,
+    go_on: Callable[[], bool] = lambda: True,
+    steps: list[Step] | None = None,
+) -> MaintenanceReport:
+    """As `maintain`; `runner` is called when something has to run tasks, and `go_on` before each piece.
+
+    `steps` are all of them, unless others are given.
+    """
+    table = require_writable(open_storage(path, options.manager.storage))
+    with open_manager(table.storage, options.manager, system) as manager:
+        work = Work(table, manager, options, runner)
+        return MaintenanceReport(path, keep(work, steps_of(options) if steps is None else steps, None, tell, go_on))
+
+
+def steps_of(options: ServiceOptions) -> list[Step]:
+    """All steps of a maintenance, in order: what was begun before what is new, and what takes away last."""
+    log_compaction = [LOG_COMPACTIONS.fresh()] if options.compaction.log_compaction else []
+    planned_clusterings = clusterings(options.inline.clustering_commits)
+    modes = options.inline.clustering
+    wanted = bool(options.clustering.columns) or modes.run or modes.schedule or modes.beside
+    return [
+        RECOVER,
+        replace(CANCELLATIONS, is_due=lambda work, standing: True),
+        *(planned.waiting() for planned in (LOG_COMPACTIONS, COMPACTIONS, planned_clusterings, CLEANS)),
+        COMPACTIONS.fresh(),
+        *log_compaction,
+        *([planned_clusterings.fresh()] if wanted else []),
+        *([CLEANS.fresh()] if options.cleaning.automatic else []),
+        *([ARCHIVE] if options.archiving.automatic else []),
+    ]
+
+
+def _recover(work: Work, _: Standing) -> Iterator[Piece]:
+    def act() -> ServiceRun | None:
+        recovered = work.manager.recover()
+        return ServiceRun("recover", DONE, "", f"rolled back {', '.join(recovered)}") if recovered else None
+
+    yield "", act
+
+
+RECOVER = Step("recover", lambda work, standing: True, _recover)

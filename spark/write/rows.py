@@ -1,0 +1,123 @@
+"""Rows of any origin, from the beginning of a write to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.failpoints import failpoint
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import open_for_write
+from lakelatch.spark.options import OPERATION, WriteOptions
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.inline import after_commit
+from lakelatch.spark.services.plans import Runner
+from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.write.attempt import Lost, attempted, retried
+from lakelatch.spark.write.columns import check_columns
+from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.rebase import LostFiles
+from lakelatch.spark.write.relocation import Relocator
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.streaming.register import BatchRegister, written_once
+from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.storage.uris import open_storage
+from lakelatch.system import System
+from lakelatch.timeline.actions import DELETE_PARTITION
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.transaction import Transaction
+
+
+class Rows(Protocol):
+    """What a write is given, and where its work is done."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, without meta columns."""
+        ...
+
+    @property
+    def read_anew(self) -> bool:
+        """Whether each try asks for the rows again, because they may be others by then."""
+        ...
+
+    def begin(self) -> None:
+        """Called inside each try, before anything is written."""
+        ...
+
+    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
+        """Writes them as data files."""
+        ...
+
+    def relocator(self) -> Relocator:
+        """What copies files that belong elsewhere by now."""
+        ...
+
+    def runner(self) -> Runner:
+        """What table services after the commit run on."""
+        ...
+
+
+def parse_write(options: Mapping[str, object] | None) -> WriteOptions:
+    """The options of a write that has rows. Errors: `InvalidRequest`."""
+    write_options = WriteOptions.parse(options)
+    if write_options.operation == DELETE_PARTITION:
+        raise InvalidRequest(
+            f"{OPERATION}={DELETE_PARTITION} writes no rows: call lakelatch.delete_partitions(path, partitions)",
+            option=OPERATION,
+        )
+    return write_options
+
+
+def write_rows(
+    make: Callable[[], Rows], path: str, options: Mapping[str, object] | None, system: System
+) -> CommitResult:
+    """Writes rows into the table at `path`, as `write` says it of a frame. The options are parsed before `make`."""
+    write_options, service_options = parse_write(options), ServiceOptions.parse(options)
+    rows = make()
+    storage = open_storage(path, write_options.manager.storage)
+    # The manager first, so that wrong lock options make no table.
+    with open_manager(storage, write_options.manager, system) as manager:
+        table = open_for_write(storage, write_options, rows.schema)
+        check_columns(table, rows.schema, write_options)
+        manager.recover()
+
+        def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
+            keep_files = again and not rows.read_anew
+            return _attempt(rows, table, write_options, manager, lost, keep_files, register)
+
+        result = written_once(
+            manager, write_options.batch, lambda register: retried(manager, partial(attempt, register))
+        )
+        return after_commit(result, table, manager, service_options, rows.runner)
+
+
+def _attempt(
+    rows: Rows,
+    table: OpenedTable,
+    options: WriteOptions,
+    manager: TransactionManager,
+    lost: LostFiles | None,
+    keep_files: bool,
+    register: BatchRegister | None,
+) -> CommitResult | Lost:
+    transaction = manager.begin(options.action)
+
+    def work() -> CommitResult | Lost:
+        if register is not None:
+            register.register(transaction)
+        task = write_task(table, options, transaction)
+        rows.begin()
+        relocator = rows.relocator()
+        if lost is None:
+            failpoint("write.before_rows")
+            reports = rows.write(task, options, transaction)
+        else:
+            reports = lost.rewrite(task, relocator)
+        return commit_files(transaction, table, options, reports, relocator, keep_files=keep_files)
+
+    return attempted(transaction, work)

@@ -1,0 +1,1 @@
+"""Tables at whatever fsspec has a file system for that creates objects exclusively."""

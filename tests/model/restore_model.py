@@ -1,0 +1,178 @@
+"""A restore beside writers: what it takes back is gone for everybody who commits after its slot.
+
+Its slot names the commits that go, the last one first, and whoever adds the next slot has taken their files off the
+timeline before. What follows (each one's data, then its other files) is done by two processes, or twice. The log is one
+step, as in `claims_model`; a request that made a data file may arrive once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_OVER = ("committed", "ended")
+RESTORE = -1  # in the log, in the place of a writer
+
+
+@dataclass(frozen=True)
+class RestoreRules:
+    """The bounds, and then the protocol: each of its flags that is turned off plants a mistake."""
+
+    writers: int = 3
+    executors: int = 2
+    repeated_files: int = 1
+    ends_writers: bool = True  # who began before the restore's slot does not commit after it
+    shows_first: bool = True  # the files of the restore's commits have gone before the next slot
+    last_first: bool = True  # the last completed one goes first
+    decided_in_log: bool = True  # what goes is chosen at the restore's place in the log
+    leaves_tombstones: bool = True  # data is not only deleted
+    commits_go_first: bool = True  # all completed files, before any data
+
+
+class Writer(NamedTuple):
+    step: str = "begin"
+    start: int = 0
+    read: frozenset[int] = frozenset()
+    seen: int = 0
+
+
+class State(NamedTuple):
+    writers: tuple[Writer, ...]
+    log: tuple[int, ...] = ()  # who has committed, and where the restore is
+    shown: frozenset[int] = frozenset()  # whose completed files are there
+    data: frozenset[int] = frozenset()
+    tombstones: frozenset[int] = frozenset()
+    air: frozenset[int] = frozenset()  # whose data will be made once more
+    repeated: int = 0
+    look: tuple[int, int] | None = None  # of who plans the restore: the length of the log, and the commit to go back to
+    victims: tuple[int, ...] | None = None
+    executors: tuple[int, ...] = ()  # how many victims each has seen to
+
+
+Step = tuple[str, State]
+
+
+class RestoreModel:
+    """All steps that are possible in a state, under some rules."""
+
+    def __init__(self, rules: RestoreRules) -> None:
+        self.rules = rules
+
+    def first(self) -> State:
+        return State((Writer(),) * self.rules.writers, executors=(0,) * self.rules.executors)
+
+    def steps(self, state: State) -> Iterator[Step]:
+        for who in state.air:
+            yield f"the data of w{who} is made once more", _make(state._replace(air=state.air - {who}), who)
+        for who, mine in enumerate(state.writers):
+            if mine.step not in _OVER and not (who and state.writers[who - 1].step == "begin"):
+                for done, after in self._write(state, who, mine):
+                    yield f"w{who} {done}", after
+        if state.victims is None:
+            yield from self._plan(state)
+        else:
+            yield from self._project(state)
+            yield from self._tidy(state)
+
+    # -- writers ------------------------------------------------------------------------------------------------------
+
+    def _write(self, state: State, who: int, mine: Writer) -> Iterator[Step]:
+        ready = self._is_shown(state) or not self.rules.shows_first
+        if mine.step == "begin":
+            if ready:
+                yield "begins", _writes(state, who, Writer("make", len(state.log), state.shown))
+        elif mine.step == "make":
+            made = _writes(_make(state, who), who, mine._replace(step="check"))
+            yield "makes its data", made
+            if state.repeated < self.rules.repeated_files:
+                made = made._replace(air=made.air | {who}, repeated=made.repeated + 1)
+                yield "makes its data, and the request will be repeated", made
+        elif mine.step == "check":
+            if self.rules.ends_writers and RESTORE in state.log[mine.start :]:
+                yield (
+                    "finds that it may not commit",
+                    _writes(
+                        state._replace(data=state.data - {who}, tombstones=state.tombstones | {who}),
+                        who,
+                        Writer("ended"),
+                    ),
+                )
+            elif ready:
+                yield "finds that it may commit", _writes(state, who, mine._replace(step="append", seen=len(state.log)))
+        elif len(state.log) != mine.seen:
+            yield "finds the slot taken", _writes(state, who, mine._replace(step="check", seen=0))
+        else:
+            committed = state._replace(log=(*state.log, who), shown=state.shown | {who})
+            yield "commits", _writes(committed, who, Writer("committed", read=mine.read))
+
+    # -- the restore --------------------------------------------------------------------------------------------------
+
+    def _plan(self, state: State) -> Iterator[Step]:
+        if state.look is None:
+            for target in sorted(state.shown):
+                yield f"a restore to w{target} looks", state._replace(look=(len(state.log), target))
+            return
+        length, target = state.look
+        if self.rules.decided_in_log and length != len(state.log):
+            yield "the restore finds the slot taken", state._replace(look=None)
+            return
+        victims = state.log[state.log.index(target) + 1 : length]
+        if self.rules.last_first:
+            victims = victims[::-1]
+        yield (
+            f"the restore takes its slot, of {victims}",
+            state._replace(log=(*state.log, RESTORE), victims=victims, look=None),
+        )
+
+    def _is_shown(self, state: State) -> bool:
+        return state.victims is None or state.shown.isdisjoint(state.victims)
+
+    def _project(self, state: State) -> Iterator[Step]:
+        gone = next((one for one in state.victims or () if one in state.shown), None)
+        if gone is not None:
+            yield f"the completed file of w{gone} goes", state._replace(shown=state.shown - {gone})
+
+    def _tidy(self, state: State) -> Iterator[Step]:
+        victims = state.victims or ()
+        if self.rules.commits_go_first and not self._is_shown(state):
+            return
+        for who, done in enumerate(state.executors):
+            if done < len(victims):
+                victim = victims[done]
+                after = state._replace(
+                    data=state.data - {victim}, executors=tuple(sorted(_changed(state.executors, who, done + 1)))
+                )
+                if self.rules.leaves_tombstones:
+                    after = after._replace(tombstones=after.tombstones | {victim})
+                yield f"the data of w{victim} goes", after
+
+    # -- promises -----------------------------------------------------------------------------------------------------
+
+    def broken_promise(self, state: State) -> str | None:
+        """The first promise that does not hold in a state."""
+        if not state.shown <= state.data:
+            return "readers see a commit whose data is gone"
+        for who, writer in enumerate(state.writers):
+            if writer.step == "committed" and who in state.shown and not writer.read <= state.shown:
+                return "a commit stands on what was taken back"
+        slot = state.log.index(RESTORE) if RESTORE in state.log else len(state.log)
+        before = [one for one in state.log[:slot] if one in state.shown]
+        if before != list(state.log[: len(before)]):
+            return "readers see what never was"
+        over = state.victims is not None and min(state.executors, default=0) == len(state.victims)
+        if over and not state.air and not state.data.isdisjoint(state.victims or ()):
+            return "data of what was taken back is left"
+        return None
+
+
+def _make(state: State, who: int) -> State:
+    return state if who in state.tombstones else state._replace(data=state.data | {who})
+
+
+def _writes(state: State, who: int, writer: Writer) -> State:
+    return state._replace(writers=(*state.writers[:who], writer, *state.writers[who + 1 :]))
+
+
+def _changed(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+    return (*values[:place], value, *values[place + 1 :])

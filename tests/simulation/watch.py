@@ -1,0 +1,323 @@
+"""Looks at the stock whenever something happens to it, in no time: what readers of that moment would find.
+
+It sees the storage itself, without a network, so nobody can do anything between two of its looks at files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stock import CONFIG, STOCK, is_stock, rows_of
+
+from lakelatch.errors import LakelatchError
+from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.file_slices import file_slices
+from lakelatch.format.names import is_placeholder, parse_data_file
+from lakelatch.format.table_view import TableView
+from lakelatch.services.clean_planning import UNTIL
+from lakelatch.storage import MemoryStorage
+from lakelatch.storage.contract import path_below
+from lakelatch.timeline.actions import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    DELTA_COMMIT,
+    INSERT_OVERWRITE,
+    PENDING_WRITE_ACTIONS,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    UPSERT,
+    WRITE_ACTIONS,
+)
+from lakelatch.timeline.events import CANCEL_FOLDER
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, RollbackPlan
+from lakelatch.timeline.plans.clean_plan import CleanPlan
+from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.plans.savepoint import SavepointMetadata
+from lakelatch.timeline.plans.service_plan import FileGroup, ServicePlan
+from lakelatch.timeline.timeline import (
+    ABORTED,
+    COMPLETED,
+    REQUESTED,
+    TIMELINE_FOLDER,
+    Instant,
+    Timeline,
+    parse_file_name,
+    requested,
+)
+
+if TYPE_CHECKING:
+    from seams import Place
+
+_PROBLEMS_MOST = 5
+_DEPOSITS = (UPSERT.upper(), INSERT_OVERWRITE.upper())
+
+
+@dataclass(frozen=True)
+class _Deposit:
+    completion: str
+    rows: frozenset[str]
+    overwrites: bool
+
+
+class Watch:
+    """What was ever committed to the stock, called off, cleaned, archived and taken back, and what is wrong with it."""
+
+    def __init__(self, place: Place, storage: MemoryStorage) -> None:
+        self._place, self._storage = place, storage
+        self.problems: list[str] = []
+        self.aged = False  # whether a day has passed, so that tombstones may go
+        self._named: set[str] = set()  # data files that commits name
+        self._cleaned: dict[str, bytes] = {}  # those of them that are gone
+        self._deposits: dict[str, _Deposit] = {}  # by requested time
+        self._cancelled: dict[str, frozenset[FileGroup] | None] = {}  # None for the whole
+        self._cleans: dict[str, CleanPlan] = {}
+        self._restores: set[str] = set()
+        self._undone: set[str] = set()  # requested times of what restores and rollbacks take back, or have
+        self._gone: set[str] = set()  # those of them whose completed files have gone: no reader sees them any more
+        self._kept: dict[str, frozenset[str]] = {}  # paths, by savepoint
+        self._given_up: set[str] = set()  # savepoints
+
+    def tell(self, problem: str) -> None:
+        """Notes a problem, the first ones of many."""
+        self._place.world.note(f"WRONG: {problem}")
+        if len(self.problems) < _PROBLEMS_MOST:
+            self.problems.append(problem)
+
+    def cancelled(self, plan: ServicePlan, part: frozenset[FileGroup] | None) -> None:
+        """Somebody was told that a plan is called off, or its part on some file groups."""
+        before = self._cancelled.get(plan.instant, frozenset())
+        self._cancelled[plan.instant] = None if part is None or before is None else before | part
+
+    def cleaned_until(self) -> str:
+        """Readers that have begun at this time or later find their files."""
+        return max((plan.extra.get(UNTIL, "") for plan in self._cleans.values()), default="")
+
+    def as_if_never_cleaned(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The files for the checker, which knows of no cleaning.
+
+        Without those that have come late: a clean takes tombstones with the version that they are in, and what comes
+        then is in a version that nobody reads. It has to be gone a day later (`ensure_tidy`).
+        """
+        planned = {path for plan in self._cleans.values() for path in plan.paths}
+        return {**{path: data for path, data in files.items() if path not in planned - self._named}, **self._cleaned}
+
+    def is_undone(self, path: str) -> bool:
+        """Whether a data file is of an instant that was taken back, or is about to be."""
+        file = parse_data_file(path.rpartition("/")[2])
+        return file is not None and file.instant in self._undone
+
+    def but_of_undone(self, problems: Iterable[str]) -> list[str]:
+        """Those of the checker's problems that are not about what was taken back, of which it does not know."""
+        return [problem for problem in problems if not any(instant in problem for instant in self._undone)]
+
+    def told_undone(self, instants: Iterable[str]) -> None:
+        """Somebody was told that this was taken back."""
+        for instant in sorted(set(instants) - self._undone):
+            self.tell(f"{instant} was said to be taken back, and no restore and no rollback names it")
+
+    def compare(self, who: str, rows: Iterable[str], instants: Iterable[str]) -> None:
+        """Whether somebody has read what these writes have brought, each row once."""
+        there = [self._deposits[instant] for instant in instants if instant in self._deposits]
+        last = max((one.completion for one in there if one.overwrites), default="")
+        wanted = {row for one in there if one.completion >= last for row in one.rows}
+        found = Counter(rows)
+        lost, strange = sorted(wanted - found.keys()), sorted(found.keys() - wanted)
+        twice = sorted(row for row, count in found.items() if count > 1)
+        for what, which in (("misses", lost), ("reads too much", strange), ("reads twice", twice)):
+            if which:
+                self.tell(f"{who} {what}: {which[:3]}")
+
+    # -- what happens to files ----------------------------------------------------------------------------------------
+
+    def put(self, path: str, before: bytes | None, data: bytes) -> None:
+        """After a file was put."""
+        if is_stock(path) and data != before:
+            file = parse_data_file(path.rpartition("/")[2])
+            if data and not self.aged and file is not None and self._is_aborted(file.instant, path):
+                self.tell(f"{path} was put after its plan had ended as cancelled")
+            self.look(f"after the put of {path}")
+            if before and not data:
+                self._ensure_not_kept(path)
+        instant = _instant_of(path)
+        if instant is None:
+            return
+        if instant.action in (RESTORE, ROLLBACK, SAVEPOINT):
+            self._note_taken_back(instant, data)
+        elif instant.state == COMPLETED and data != before:
+            if instant.action in (DELTA_COMMIT, REPLACE_COMMIT):
+                self._note_deposit(CommitMetadata.from_avro(data, path), instant)
+            if instant.action in WRITE_ACTIONS:
+                self._ensure_not_restored(instant, CommitMetadata.from_avro(data, path))
+                self._named.update(stat.path for stat in CommitMetadata.from_avro(data, path).stats)
+                self._ensure_not_cancelled(instant, data)
+                self.look(f"after {instant.file_name}")
+        elif instant.state == REQUESTED and instant.action == CLEAN:
+            self._cleans[instant.requested] = CleanPlan.from_avro(data, path)
+
+    def delete(self, path: str, before: bytes) -> None:
+        """After a file was deleted."""
+        instant = _instant_of(path)
+        if is_stock(path):
+            if before and path in self._named and not self.is_undone(path):
+                self._cleaned[path] = before
+            if before:
+                self._ensure_not_kept(path)
+            for waiting in Timeline.load(self._storage).pending:
+                if waiting.requested not in self._undone and path in self._inputs(waiting):
+                    self.tell(f"{path} was deleted, and {waiting.action} {waiting.requested} is to read it")
+            self.look(f"after the deletion of {path}")
+        elif instant is not None:
+            if History.load(self._storage).find(instant.requested) is not None or instant.state == ABORTED:
+                self._place.archived_files[path] = before
+            elif instant.state == COMPLETED and instant.action != SAVEPOINT and instant.requested not in self._undone:
+                self.tell(f"{instant.file_name} has left the timeline, and is not in the history")
+            if instant.state == COMPLETED and instant.action in WRITE_ACTIONS:
+                self._gone |= self._undone & {instant.requested}
+            if instant.action == SAVEPOINT and self._kept.pop(instant.requested, None) is not None:
+                self._given_up.add(instant.requested)
+            if instant.state in (COMPLETED, ABORTED):
+                self.look(f"after {instant.file_name} has left")
+
+    def _is_aborted(self, instant: str, path: str) -> bool:
+        aborted = {one.requested for one in Timeline.load(self._storage).aborted}
+        # A compaction's names lie among files that are read, and stay free: what comes late is swept.
+        return instant in aborted and self._storage.exists(f"{TIMELINE_FOLDER}/{instant}.{CLUSTERING}.aborted")
+
+    def _note_deposit(self, metadata: CommitMetadata, instant: Instant) -> None:
+        stats = [one for one in metadata.stats if one.partition == STOCK and not is_placeholder(one.path)]
+        if stats and metadata.operation_type in _DEPOSITS:
+            rows = frozenset(f"{instant.requested}:{bucket_of_file_id(one.file_id)}" for one in stats)
+            overwrites = metadata.operation_type != UPSERT.upper()
+            self._deposits[instant.requested] = _Deposit(instant.completion or "", rows, overwrites)
+
+    def _note_taken_back(self, instant: Instant, data: bytes) -> None:
+        """After a file of a restore, a rollback or a savepoint was put."""
+        if instant.action == RESTORE and instant.state == REQUESTED:
+            self._restores.add(instant.requested)
+            self._undone |= RestorePlan.read(self._storage, instant.path).requested_times
+        elif instant.action == ROLLBACK and instant.state == REQUESTED:
+            victim = RollbackPlan.read(self._storage, instant.path).instant
+            self._undone |= {victim} & Timeline.load(self._storage).completion_times().keys()
+        elif instant.action == SAVEPOINT and instant.state == COMPLETED and instant.requested not in self._given_up:
+            files = SavepointMetadata.read(self._storage, instant.path).files
+            self._kept[instant.requested] = frozenset(
+                path_below(partition, name) for partition, names in files.items() for name in names
+            )
+
+    def _ensure_not_kept(self, path: str) -> None:
+        """When a file with rows has gone."""
+        for instant, kept in self._kept.items():
+            if path in kept:
+                self.tell(f"{path} is gone, and the savepoint of {instant} keeps it")
+
+    def _ensure_not_restored(self, instant: Instant, metadata: CommitMetadata) -> None:
+        """A write that began before a restore does not complete after it; services carry older plans out again."""
+        for restored in self._restores:
+            if metadata.operation_type in _DEPOSITS and instant.requested < restored < (instant.completion or ""):
+                self.tell(f"{instant.file_name} has completed, and the restore {restored} came in between")
+
+    def _ensure_not_cancelled(self, instant: Instant, data: bytes) -> None:
+        if instant.requested not in self._cancelled:
+            return
+        part = self._cancelled[instant.requested]
+        replaced = CommitMetadata.from_avro(data, instant.path).replaced_file_groups()
+        if part is None or part & replaced:
+            self.tell(f"{instant.file_name} has committed what was called off: {sorted(part or ())}")
+
+    def _inputs(self, waiting: Instant) -> set[str]:
+        path = requested(waiting.requested, waiting.action).path
+        if waiting.action == CLUSTERING:
+            groups = ClusteringPlan.read(self._storage, path).groups
+            return {
+                path_below(one.partition, name) for one in groups for name in (one.base_file, *one.delta_files) if name
+            }
+        if waiting.action == COMPACTION:
+            operations = CompactionPlan.read(self._storage, path).operations
+            return {
+                path_below(one.partition, name)
+                for one in operations
+                for name in (one.base_file, *one.delta_files)
+                if name
+            }
+        return set()
+
+    def ensure_tidy(self) -> None:
+        """A day later: whether all is gone that no commit names, that was asked for, and that was taken back."""
+        whole = WholeTimeline.load(self._storage)
+        for one in whole.completed(WRITE_ACTIONS):
+            if one.requested in self._undone:
+                self.tell(f"{one.file_name} was taken back, and is there a day later")
+        named = {stat.path for one in whole.completed(WRITE_ACTIONS) for stat in whole.metadata(one).stats}
+        for name in self._storage.list(STOCK).files:
+            path = path_below(STOCK, name)
+            if self._storage.stat(path).size_bytes and path not in named:
+                self.tell(f"{path} is there a day later, and no commit names it")
+        for name in self._storage.list(CANCEL_FOLDER).files:
+            self.tell(f"{CANCEL_FOLDER}/{name} is there a day later")
+
+    # -- what readers find --------------------------------------------------------------------------------------------
+
+    def look(self, when: str) -> None:
+        """What our readers and hudi-rs find now: all that was ever committed and not taken back, once.
+
+        The file of a commit that was taken back may come back, by a request that was late; then it goes once more.
+        """
+        if self._gone.intersection(Timeline.load(self._storage).completion_times()):
+            self._place.count("came back")
+            return
+        for who, read in (("a reader", self._rows), ("hudi-rs", self._rows_of_hudi_rs)):
+            try:
+                self.compare(f"{who} {when}", read(), self._deposits.keys() - self._gone)
+            except LakelatchError as error:
+                self.tell(f"{who} {when} cannot read: {error.message}")
+
+    def _rows(self) -> list[str]:
+        return [
+            row
+            for found in TableView.load(self._storage, CONFIG).slices([STOCK])
+            for name in found.names
+            for row in rows_of(self._storage.read(found.path_of(name)))
+        ]
+
+    def _rows_of_hudi_rs(self) -> list[str]:
+        """It knows the active timeline alone, and takes all that is older than the first write there for committed.
+
+        It knows no savepoints, so the first write is one that a savepoint keeps as well.
+        """
+        names = self._storage.list(STOCK).files
+        whole = WholeTimeline.load(self._storage)
+        completed = {one.requested: one for one in whole.active.completed if one.action in WRITE_ACTIONS}
+        writes = (one for one in whole.active.instants if one.action in PENDING_WRITE_ACTIONS)
+        first = min((one.requested for one in writes if one.state != ABORTED), default="")
+        instants = {file.instant for file in map(parse_data_file, names) if file is not None}
+        times = {one: one for one in instants if one < first}
+        times.update({one.requested: one.completion or "" for one in completed.values()})
+        replaced = {
+            file_id
+            for one in completed.values()
+            if one.action == REPLACE_COMMIT
+            for partition, file_id in whole.metadata(one).replaced_file_groups()
+            if partition == STOCK
+        }
+        groups = file_slices(STOCK, names, times)
+        return [
+            row
+            for group in groups
+            if group[0].file_id not in replaced
+            for name in group[0].names
+            for row in rows_of(self._storage.read(group[0].path_of(name)))
+        ]
+
+
+def _instant_of(path: str) -> Instant | None:
+    folder, _, name = path.rpartition("/")
+    return parse_file_name(name) if folder == TIMELINE_FOLDER else None

@@ -1,0 +1,123 @@
+"""Tables whose rows come and go as Arrow, in a process without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import lakelatch
+from lakelatch.errors import InvalidRequest, WriteConflict
+from lakelatch.failpoints import calling
+from lakelatch.spark.api.arrow_table import ArrowTable
+
+OPTIONS: dict[str, object] = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.bucket.index.num.buckets": 2,
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ArrowTable:
+    made = ArrowTable(tmp_path / "t", OPTIONS)
+    made.upsert(rows((1, 1, "a"), (2, 1, "b"), (3, 1, "c")))
+    return made
+
+
+def rows(*given: tuple[Any, ...]) -> pa.Table:
+    return pa.table({name: [row[place] for row in given] for place, name in enumerate(("id", "ts", "v"))})
+
+
+def read(table: ArrowTable, **how: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_arrow(**how).to_pylist())
+
+
+def test_rows_are_written_changed_and_read(table: ArrowTable) -> None:
+    first = table.upsert(rows((1, 2, "A"), (4, 2, "d")))
+    assert (first.rows_written, first.operation) == (2, "upsert")
+    assert read(table) == [(1, 2, "A"), (2, 1, "b"), (3, 1, "c"), (4, 2, "d")]
+    table.delete(rows((4, 3, "")).select(["id", "ts"]))
+    table.upsert(rows((2, 3, "")).append_column("_hoodie_is_deleted", pa.array([True])))
+    assert read(table) == [(1, 2, "A"), (3, 1, "c")]
+    assert read(table, as_of=first.completion, columns=["v"]) == [("A",), ("b",), ("c",), ("d",)]
+    assert [row["id"] for row in table.changes(first.instant, first.completion).read_all().to_pylist()] == [1, 4]
+    assert table.schema.names == ["id", "ts", "v"] and len(table.to_arrow(meta_columns=True).column_names) == 8
+
+
+def test_a_stream_of_batches_has_the_tables_types(table: ArrowTable) -> None:
+    with table.to_batches(columns=["v", "id"]) as batches:
+        assert batches.schema == pa.schema([("v", pa.string()), ("id", pa.int64())])
+        assert sum(batch.num_rows for batch in batches) == 3
+
+
+def test_types_of_other_libraries_are_stored(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    frame = pd.DataFrame({"id": [1], "ts": [1], "at": pd.to_datetime([moment]).astype("datetime64[ns, UTC]")})
+    data = pa.Table.from_pandas(frame)
+    data = data.append_column("kind", pa.array(["x"]).dictionary_encode())
+    data = data.append_column("text", pa.array(["long"], pa.large_string()))
+    table = ArrowTable(tmp_path / "t", OPTIONS)
+    table.upsert(data)
+    assert table.to_arrow().to_pylist() == [{"id": 1, "ts": 1, "at": moment, "kind": "x", "text": "long"}]
+
+
+def test_threads_of_one_process_lose_nothing(table: ArrowTable) -> None:
+    options = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+
+    def write(worker: int) -> None:
+        for number in range(5):
+            table.upsert(rows((100 + worker * 5 + number, 1, f"w{worker}")), options)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [row[0] for row in read(table)] == [1, 2, 3, *range(100, 120)]
+
+
+def test_bad_input_changes_nothing(table: ArrowTable, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="is no table of Arrow"):
+        table.upsert([{"id": 1}])
+    with pytest.raises(InvalidRequest, match="lacks the column"):
+        table.upsert(rows((1, 1, "x")).drop_columns(["v"]))
+    with pytest.raises(InvalidRequest, match="columns=w"):
+        table.to_arrow(columns=["w"])
+    with pytest.raises(InvalidRequest, match="no table"):
+        lakelatch.open(tmp_path / "elsewhere")
+    assert read(lakelatch.open(table.path)) == [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_conflict_is_told_or_tried_again(table: ArrowTable, retries: int) -> None:
+    left = ["theirs"]
+
+    def disturb(_: str) -> None:
+        if left:
+            table.upsert(rows((1, 2, left.pop())))
+
+    options = {"hoodie.write.num.retries.on.conflict.failures": retries}
+    with calling(disturb, ["write.before_rows"]):
+        if retries:
+            assert table.upsert(rows((1, 3, "ours")), options).conflicts_retried == 1
+        else:
+            with pytest.raises(WriteConflict):
+                table.upsert(rows((1, 3, "ours")), options)
+    assert read(table)[0] == ((1, 3, "ours") if retries else (1, 2, "theirs"))
+
+
+def test_no_spark_is_needed(table: ArrowTable) -> None:
+    script = (
+        "import sys, lakelatch, pyarrow as pa\n"
+        "sys.modules['pyspark'] = None\n"
+        f"table = lakelatch.open({table.path!r})\n"
+        "table.upsert(pa.table({'id': [9], 'ts': [1], 'v': ['z']}))\n"
+        "print(table.to_arrow().num_rows)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("4\n", 0), ended.stderr

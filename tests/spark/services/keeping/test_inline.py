@@ -1,0 +1,126 @@
+"""Table services after a commit: what is due and asked for, for nothing where nothing is, and never at its expense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_table import LiveTable
+
+import lakelatch
+from lakelatch.services.report import DONE, FAILED, SCHEDULED, ServiceRun
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.inline import after_commit
+from lakelatch.spark.services.plans import Operations, RewriteTask, Runner, run_here
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.task import FileReport
+from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.timeline import Timeline
+
+MakeTable = Callable[..., Any]
+COMMITS = "hoodie.compact.inline.max.delta.commits"
+INLINE = {"hoodie.compact.inline": "true", COMMITS: "3"}
+OFF = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LiveTable:
+    return LiveTable(tmp_path / "table")
+
+
+def written(table: LiveTable, number: int, options: dict[str, str], run: Runner | None = run_here) -> CommitResult:
+    """A write as `lakelatch.write` does it, with the services of these options behind it; `run` runs their tasks."""
+    writing = table.begin().put("p", [(key, number, f"v{number}") for key in range(4)])
+    result = writing.commit()
+    runner = None if run is None else (lambda: run)
+    return after_commit(result, table.opened, writing.manager, ServiceOptions.parse({**OFF, **options}), runner)
+
+
+def outcomes(result: CommitResult) -> list[tuple[str, str]]:
+    return [(run.service, run.outcome) for run in result.services]
+
+
+def test_every_third_commit_compacts(table: LiveTable) -> None:
+    found = [outcomes(written(table, number, INLINE)) for number in range(6)]
+    assert found == [[], [], [("compaction", DONE)]] * 2
+    assert [row[2:] for row in table.agreed()] == [(5, "v5")] * 4
+
+
+def test_a_plan_alone_waits_for_others_and_is_the_only_one(table: LiveTable) -> None:
+    options = {"hoodie.compact.schedule.inline": "true", COMMITS: "2"}
+    found = [written(table, number, options) for number in range(5)]
+    assert [outcomes(result) for result in found] == [[], [("compaction", SCHEDULED)], [], [], []]
+    assert lakelatch.waiting_plans(str(table.root)) == [found[1].services[0].instant]
+
+
+def test_without_being_asked_a_write_compacts_nothing(table: LiveTable) -> None:
+    assert not any(written(table, number, {}).services for number in range(7))
+    assert not any(
+        written(table, number, {**INLINE, "hoodie.table.services.enabled": "false"}).services for number in (7, 8)
+    )
+
+
+def test_where_there_is_no_spark_compactions_are_left_to_others(table: LiveTable) -> None:
+    assert not any(written(table, number, INLINE, run=None).services for number in range(5))
+    assert outcomes(written(table, 5, INLINE)) == [("compaction", DONE)]
+
+
+def test_while_nothing_is_due_it_reads_and_lists_nothing(table: LiveTable) -> None:
+    calls: list[tuple[str, str]] = []
+    storage = FaultyStorage(table.storage, before=lambda operation, path: calls.append((operation, path)))
+    writing = table.begin(storage=storage).put("p", [(1, 1, "a")])
+    result = writing.commit()
+    assert calls
+    calls.clear()
+    options, opened = ServiceOptions.parse(INLINE), replace(table.opened, storage=storage)
+    assert after_commit(result, opened, writing.manager, options, lambda: run_here) is result and calls == []
+
+
+def failing(error: Exception) -> Runner:
+    """What runs tasks where none can run."""
+
+    def run(task: RewriteTask, operations: Operations) -> list[FileReport]:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), ValueError("a bug")])
+def test_a_service_that_fails_never_makes_the_commit_fail(table: LiveTable, error: Exception) -> None:
+    found = [written(table, number, INLINE, failing(error)) for number in range(3)]
+    assert outcomes(found[-1]) == [("compaction", FAILED)] and str(error) in found[-1].services[0].detail
+    assert found[-1].instant in Timeline.load(table.storage).completion_times()
+    assert "compaction failed" in repr(found[-1])
+    assert len(lakelatch.waiting_plans(str(table.root))) == 1
+
+
+def test_what_was_in_vain_is_not_tried_after_each_commit(table: LiveTable) -> None:
+    run = failing(OSError("no space left"))
+    tried = [number for number in range(1, 26) if written(table, number, INLINE, run).services]
+    assert tried == [3, 13, 23]
+
+
+def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
+    for number in range(3):
+        result = written(table, number, {})
+    options, manager = ServiceOptions.parse(INLINE), table.manager()
+    manager.folder.refresh(0)
+    again = replace(result, repeated=True)
+    assert after_commit(again, table.opened, manager, options, lambda: run_here) is again
+    assert after_commit(result, table.opened, manager, options, lambda: run_here).services
+    assert str(ServiceRun("clean", DONE, "7", "3 files", 0.25)) == "clean 7 done in 0.2 s: 3 files"
+
+
+@pytest.mark.spark
+def test_a_write_on_spark_says_what_ran(make_table: MakeTable) -> None:
+    table = make_table(hoodie__compact__inline="true")
+    table.options[COMMITS] = "2"
+    results = [table.write([(1, number, f"v{number}")], local=number % 2 == 0) for number in range(4)]
+    assert [[run.service for run in result.services] for result in results] == [[], ["compaction"]] * 2
+    assert table.read() == [(1, 3, "v3")]
+    frame = table.frame([(2, 4, "v4")])
+    frame.write.format("lakelatch").options(**table.options).mode("append").save(table.path)
+    assert table.read() == [(1, 3, "v3"), (2, 4, "v4")]

@@ -1,0 +1,92 @@
+"""Cleans of many files on Spark: executors remove them, and the clean is the same as by threads."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+from live_table import LiveTable
+from pyspark.sql import SparkSession
+
+import lakelatch
+from lakelatch.errors import Unavailable
+from lakelatch.services import cleaning
+from lakelatch.services.cleaning import CleanResult, Remover
+from lakelatch.services.options.cleaning import CleaningOptions
+from lakelatch.spark.services.clean import remover
+from lakelatch.spark.services.plans import Runner, run_here, runner_of
+from lakelatch.storage import LocalStorage, Storage
+from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.timeline.timeline import Timeline
+
+ONE = CleaningOptions(commits=1, parallelism=2)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LiveTable:
+    """One whose clean takes nine files."""
+    table = LiveTable(tmp_path / "table", buckets=1)
+    for number in range(3):
+        for partition in ("p", "q", "r"):
+            table.write([(1, number, "v")], partition)
+        table.compact()
+    return table
+
+
+def clean(table: LiveTable, remove: Remover | None) -> CleanResult:
+    (result,) = cleaning.clean(table.opened.config, table.manager(), ONE, remove)
+    return result
+
+
+def jobs_of(spark: SparkSession, group: str) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def on_executors(spark: SparkSession, storage: Storage) -> Remover:
+    return remover(storage, 2, partial(runner_of, spark), files_of_task=4)
+
+
+def test_executors_remove_what_threads_would(spark: SparkSession, table: LiveTable, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(table.root, copy)
+    spark.sparkContext.setJobGroup("clean of nine", "")
+    by_executors = clean(table, on_executors(spark, table.storage))
+    assert jobs_of(spark, "clean of nine") == 1 and len(by_executors.files) > 4
+    before = table.agreed()
+    table.root, table.storage = copy, LocalStorage(str(copy))
+    by_threads = clean(table, None)
+    assert (by_executors.files, by_executors.bytes_removed) == (by_threads.files, by_threads.bytes_removed)
+    assert by_threads.bytes_removed > 0 and table.agreed() == before
+    for path in by_executors.files:
+        assert not (tmp_path / "table" / path).exists()
+
+
+def test_few_files_and_a_run_without_spark_are_left_to_threads(table: LiveTable) -> None:
+    opened: list[str] = []
+
+    def runner() -> Runner:
+        opened.append("session")
+        return run_here
+
+    paths = list(table.storage.walk("p"))
+    assert remover(table.storage, 2, runner)(paths[:1]) > 0 and opened == []
+    assert remover(table.storage, 2, runner, files_of_task=1)(paths[1:]) > 0 and opened == ["session"]
+    assert remover(table.storage, 2, None, files_of_task=1)(paths) == 0
+    assert not any(table.storage.exists(path) for path in paths)
+
+
+def test_a_task_that_fails_leaves_the_clean_to_the_next_executor(spark: SparkSession, table: LiveTable) -> None:
+    broken = FaultyStorage(table.storage, [Fault(UNAVAILABLE, operation="delete", prefix="q/")])
+    with pytest.raises(Unavailable, match="injected fault"):
+        clean(table, on_executors(spark, broken))
+    (waiting,) = cleaning.waiting_cleans(table.manager())
+    result = clean(table, on_executors(spark, table.storage))
+    assert result.instant == waiting and not any(table.storage.exists(path) for path in result.files)
+    assert not Timeline.load(table.storage).pending
+
+
+def test_the_call_takes_a_session(spark: SparkSession, table: LiveTable) -> None:
+    (result,) = lakelatch.clean(str(table.root), {"hoodie.clean.commits.retained": "1"}, spark=spark)
+    assert result.files and not any(table.storage.exists(path) for path in result.files)

@@ -1,0 +1,27 @@
+"""Compactions that were planned as cancellable, and called off."""
+
+from __future__ import annotations
+
+from live_table import LiveTable
+
+from lakelatch.services.cancelling import execute_cancel, request_cancel
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.services.plans import due_operations
+from lakelatch.timeline.metadata import CompactionPlan
+from lakelatch.timeline.plans.policy import PlanPolicy
+from lakelatch.timeline.timeline import TimelineFolder
+
+
+def cancelled_compaction(table: LiveTable) -> str:
+    """The requested time of a compaction that has ended as aborted."""
+
+    def build(folder: TimelineFolder) -> bytes:
+        operations = tuple(due_operations(open_table(table.storage), folder, 1))
+        return CompactionPlan(operations, PlanPolicy(cancellable=True, after_hours=24).to_extra()).to_avro()
+
+    manager = table.manager()
+    plan = manager.schedule(build)
+    assert plan is not None
+    request_cancel(manager, plan)
+    assert execute_cancel(manager, plan)
+    return plan

@@ -1,0 +1,189 @@
+"""A table whose files hold no rows: writes, compactions, overwrites and savepoints of any order, in little time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from lakelatch.format.file_slices import FileSlice, file_slices
+from lakelatch.format.names import BaseFile, LogFile
+from lakelatch.format.partitions import partition_files
+from lakelatch.format.table_view import TableView
+from lakelatch.locks.contract import LockScope
+from lakelatch.locks.in_process import InProcessLockProvider
+from lakelatch.services import cleaning
+from lakelatch.services.cleaning import CleanResult
+from lakelatch.services.options.cleaning import CleaningOptions
+from lakelatch.storage import MemoryStorage
+from lakelatch.storage.checksums import add_checksum
+from lakelatch.storage.contract import Storage, path_below
+from lakelatch.testing.clock import ManualSystem
+from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.actions import CLEAN, COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, WriteStat
+from lakelatch.timeline.plans.clean_plan import CleanPlan
+from lakelatch.timeline.plans.policy import PlanPolicy
+from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.timeline import Timeline, TimelineFolder, completed, inflight, requested
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.transaction import Transaction
+
+FileGroup = tuple[str, str]
+Begun = tuple[Transaction, list[WriteStat]]
+_numbers = count()
+
+
+def group(bucket: int, generation: int = 0) -> str:
+    return f"{bucket:08d}-0000-0000-0000-{generation:012d}-0"
+
+
+@dataclass
+class MadeHistory:
+    """One table in memory. `storage` may be replaced by one with faults before a manager is made."""
+
+    system: ManualSystem = field(default_factory=ManualSystem)
+    config: TableConfig = field(
+        default_factory=lambda: TableConfig("made", ("id",), ("part",), bucket_count=4, hash_fields=("id",))
+    )
+
+    def __post_init__(self) -> None:
+        self.memory = MemoryStorage(f"made-{next(_numbers)}", self.system)
+        self.storage: Storage = self.memory
+        self.storage.put(PROPERTIES_PATH, self.config.to_properties())
+        self.one = self.manager()
+
+    def manager(self) -> TransactionManager:
+        """As another process would open it."""
+        provider = InProcessLockProvider(LockScope(self.storage.uri, {}, self.system))
+        settings = TransactionSettings(mode=NON_BLOCKING)
+        return TransactionManager(
+            self.storage, provider, HybridTimeGenerator(provider, self.system), settings, self.system
+        )
+
+    def watch_listings(self) -> list[str]:
+        """Folders that are listed from now on."""
+        listed: list[str] = []
+
+        def before(operation: str, path: str) -> None:
+            if operation == "list":
+                listed.append(path)
+
+        self.storage = FaultyStorage(self.memory, before=before)
+        return listed
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    def begin(self, groups: Iterable[FileGroup], action: str = "deltacommit") -> Begun:
+        transaction = self.one.begin(action)
+        stats = []
+        for partition, file_id in groups:
+            name = LogFile(file_id, transaction.instant, 1, "0-0-0").name
+            transaction.markers.create_data_file(partition, name, b"rows")
+            stats.append(WriteStat(partition, file_id, path_below(partition, name)))
+        return transaction, stats
+
+    def commit(self, begun: Begun) -> str:
+        """Returns the completion time."""
+        transaction, stats = begun
+        return transaction.commit(CommitMetadata(tuple(stats), "UPSERT")).completion
+
+    def write(self, *groups: FileGroup) -> str:
+        return self.commit(self.begin(groups))
+
+    def overwrite(self, old: Sequence[FileGroup], new: Sequence[FileGroup] = ()) -> str:
+        transaction, stats = self.begin(new, REPLACE_COMMIT)
+        gone: dict[str, tuple[str, ...]] = {}
+        for partition, file_id in old:
+            gone[partition] = (*gone.get(partition, ()), file_id)
+        metadata = CommitMetadata(tuple(stats), "INSERT_OVERWRITE", replaced=gone)
+        return transaction.commit(metadata).completion
+
+    def plan_compaction(self, *groups: FileGroup, policy: PlanPolicy | None = None) -> str | None:
+        """Of these file groups, as their latest slices are."""
+
+        def build(_: TimelineFolder) -> bytes | None:
+            found = [one for one in self.view().slices() if (one.partition, one.file_id) in groups and one.log_files]
+            operations = tuple(
+                CompactionOperation(one.partition, one.file_id, one.base_instant, one.base_file, one.log_files)
+                for one in found
+            )
+            return CompactionPlan(operations, (policy or PlanPolicy()).to_extra()).to_avro() if operations else None
+
+        return self.one.schedule(build, COMPACTION)
+
+    def compact(self, plan: str) -> str:
+        transaction = self.one.execute(plan, COMPACTION)
+        stats = []
+        for operation in CompactionPlan.read(self.storage, requested(plan, COMPACTION).path).operations:
+            path = path_below(operation.partition, BaseFile(operation.file_id, "0-0-0", plan).name)
+            self.storage.put_if_absent(path, add_checksum(b"rows", path))
+            stats.append(WriteStat(operation.partition, operation.file_id, path))
+        return transaction.commit(CommitMetadata(tuple(stats), "COMPACT", compacted=True)).completion
+
+    def compact_now(self, *groups: FileGroup) -> str:
+        plan = self.plan_compaction(*groups)
+        assert plan is not None
+        return self.compact(plan)
+
+    # -- cleans -------------------------------------------------------------------------------------------------------
+
+    def clean(self, options: CleaningOptions, manager: TransactionManager | None = None) -> list[CleanResult]:
+        return cleaning.clean(self.config, manager or self.manager(), options)
+
+    def preview(self, options: CleaningOptions) -> CleanPlan | None:
+        return cleaning.preview(self.storage, self.config, options)
+
+    def cleans(self) -> list[str]:
+        """Requested times of the completed ones."""
+        return [one.requested for one in Timeline.load(self.storage).completed if one.action == CLEAN]
+
+    def place_completed(self, instant: str, action: str, content: bytes) -> None:
+        """As a Java writer leaves it: in no slot."""
+        self.storage.put(requested(instant, action).path, b"")
+        self.storage.put(inflight(instant, action).path, b"")
+        self.storage.put(completed(instant, action, instant).path, content)
+
+    # -- looks --------------------------------------------------------------------------------------------------------
+
+    def view(self, as_of: str | None = None) -> TableView:
+        return TableView.load(self.storage, self.config, as_of)
+
+    def slices(self, as_of: str | None = None) -> list[FileSlice]:
+        """What a reader of a moment reads; `InvalidRequest` if it is not there any more."""
+        view = self.view(as_of)
+        found = view.slices()
+        view.ensure_there(found)
+        return found
+
+    def files(self) -> set[str]:
+        """Paths of the data files."""
+        return {
+            path_below(partition, name)
+            for partition, names in partition_files(self.storage, self.config)
+            for name in names
+        }
+
+    def completions(self) -> list[str]:
+        """Completion times of the writes, in order."""
+        timeline = Timeline.load(self.storage)
+        return sorted(one.completion or "" for one in timeline.completed if one.action in WRITE_ACTIONS)
+
+    def needed_since(self, moment: str) -> set[str]:
+        """Files that readers read who began at some time from this moment on: an oracle, by slices of each moment."""
+        moments = [moment, *(one for one in self.completions() if one > moment)]
+        return {path for one in moments for path in self.needed_at(one)}
+
+    def needed_at(self, moment: str) -> set[str]:
+        times = Timeline.load(self.storage).completion_times()
+        replaced = {key: time for key, time in self.view().replaced().items() if time <= moment}
+        found: set[str] = set()
+        for partition, names in partition_files(self.storage, self.config):
+            gone = {file_id: time for (inside, file_id), time in replaced.items() if inside == partition}
+            for slices in file_slices(partition, names, times, as_of=moment):
+                latest = slices[0]
+                if latest.file_id not in gone:
+                    found.update(latest.log_paths, [latest.base_path] if latest.base_path else [])
+        return found

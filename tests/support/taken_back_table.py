@@ -1,0 +1,98 @@
+"""A table with real rows whose commits are kept, rolled back and restored; and what a process that died leaves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from live_table import LiveTable, Snapshot
+
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
+from lakelatch.services import restoring, savepoints
+from lakelatch.services.options.compaction import CompactionOptions
+from lakelatch.services.restoring import Undone
+from lakelatch.services.savepoints import Savepoint
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.services import log_compaction
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.timeline.timeline import Timeline
+
+
+class KeptTable(LiveTable):
+    """Each call is another process."""
+
+    def savepoint(self, instant: str, comment: str = "") -> Savepoint:
+        return savepoints.create_savepoint(open_table(self.storage).config, self.manager(), instant, comment)
+
+    def delete_savepoint(self, instant: str) -> None:
+        savepoints.delete_savepoint(self.manager(), instant)
+
+    def savepoints(self) -> list[Savepoint]:
+        return savepoints.savepoints(self.storage)
+
+    def roll_back(self, instant: str) -> Undone:
+        return restoring.roll_back(self.manager(), instant)
+
+    def restore(self, to: str) -> Undone:
+        return restoring.restore(open_table(self.storage).config, self.manager(), to)
+
+    def plan_logs(self) -> str | None:
+        options = CompactionOptions(least_logs_of_run=2)
+        return log_compaction.schedule(open_table(self.storage), self.manager(), options)
+
+    def compact_logs(self) -> CommitResult:
+        plan = self.plan_logs()
+        assert plan is not None
+        return log_compaction.execute(
+            lambda task, operations: [report for one in operations if (report := task.run(one)) is not None],
+            open_table(self.storage),
+            self.manager(),
+            plan,
+        )
+
+    def all_died(self) -> None:
+        """Whoever has a heartbeat counts as dead."""
+        for name in self.storage.list(HEARTBEAT_FOLDER).files:
+            os.utime(self.root / HEARTBEAT_FOLDER / name, (1, 1))
+
+    def timeline(self) -> list[str]:
+        return sorted(path.name for path in (self.root / ".hoodie" / "timeline").iterdir())
+
+    def data_files(self, instant: str) -> list[str]:
+        """Files of this instant that hold anything."""
+        found = (path for path in self.storage.walk("") if not path.startswith(".hoodie/"))
+        return [path for path in found if instant in path.rpartition("/")[2] and self.storage.stat(path).size_bytes]
+
+    def nothing_pending(self) -> bool:
+        return not Timeline.load(self.storage).pending and not self.storage.list(HEARTBEAT_FOLDER).files
+
+
+def rows(count: int, ts: int, name: str) -> list[tuple[int, int, str]]:
+    return [(key, ts, f"{name}{key}") for key in range(count)]
+
+
+def one_of_each(table: KeptTable) -> list[tuple[str, str, Snapshot]]:
+    """A history of every kind of write and service: (what, requested time, rows afterwards) of each."""
+    steps: list[tuple[str, Callable[[], CommitResult | None]]] = [
+        ("insert", lambda: table.write(rows(8, 1, "a"))),
+        ("upsert", lambda: table.write(rows(4, 2, "b"))),
+        ("log compaction", table.compact_logs),
+        ("delete", lambda: table.delete([(0, 3, "")])),
+        ("compaction", table.compact),
+        ("upsert of a base file", lambda: table.write(rows(6, 4, "c"))),
+        ("overwrite", lambda: table.write(rows(3, 5, "d"), operation="insert_overwrite")),
+        ("upsert of a successor", lambda: table.write(rows(5, 6, "e"))),
+        ("dropped partition", lambda: table.drop("p")),
+        ("insert after it", lambda: table.write(rows(2, 7, "f"))),
+    ]
+    history = []
+    for what, step in steps:
+        result = step()
+        assert result is not None, what
+        history.append((what, result.instant, table.agreed()))
+    return history
+
+
+def new_table(path: Path, mode: str = "NON_BLOCKING_CONCURRENCY_CONTROL") -> KeptTable:
+    return KeptTable(path / "table", mode)

@@ -1,0 +1,113 @@
+"""Slots of the commit log, as one process reads them: the tail, and what lies between two slots."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from lakelatch.errors import Unavailable
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.events import LOG_FOLDER, Event, slot_number, slot_path
+
+WAITING_NAME = "waiting"  # among the slots, which everybody lists
+_LISTINGS_MAX = 8
+_CACHED_EVENTS_MAX = 4096
+
+
+class LogMoved(Unavailable):
+    """Slots were removed between reading the tail and reading them. Read the tail again."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last slot as it was read; number 0 and no event on an empty log.
+
+    `names` are those of the timeline's folder, listed when the slot's own file was there or gone for good; None if
+    nobody has looked.
+    """
+
+    number: int
+    event: Event | None
+    names: frozenset[str] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def time(self) -> str:
+        return self.event.time if self.event else ""
+
+    @property
+    def watermark(self) -> int:
+        return self.event.watermark if self.event else 0
+
+    @property
+    def lock_domain(self) -> str:
+        return self.event.lock_domain if self.event else ""
+
+
+class LogReader:
+    """One table's slots. Threads may share it; it caches only what cannot change."""
+
+    def __init__(self, storage: Storage, system: System = REAL_SYSTEM) -> None:
+        self._storage = storage
+        self._system = system
+        self._cache: OrderedDict[int, Event] = OrderedDict()
+        self.last: Tail | None = None  # the tail as this process has seen it last: others may have gone on
+        self.last_ns: int | None = None  # and when that was
+        self.others_wait = False  # whether the last listing showed that the lock's holder loses its slots to others
+
+    def tail(self) -> Tail:
+        """The last slot now. Its file may still be missing: `project` it before relying on a listing."""
+        for _ in range(_LISTINGS_MAX):
+            numbers = self._numbers()
+            if not numbers:
+                return self._seen(Tail(0, None))
+            event = self._cached(numbers[-1])  # the greatest number was never removed, so it is what was read then
+            if event is not None:
+                return self._seen(Tail(event.number, event))
+        raise Unavailable(f"the log at {LOG_FOLDER} shrank while it was read: try again")
+
+    def tail_number(self) -> int:
+        """The number of the last slot now."""
+        return max(self._numbers(), default=0)
+
+    def events_after(self, number: int, tail: Tail) -> list[Event]:
+        """The events of slots number+1 to the tail's, in order.
+
+        Slots below the tail's watermark are left out, because they may be gone: the caller compares `number` with the
+        watermark if it must see every one. Errors: `LogMoved` if others removed slots since the tail was read.
+        """
+        first = max(number + 1, tail.watermark, 1)
+        events = []
+        for wanted in range(first, tail.number + 1):
+            event = self._cached(wanted)
+            if event is None:
+                raise LogMoved(f"slot {wanted} of the commit log was removed while it was read: try again")
+            events.append(event)
+        return events
+
+    def _seen(self, tail: Tail) -> Tail:
+        if self.last is None or tail.number >= self.last.number:  # what another thread has seen since stays
+            self.last, self.last_ns = tail, self._system.monotonic_ns()
+        return tail
+
+    def _numbers(self) -> list[int]:
+        names = self._storage.names(LOG_FOLDER)
+        self.others_wait = WAITING_NAME in names
+        found = map(slot_number, names)
+        return sorted(number for number in found if number is not None)
+
+    def _read(self, number: int) -> Event | None:
+        try:
+            return Event.from_bytes(self._storage.read(slot_path(number)), number)
+        except NotFound:
+            return None
+
+    def _cached(self, number: int) -> Event | None:
+        event = self._cache.get(number)
+        if event is None:
+            event = self._read(number)
+            if event is not None:
+                self._cache[number] = event
+                while len(self._cache) > _CACHED_EVENTS_MAX:
+                    self._cache.popitem(last=False)
+        return event

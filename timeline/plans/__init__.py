@@ -1,0 +1,1 @@
+"""What table services plan, as Hudi writes it, and whether a plan can be cancelled."""

@@ -1,0 +1,100 @@
+"""The plan of a clustering as Hudi writes it (HoodieRequestedReplaceMetadata), ours and Java's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakelatch.storage.contract import path_below
+from lakelatch.timeline.actions import CLUSTER
+from lakelatch.timeline.records import Record, encode
+from lakelatch.timeline.schemas import REQUESTED_REPLACE_METADATA
+
+SORT_COLUMNS = "hoodie.clustering.plan.strategy.sort.columns"
+LAYOUT = "hoodie.layout.optimize.strategy"
+# No class of Java's, so that no Java writer carries the plan out: its files would be a bucket's second file group.
+_EXECUTION = "lakelatch.ClusteringExecutionStrategy"
+
+
+@dataclass(frozen=True)
+class ClusteringGroup:
+    """One file slice that is clustered: its base file (None if there is none) and log files, as names without folder.
+
+    Of ours each makes one file group. Java puts several slices into a group, and then each of them is one of these.
+    """
+
+    partition: str
+    file_id: str
+    base_file: str | None
+    delta_files: tuple[str, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClusteringPlan(Record):
+    """The content of a requested clustering. `params` is how rows are sorted, under Hudi's keys.
+
+    `extra` is what its executors and those who cancel have to know besides. `root` is the table's URI, since Hudi
+    writes whole paths here.
+    """
+
+    KIND = "a clustering plan"
+    NEEDED = ("clusteringPlan",)
+
+    groups: tuple[ClusteringGroup, ...]
+    params: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict)
+    root: str = ""
+
+    def to_avro(self) -> bytes:
+        """A container file of one record; the same plan gives the same bytes."""
+        strategy = {"strategyClassName": _EXECUTION, "strategyParams": dict(self.params), "version": 1}
+        plan = {
+            "inputGroups": [self._group(group) for group in self.groups],
+            "strategy": strategy,
+            "extraMetadata": dict(self.extra),
+            "version": 1,
+            "preserveHoodieMetadata": True,
+        }
+        record = {"operationType": CLUSTER, "clusteringPlan": plan, "extraMetadata": dict(self.extra), "version": 1}
+        return encode(REQUESTED_REPLACE_METADATA, record)
+
+    def _group(self, group: ClusteringGroup) -> dict[str, Any]:
+        def path(name: str) -> str:
+            return f"{self.root}/{path_below(group.partition, name)}" if self.root else name
+
+        piece = {
+            "dataFilePath": "" if group.base_file is None else path(group.base_file),  # Java asks whether it is empty
+            "deltaFilePaths": [path(name) for name in group.delta_files],
+            "fileId": group.file_id,
+            "partitionPath": group.partition,
+            "bootstrapFilePath": "",
+            "version": 1,
+        }
+        metrics = dict(group.metrics)
+        return {"slices": [piece], "metrics": metrics, "numOutputFileGroups": 1, "extraMetadata": {}, "version": 1}
+
+    @classmethod
+    def _of(cls, record: Mapping[str, Any]) -> ClusteringPlan:
+        plan = record["clusteringPlan"]
+        if not plan:
+            raise ValueError("it is the request of another replace commit")
+        groups = tuple(
+            ClusteringGroup(
+                partition=piece.get("partitionPath") or "",
+                file_id=piece["fileId"],
+                base_file=_name(piece.get("dataFilePath")) or None,
+                delta_files=tuple(map(_name, piece.get("deltaFilePaths") or ())),
+                metrics=group.get("metrics") or {},
+            )
+            for group in plan["inputGroups"] or ()
+            for piece in group["slices"] or ()
+        )
+        params = (plan.get("strategy") or {}).get("strategyParams") or {}
+        extra = {**(plan.get("extraMetadata") or {}), **(record.get("extraMetadata") or {})}
+        return cls(groups, params, extra)
+
+
+def _name(path: str | None) -> str:
+    return (path or "").rpartition("/")[2]

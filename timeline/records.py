@@ -1,0 +1,99 @@
+"""The files of the timeline as Avro container files of one record each: the record, and back.
+
+Nothing in such a file is believed: bytes that are cut off or altered, another kind of file, values of another type, all
+of that is one error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import fastavro
+
+from lakelatch.errors import CorruptTable
+from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
+from lakelatch.storage.contract import Storage
+
+_MARKER_LENGTH = 16
+T = TypeVar("T")
+R = TypeVar("R", bound="Record")
+_headers: dict[str, bytes] = {}  # by schema: how its container files begin, up to the sync marker
+
+
+class Record(ABC):
+    """What one kind of file says; subclasses build themselves from the file's record."""
+
+    KIND: ClassVar[str]  # as errors call it
+    NEEDED: ClassVar[tuple[str, ...]]  # fields without which it is another kind of file
+
+    @classmethod
+    def read(cls: type[R], storage: Storage, path: str) -> R:
+        """That of the file at a path. Errors: `NotFound`, `CorruptTable` with its path."""
+        return cls.from_avro(storage.read(path), path)
+
+    @classmethod
+    def from_avro(cls: type[R], data: bytes, path: str = "") -> R:
+        """Errors: `CorruptTable` for bytes that are no such file, or that are another file's."""
+        return decode(data, path, cls.KIND, cls.NEEDED, cls._of)
+
+    @classmethod
+    @abstractmethod
+    def _of(cls: type[R], record: Mapping[str, Any]) -> R:
+        """Errors: any, for values that it cannot be made of."""
+
+
+def encode(schema: Any, record: dict[str, Any]) -> bytes:
+    """A container file of one record. The same record gives the same bytes: the sync marker is drawn from them."""
+    body = _encode_value(schema, record)
+    marker = hashlib.sha256(body).digest()[:_MARKER_LENGTH]
+    header = _headers.get(schema["name"])
+    if header is None:
+        sink = io.BytesIO()
+        fastavro.writer(sink, schema, [], metadata={CHECKSUM_KEY: NO_CHECKSUM}, sync_marker=bytes(_MARKER_LENGTH))
+        header = _headers[schema["name"]] = sink.getvalue()[:-_MARKER_LENGTH]
+    return b"".join((header, marker, _encode_value("long", 1), _encode_value("long", len(body)), body, marker))
+
+
+def _encode_value(schema: Any, value: Any) -> bytes:
+    sink = io.BytesIO()
+    fastavro.schemaless_writer(sink, schema, value)
+    return sink.getvalue()
+
+
+def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Callable[[Mapping[str, Any]], T]) -> T:
+    """The one record of a container file; every way in which bytes can be wrong is one error."""
+    if path:
+        verify_checksum(data, path)
+    try:
+        records = list(fastavro.reader(io.BytesIO(data)))
+        if len(records) == 1 and isinstance(records[0], dict) and all(name in records[0] for name in needed):
+            return build(records[0])
+        problem = "they are another kind of file"
+    except Exception as error:  # the library raises whatever the bytes provoke, and so do values of another type
+        problem = str(error) or type(error).__name__
+    where = path or "the timeline"
+    raise CorruptTable(
+        f"{where} holds {len(data)} bytes that are not {what} ({problem}): restore it from a copy", path=path
+    )
+
+
+def text(value: Any) -> str:
+    """A text; none counts as empty."""
+    if not isinstance(value, (str, type(None))):
+        raise TypeError(f"{value!r} is no text")
+    return value or ""
+
+
+def texts(values: Any) -> dict[str, str]:
+    return {text(key): text(value) for key, value in (values or {}).items()}
+
+
+def number(value: Any) -> int:
+    """A whole number; none counts as 0."""
+    if not isinstance(value, (int, type(None))):
+        raise TypeError(f"{value!r} is no whole number")
+    return value or 0

@@ -1,0 +1,174 @@
+"""The clients that keep a round's table: one does what is due, with little retained; the other calls plans off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random  # noqa: TID251  (seeded by the run)
+from typing import TYPE_CHECKING
+
+from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
+from lakelatch.services import cancelling
+from lakelatch.services.options.archiving import ArchivingOptions
+from lakelatch.services.options.cancellation import CancellationOptions
+from lakelatch.services.options.cleaning import CleaningOptions
+from lakelatch.services.options.clustering import ClusteringOptions
+from lakelatch.services.report import CANCELLED, DONE, FAILED, ServiceRun
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services import clustering, compaction
+from lakelatch.spark.services.keeping.maintenance import steps_of
+from lakelatch.spark.services.keeping.steps import Work, keep
+from lakelatch.spark.services.plans import Runner, run_here
+from lakelatch.spark.table import OpenedTable
+from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
+from lakelatch.torture.settings import COMMITS_RETAINED, Place
+from lakelatch.torture.traffic.bank import open_bank
+from lakelatch.transactions.claims import PlanBusy
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.settings import NON_BLOCKING
+
+if TYPE_CHECKING:
+    from lakelatch.torture.traffic.clients import Client
+
+_CLUSTER_AFTER = 10  # writes
+_LEAST_ON_TIMELINE, _MOST_ON_TIMELINE = 30, 40
+_CLEAN_AFTER = 5
+_PAUSE_S = 0.6
+_PLAN_RATE = 0.4
+_BROKEN = tuple(f"[{kind.code}]" for kind in (CorruptTable, InvariantBroken))
+
+
+def service_options(place: Place, draw: Random) -> ServiceOptions:
+    """As little retained as late requests of this round allow; all plans can be cancelled, most of them in part."""
+    plain = ServiceOptions.parse({})
+    tombstones_s = int(4 * place.late_s + 1)
+    columns = draw.choice(((), ("version",), ("work", "key")))
+    return replace(
+        plain,
+        compaction=replace(plain.compaction, least_logs=4),
+        clustering=ClusteringOptions(columns=columns, small_bytes=2**40),
+        cleaning=CleaningOptions(
+            commits=COMMITS_RETAINED,
+            trigger_commits=_CLEAN_AFTER,
+            tombstone_hours=tombstones_s / 3600,
+            cancel_delay_minutes=0,
+        ),
+        archiving=ArchivingOptions(
+            min_commits=_LEAST_ON_TIMELINE,
+            max_commits=_MOST_ON_TIMELINE,
+            merged_files=3,
+            minimum_age_s=int(2 * place.late_s + 1),
+            orphan_age_s=tombstones_s,
+        ),
+        cancellation=CancellationOptions(cancellable=True, policy="60 instants", in_part=draw.random() < 0.7),
+        inline=replace(plain.inline, clustering_commits=_CLUSTER_AFTER),
+    )
+
+
+def serve(client: Client) -> None:
+    """Does whatever is due, as the service loop does; or puts plans on the timeline, for whoever comes first."""
+    work = client.next_work()
+    kind = "schedule" if client.random.random() < _PLAN_RATE else "keep"
+    client.recorder.note("call", work=work, role="serve", kind=kind)
+    outcome, failure = "done", ""
+    try:
+        manager = client.manager(NON_BLOCKING)
+        table, _ = open_bank(client.storage, NON_BLOCKING)
+        options = service_options(client.place, client.random)
+        if kind == "schedule":
+            manager.recover()
+            _schedule(client, table, manager, options)
+        else:
+            failed = keep_table(client, table, manager, options)
+            outcome, failure = ("failed", failed) if failed else ("done", "")
+    except CommitUnknown as error:
+        outcome, failure = "unknown", type(error).__name__
+    except LakelatchError as error:
+        outcome, failure = "failed", client.allowed(error)
+    client.recorder.note("return", work=work, kind=kind, instant="", outcome=outcome, completion="", error=failure)
+    client.system.sleep(_PAUSE_S * client.random.random())
+
+
+def keep_table(client: Client, table: OpenedTable, manager: TransactionManager, options: ServiceOptions) -> str:
+    """One round of all services; the services that failed, for whatever reason."""
+    failed: list[str] = []
+
+    def tell(run: ServiceRun) -> None:
+        if run.outcome in (DONE, CANCELLED):
+            client.recorder.note(
+                "served", service=run.service, outcome=run.outcome, instant=run.instant, text=run.detail
+            )
+        if run.outcome == FAILED:
+            failed.append(run.service)
+        if any(code in run.detail for code in _BROKEN):
+            client.recorder.note("broken", what=f"{run.service}: {run.detail}")
+
+    keep(Work(table, manager, options, _runner), steps_of(options), tell=tell, go_on=lambda: True)
+    return ", ".join(failed)
+
+
+def _runner() -> Runner:
+    return run_here
+
+
+def _schedule(client: Client, table: OpenedTable, manager: TransactionManager, options: ServiceOptions) -> None:
+    if client.random.random() < 0.6:
+        clustering.schedule(table, manager, options.clustering, options.cancellation)
+    else:
+        compaction.schedule(table, manager, options.compaction, options.cancellation)
+
+
+def cancel(client: Client) -> None:
+    """Calls off a plan that waits or is at work, whole or in part; or carries out what was asked for."""
+    work = client.next_work()
+    kind = client.random.choice(("request", "request", "execute"))
+    client.recorder.note("call", work=work, role="cancel", kind=kind)
+    outcome, instant, failure = "done", "", ""
+    try:
+        manager = client.manager(NON_BLOCKING)
+        instant = _request(client, manager) if kind == "request" else _execute(client, manager)
+        outcome = "done" if instant else "refused"
+    except CommitUnknown as error:
+        outcome, failure = "unknown", type(error).__name__
+    except (InvalidRequest, PlanBusy) as error:
+        outcome, failure = "refused", type(error).__name__
+    except LakelatchError as error:
+        outcome, failure = "failed", client.allowed(error)
+    client.recorder.note("return", work=work, kind=kind, instant=instant, outcome=outcome, completion="", error=failure)
+    client.system.sleep(_PAUSE_S * client.random.random())
+
+
+def _request(client: Client, manager: TransactionManager) -> str:
+    plans = _waiting(manager)
+    if not plans:
+        return ""
+    plan = client.random.choice(plans)
+    groups = None
+    if plan.policy.in_part and client.random.random() < 0.5:
+        known = sorted(plan.groups)
+        groups = client.random.sample(known, client.random.randrange(1, len(known) + 1))
+    asked = cancelling.request_cancel(manager, plan.instant, groups)
+    if asked is not None:
+        client.recorder.note("cancelled", instant=plan.instant, action=plan.action, groups=sorted(asked.groups))
+    return plan.instant
+
+
+def _execute(client: Client, manager: TransactionManager) -> str:
+    requests = [one for one in cancelling.open_requests(manager) if one.whole]
+    if not requests:
+        return ""
+    instant = client.random.choice(requests).instant
+    cancelling.execute_cancel(manager, instant)
+    client.recorder.note("aborted", instant=instant)
+    return instant
+
+
+def _waiting(manager: TransactionManager) -> list[ServicePlan]:
+    manager.folder.refresh(0)
+    found = []
+    for one in manager.folder.pending():
+        if one.action in ("compaction", "clustering"):
+            try:
+                found.append(read_service_plan(manager.storage, one.requested, one.action))
+            except LakelatchError:  # it has ended since
+                continue
+    return [plan for plan in found if plan.policy.cancellable]

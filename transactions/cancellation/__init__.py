@@ -1,0 +1,1 @@
+"""Plans that are called off: requests, which are irrevocable, and carrying them out."""
