@@ -10,6 +10,7 @@ import pytest
 from fault_writer import add_file, open_manager, scenario, write
 from soundness import find_problems_of
 
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.metadata import CommitMetadata
 
 
@@ -38,7 +39,7 @@ def turn_back_time(root: Path) -> None:
 def complete_twice(root: Path) -> None:
     old = completed(root)
     start, end, action = old.name.replace("_", ".").split(".")
-    (old.parent / f"{start}_{int(end) + 1}.{action}").write_bytes(old.read_bytes())
+    (old.parent / f"{start}_{to_instant(to_ms(end) + 1)}.{action}").write_bytes(old.read_bytes())
 
 
 def leave_pending(root: Path) -> None:

@@ -16,6 +16,7 @@ from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.storage.contract import path_below
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLEAN, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, load_manifest
@@ -179,7 +180,7 @@ def test_a_claim_that_is_not_on_the_timeline_yet_is_in_the_way(tmp_path: Path) -
     table = LiveTable(tmp_path)
     written(table, 1, 2)
     last = writes(table)[-1]
-    claimed = str(int(last) + 1)
+    claimed = to_instant(to_ms(last) + 1)
     table.storage.put(f".hoodie/.heartbeat/{claimed}", b"")
     write(table, 3, 4, 5)
     done = run(table)
@@ -190,7 +191,7 @@ def test_a_savepoint_keeps_its_commit_and_all_after_it(tmp_path: Path) -> None:
     table = LiveTable(tmp_path)
     written(table, 1, 2)
     kept = writes(table)[3]  # the first one after the compaction
-    table.storage.put(f"{TIMELINE_FOLDER}/{kept}_{int(writes(table)[-1]) + 5}.savepoint", b"Obj")
+    table.storage.put(f"{TIMELINE_FOLDER}/{kept}_{to_instant(to_ms(writes(table)[-1]) + 5)}.savepoint", b"Obj")
     written(table, 3, 4)
     done = run(table)
     assert done.held_at == kept and "savepoint" in done.held_by and writes(table)[0] == kept
@@ -279,7 +280,8 @@ def test_the_instants_that_a_clean_kept_stay_and_the_clean(tmp_path: Path) -> No
     table = LiveTable(tmp_path)
     written(table, 1, 2, 3)
     kept = writes(table)[4]
-    clean = f"{TIMELINE_FOLDER}/{int(writes(table)[-1]) + 1}_{int(writes(table)[-1]) + 2}.{CLEAN}"
+    last_ms = to_ms(writes(table)[-1])
+    clean = f"{TIMELINE_FOLDER}/{to_instant(last_ms + 1)}_{to_instant(last_ms + 2)}.{CLEAN}"
     table.storage.put(clean, clean_metadata(kept))
     assert service_metadata.read_earliest_retained(table.storage.read(clean), clean) == kept
     written(table, 4, 5)

@@ -17,6 +17,7 @@ from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.storage.contract import path_below
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.events import CANCEL_FOLDER
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import (
@@ -149,7 +150,7 @@ def test_a_zombie_that_goes_on_after_two_generations_loses_nothing(point: str, t
 
 def row(number: int) -> HistoryRow:
     time = f"202601010000000{number:02d}"
-    return HistoryRow(time, str(int(time) + 1), "deltacommit", b"m", None)
+    return HistoryRow(time, to_instant(to_ms(time) + 1), "deltacommit", b"m", None)
 
 
 def test_a_zombie_whose_manifest_number_was_removed_has_lost(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from clean_files import clean_metadata, clean_plan
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.timeline import completed, inflight, requested
 
 LAST = 9
@@ -211,7 +212,7 @@ def test_a_restore_to_what_was_cleaned_is_refused_by_name(table: KeptTable) -> N
         table.storage.delete(path)
     clean = table.begin().instant
     table.storage.put(inflight(clean, "clean").path, b"")
-    table.storage.put(completed(clean, "clean", str(int(clean) + 1)).path, clean_metadata(clean, gone))
+    table.storage.put(completed(clean, "clean", to_instant(to_ms(clean) + 1)).path, clean_metadata(clean, gone))
     with pytest.raises(InvalidRequest, match=f"which the clean {clean} has removed"):
         table.restore(to.instant)
 

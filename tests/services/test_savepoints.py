@@ -11,6 +11,7 @@ from taken_back_table import KeptTable, new_table, rows
 from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import FailpointHit
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight
@@ -136,4 +137,4 @@ def clean_up_before(table: KeptTable, instant: str) -> None:
         table.storage.delete(path)
     time = table.manager().begin().instant
     table.storage.put(inflight(time, "clean").path, b"")
-    table.storage.put(completed(time, "clean", str(int(time) + 1)).path, clean_metadata(time, gone))
+    table.storage.put(completed(time, "clean", to_instant(to_ms(time) + 1)).path, clean_metadata(time, gone))

@@ -18,6 +18,7 @@ from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH
 from lakelatch.timeline.metadata import RollbackMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed
@@ -185,11 +186,11 @@ def test_files_of_what_was_rolled_back_do_not_count_for_their_age(tmp_path: Path
 
 def put_clean(table: LiveTable, removed: dict[str, list[str]]) -> str:
     """Removes files as a cleaner does, and says so on the timeline."""
-    time = str(int(max(times(table))) + 1)
+    time = to_instant(to_ms(max(times(table))) + 1)
     paths = [f"{partition}/{name}" for partition, names in removed.items() for name in names]
     for path in paths:
         table.storage.delete(path)
-    table.storage.put(completed(time, "clean", str(int(time) + 1)).path, clean_metadata(time, paths))
+    table.storage.put(completed(time, "clean", to_instant(to_ms(time) + 1)).path, clean_metadata(time, paths))
     return time
 
 

@@ -17,6 +17,7 @@ from lakelatch.failpoints import calling
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
 from lakelatch.spark.services.plans import run_here
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
@@ -55,7 +56,7 @@ def complete_as_another(table: LiveTable, plan: str, base: Path) -> None:
     (operation,) = CompactionPlan.read(table.storage, requested(plan, COMPACTION).path).operations
     stat = WriteStat("p", operation.file_id, f"p/{base.name}", num_writes=2, file_size_bytes=base.stat().st_size)
     extra = {"schema": table.opened.avro_schema}
-    commit = completed(plan, COMPACTION, str(int(plan) + 5000))
+    commit = completed(plan, COMPACTION, to_instant(to_ms(plan) + 5000))
     table.storage.put(commit.path, CommitMetadata((stat,), "COMPACT", extra, compacted=True).to_avro())
 
 

@@ -30,6 +30,7 @@ from lakelatch.spark.write.relocation import relocate_here
 from lakelatch.spark.write.replace import Replacement
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.timeline.timeline import completed
@@ -66,7 +67,7 @@ def group_ids(table: LiveTable, partition: str) -> list[str]:
 def java_commits(table: LiveTable, writing: Writing, bucket: int, name: Callable[[int], str] = drawn) -> str:
     """What a Java writer leaves that puts the bucket's rows of `writing` into a file group that it names itself."""
     last = table.manager().context.log.tail().time
-    start, end = str(int(writing.instant) + 1), str(int(max(last, writing.instant)) + 2)
+    start, end = to_instant(to_ms(writing.instant) + 1), to_instant(to_ms(max(last, writing.instant)) + 2)
     file = f".{name(bucket)}_{start}.log.1_0-5-7"
     (ours,) = (report for report in writing.reports if bucket_of_file_id(report.file_id) == bucket)
     rows = strip_checksum(table.storage.read(f"p/{ours.file_name}")).replace(writing.instant.encode(), start.encode())

@@ -23,6 +23,7 @@ from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.events import COMPLETE
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
@@ -316,7 +317,7 @@ def test_a_foreign_replace_commit_is_followed(table: LiveTable) -> None:
     writer = table.begin().put("p", [(1, 5, "a"), (2, 5, "b")])
     drawn = "00000000-9f3c-4c59-8d8f-0a4f8b1d2c3e-0"
     last = table.manager().context.log.tail().time
-    start, end = str(int(writer.instant) + 1), str(int(max(last, writer.instant)) + 2)
+    start, end = to_instant(to_ms(writer.instant) + 1), to_instant(to_ms(max(last, writer.instant)) + 2)
     name = f".{drawn}_{start}.log.1_0-0-0"
     (ours,) = (path for path in writer.reports if path.file_id == bucket_file_id(0))
     theirs = strip_checksum(table.storage.read(f"p/{ours.file_name}")).replace(writer.instant.encode(), start.encode())
