@@ -27,12 +27,11 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import System
-from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, WRITE_ACTIONS
 from lakelatch.timeline.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
 from lakelatch.timeline.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.metadata import RollbackPlan
-from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.rollbacks import Rollbacks, undoes
 from lakelatch.timeline.timeline import (
     CLAIMS_FOLDER,
     TIMELINE_FOLDER,
@@ -63,7 +62,7 @@ class Projections:
     def __init__(self, storage: Storage, system: System) -> None:
         self._storage = storage
         self._system = system
-        self._targets: dict[str, frozenset[str]] = {}  # of rollbacks and restores, by their requested time
+        self.rollbacks = Rollbacks(storage)
         self.listed: frozenset[str] = frozenset()  # the names of the timeline, as this has seen them last
 
     def show(
@@ -156,25 +155,28 @@ class Projections:
     def rollback_of(self, instant: str, names: Collection[str], after: str = "", pending_only: bool = False) -> str:
         """The requested time of a rollback or restore on the timeline that names this instant and is later than
         `after`, or ""."""
-        found = {name[: len(instant)] for name in names if name > instant and _undoes(name)}
+        found = {name[: len(instant)] for name in names if name > instant and undoes(name)}
         done = {name.partition("_")[0] for name in names if "_" in name} if pending_only else set()
         later = sorted(one for one in found - done if one > max(after, instant))
-        return next((one for one in later if instant in self._targets_of(one, names)), "")
+        return next((one for one in later if instant in self.rollbacks.targets_of(one, names)), "")
 
     def undone(self, names: Collection[str]) -> list[Instant]:
-        """Completed instants that a rollback or a restore undoes, without inflight files: a late request made theirs.
+        """What is on the timeline of instants that a rollback or a restore undoes: a late request has made it.
 
-        It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more. A
-        rollback removes the inflight file last, and an archiver, which removes it first, has the instant in history.
+        It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more.
+        While a rollback is pending it is known by its inflight file, which is missing: the rollback removes that one
+        last, and an archiver, which removes it first, has the instant in history.
         """
+        late = set(self.rollbacks.late(names))
         pending = {name.partition(".")[0] for name in names if "_" not in name}
         targets = {
             target
-            for rollback in sorted({re.split("[._]", name, maxsplit=1)[0] for name in names if _undoes(name)})
-            for target in self._targets_of(rollback, names)
+            for rollback in sorted({re.split("[._]", name, maxsplit=1)[0] for name in names if undoes(name)})
+            for target in self.rollbacks.targets_of(rollback, names)
         }
-        found = (parse_file_name(name) for name in sorted(names) if name.partition("_")[0] in targets - pending)
-        return [one for one in found if one is not None and one.completion and one.action in WRITE_ACTIONS]
+        lone = [parse_file_name(name) for name in names if name.partition("_")[0] in targets - pending]
+        late.update(one.file_name for one in lone if one and one.completion and one.action in WRITE_ACTIONS)
+        return [one for one in map(parse_file_name, sorted(late)) if one is not None]
 
     # -- one file ---------------------------------------------------------------------------------------------------
 
@@ -243,26 +245,6 @@ class Projections:
 
     def _archived(self, event: Event) -> bool:
         return History.load(self._storage).find(event.instant) is not None
-
-    def _targets_of(self, rollback: str, names: Collection[str]) -> frozenset[str]:
-        """The instants that a rollback or a restore undoes, none if its files are gone meanwhile."""
-        if rollback not in self._targets:
-            by_rollback, by_restore = requested(rollback, ROLLBACK), requested(rollback, RESTORE)
-            try:
-                if by_rollback.file_name in names:
-                    targets = frozenset([RollbackPlan.read(self._storage, by_rollback.path).instant])
-                elif by_restore.file_name in names:
-                    targets = RestorePlan.read(self._storage, by_restore.path).requested_times
-                else:
-                    targets = frozenset()
-            except NotFound:
-                return frozenset()
-            self._targets[rollback] = targets
-        return self._targets[rollback]
-
-
-def _undoes(name: str) -> bool:
-    return f".{ROLLBACK}" in name or f".{RESTORE}" in name
 
 
 def _witness(event: Event) -> str:

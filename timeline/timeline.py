@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -148,6 +148,12 @@ class Timeline:
         come = (parse_file_name(name) for name in names - known)
         return not any(one is not None and one.is_as_old_as(max(latest, until)) for one in come)
 
+    def without(self, names: Collection[str]) -> Timeline:
+        """The same without these files."""
+        if not names:
+            return self
+        return Timeline(tuple(one for one in self.instants if one.file_name not in names), self.has_history)
+
     @property
     def completed(self) -> tuple[Instant, ...]:
         """Completed instants, by requested time."""
@@ -202,11 +208,14 @@ class TimelineFolder:
     """Follows one table's timeline folder. `refresh` lists it; everything else speaks of the last listing.
 
     Only names that were not there before are parsed, so a process that commits often pays for what is new. Threads may
-    share it; each then speaks of a listing at least as new as its own.
+    share it; each then speaks of a listing at least as new as its own. `late` tells which names of a listing count for
+    nobody (`Rollbacks.late`); only `listed` has them.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, late: Callable[[Collection[str]], Collection[str]] | None = None) -> None:
         self._storage = storage
+        self._late = late
+        self._listed: frozenset[str] = frozenset()
         self._names: frozenset[str] = frozenset()
         self._instants: dict[str, Instant] = {}
         self._latest = ""
@@ -223,28 +232,32 @@ class TimelineFolder:
         """
         with self._guard:
             names = ListedNames.of(self._storage) if listed is None else listed
-            if isinstance(names, ListedNames):
-                if names.number < self._number:
-                    return
-                self._number = names.number
-            fresh = [name for name in names if name not in self._names]
-            gone = self._names.difference(names) if len(names) != len(self._names) + len(fresh) else ()
+            number = names.number if isinstance(names, ListedNames) else self._number
+            if number < self._number:
+                return
+            fresh = [name for name in names if name not in self._listed]
+            gone = self._listed.difference(names) if len(names) != len(self._listed) + len(fresh) else ()
             if fresh or gone:
-                instants = dict(self._instants)
-                clusterings = set(self._clusterings).difference(gone)
-                for name in gone:
-                    instants.pop(name, None)
-                for name in fresh:
-                    instant = parse_file_name(name)
-                    if instant is not None:
-                        instants[name] = instant
-                        if instant.action == CLUSTERING:
-                            clusterings.add(name)
-                        self._latest = max(self._latest, instant.requested, instant.completion or "")
-                self._clusterings = frozenset(clusterings)
-                # Replaced, not changed: others may be reading them.
-                self._names, self._instants = self._names.union(fresh).difference(gone), instants
-            self._slot = slot
+                listed = self._listed.union(fresh).difference(gone)
+                late = self._late(listed) if self._late is not None else ()  # may fail, and then nothing has changed
+                self._follow(fresh, (*gone, *late))
+                self._listed, self._names = listed, listed.difference(late) if late else listed
+            self._slot, self._number = slot, number
+
+    def _follow(self, fresh: Collection[str], gone: Collection[str]) -> None:
+        instants = dict(self._instants)
+        clusterings = set(self._clusterings)
+        for name in fresh:
+            instant = parse_file_name(name)
+            if instant is not None:
+                instants[name] = instant
+                if instant.action == CLUSTERING:
+                    clusterings.add(name)
+                self._latest = max(self._latest, instant.requested, instant.completion or "")
+        for name in gone:
+            instants.pop(name, None)
+        self._clusterings = frozenset(clusterings.difference(gone))
+        self._instants = instants  # replaced, not changed: others may be reading it
 
     @property
     def slot(self) -> int | None:
@@ -253,8 +266,13 @@ class TimelineFolder:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name in the folder."""
+        """Every name in the folder that counts."""
         return self._names
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """Every name in the folder."""
+        return self._listed
 
     @property
     def latest_time(self) -> str:
@@ -275,8 +293,8 @@ class TimelineFolder:
         )
 
     def has(self, instant: Instant) -> bool:
-        """Whether this very file is there."""
-        return instant.file_name in self._names
+        """Whether this very file is there, and counts."""
+        return instant.file_name in self._instants
 
     def aborted(self) -> list[Instant]:
         """Plans that were cancelled, by requested time."""

@@ -70,6 +70,7 @@ class TransactionManager:
             find_marker_strategy(settings.early.strategy, settings.early.marker_type)
         if settings.marker_server is not None:
             ensure_server_installed()
+        log = CommitLog(storage, system, slots_kept, provider.domain)
         self.context = TransactionContext(
             storage=storage,
             settings=settings,
@@ -77,8 +78,8 @@ class TransactionManager:
             observer=observer,
             strategy=strategy or (NonBlockingConflictStrategy() if settings.mode == NON_BLOCKING else by_options),
             system=system,
-            log=CommitLog(storage, system, slots_kept, provider.domain),
-            folder=TimelineFolder(storage),
+            log=log,
+            folder=TimelineFolder(storage, log.projections.rollbacks.late),
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
             elision=LockElision(settings.lock_elision, provider, generator),
         )

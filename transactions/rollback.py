@@ -43,7 +43,7 @@ class Recovery:
         context = self._context
         tail = context.log.look(context.log.tail())
         context.folder.refresh(tail.number, tail.names)
-        for undone in context.log.projections.undone(context.folder.names):
+        for undone in context.log.projections.undone(context.folder.listed):
             self._storage.delete(undone.path)
         self._forget_aborted()
         pending = context.folder.pending()

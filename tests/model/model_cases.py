@@ -362,6 +362,12 @@ RESTORE_MISTAKES = [
         "readers see a commit whose data is gone",
         "the data of w1 goes",
     ),
+    Planted(
+        "restore: what comes back late counts",
+        RestoreModel(RestoreRules(names_what_is_gone=False)),
+        "readers see a commit whose data is gone",
+        "the completed file of w1 is made once more",
+    ),
 ]
 
 FOREIGN_MISTAKES = [

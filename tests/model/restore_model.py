@@ -2,7 +2,8 @@
 
 Its slot names the commits that go, the last one first, and whoever adds the next slot has taken their files off the
 timeline before. What follows (each one's data, then its other files) is done by two processes, or twice. The log is one
-step, as in `claims_model`; a request that made a data file may arrive once more.
+step, as in `claims_model`; a request that made a data file may arrive once more, and so may one that made a completed
+file. That file lies on the timeline until a recovery meets it: readers and writers look at what the restore names.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ class RestoreRules:
     writers: int = 3
     executors: int = 2
     repeated_files: int = 1
+    repeated_commits: int = 1
     ends_writers: bool = True  # who began before the restore's slot does not commit after it
     shows_first: bool = True  # the files of the restore's commits have gone before the next slot
     last_first: bool = True  # the last completed one goes first
     decided_in_log: bool = True  # what goes is chosen at the restore's place in the log
     leaves_tombstones: bool = True  # data is not only deleted
     commits_go_first: bool = True  # all completed files, before any data
+    names_what_is_gone: bool = True  # a completed file that comes back counts for nobody
 
 
 class Writer(NamedTuple):
@@ -45,6 +48,9 @@ class State(NamedTuple):
     tombstones: frozenset[int] = frozenset()
     air: frozenset[int] = frozenset()  # whose data will be made once more
     repeated: int = 0
+    late: frozenset[int] = frozenset()  # whose completed files will be made once more
+    repeated_commits: int = 0
+    projected: bool = False  # whether all completed files of the restore's commits have gone once
     look: tuple[int, int] | None = None  # of who plans the restore: the length of the log, and the commit to go back to
     victims: tuple[int, ...] | None = None
     executors: tuple[int, ...] = ()  # how many victims each has seen to
@@ -65,6 +71,9 @@ class RestoreModel:
     def steps(self, state: State) -> Iterator[Step]:
         for who in state.air:
             yield f"the data of w{who} is made once more", _make(state._replace(air=state.air - {who}), who)
+        for who in state.late:
+            arrived = state._replace(late=state.late - {who}, shown=state.shown | {who})
+            yield f"the completed file of w{who} is made once more", arrived
         for who, mine in enumerate(state.writers):
             if mine.step not in _OVER and not (who and state.writers[who - 1].step == "begin"):
                 for done, after in self._write(state, who, mine):
@@ -81,7 +90,7 @@ class RestoreModel:
         ready = self._is_shown(state) or not self.rules.shows_first
         if mine.step == "begin":
             if ready:
-                yield "begins", _writes(state, who, Writer("make", len(state.log), state.shown))
+                yield "begins", _writes(state, who, Writer("make", len(state.log), self._counts(state)))
         elif mine.step == "make":
             made = _writes(_make(state, who), who, mine._replace(step="check"))
             yield "makes its data", made
@@ -104,7 +113,11 @@ class RestoreModel:
             yield "finds the slot taken", _writes(state, who, mine._replace(step="check", seen=0))
         else:
             committed = state._replace(log=(*state.log, who), shown=state.shown | {who})
-            yield "commits", _writes(committed, who, Writer("committed", read=mine.read))
+            committed = _writes(committed, who, Writer("committed", read=mine.read))
+            yield "commits", committed
+            if state.repeated_commits < self.rules.repeated_commits:
+                twice = committed._replace(late=state.late | {who}, repeated_commits=state.repeated_commits + 1)
+                yield "commits, and the request will be repeated", twice
 
     # -- the restore --------------------------------------------------------------------------------------------------
 
@@ -126,12 +139,19 @@ class RestoreModel:
         )
 
     def _is_shown(self, state: State) -> bool:
-        return state.victims is None or state.shown.isdisjoint(state.victims)
+        return state.victims is None or state.projected or state.shown.isdisjoint(state.victims)
+
+    def _counts(self, state: State) -> frozenset[int]:
+        """The commits that are there for readers and writers."""
+        if self.rules.names_what_is_gone and state.projected:
+            return state.shown.difference(state.victims or ())
+        return state.shown
 
     def _project(self, state: State) -> Iterator[Step]:
         gone = next((one for one in state.victims or () if one in state.shown), None)
         if gone is not None:
-            yield f"the completed file of w{gone} goes", state._replace(shown=state.shown - {gone})
+            after = state._replace(shown=state.shown - {gone})
+            yield f"the completed file of w{gone} goes", after._replace(projected=self._is_shown(after))
 
     def _tidy(self, state: State) -> Iterator[Step]:
         victims = state.victims or ()
@@ -151,13 +171,14 @@ class RestoreModel:
 
     def broken_promise(self, state: State) -> str | None:
         """The first promise that does not hold in a state."""
-        if not state.shown <= state.data:
+        counts = self._counts(state)
+        if not counts <= state.data:
             return "readers see a commit whose data is gone"
         for who, writer in enumerate(state.writers):
-            if writer.step == "committed" and who in state.shown and not writer.read <= state.shown:
+            if writer.step == "committed" and who in counts and not writer.read <= counts:
                 return "a commit stands on what was taken back"
         slot = state.log.index(RESTORE) if RESTORE in state.log else len(state.log)
-        before = [one for one in state.log[:slot] if one in state.shown]
+        before = [one for one in state.log[:slot] if one in counts]
         if before != list(state.log[: len(before)]):
             return "readers see what never was"
         over = state.victims is not None and min(state.executors, default=0) == len(state.victims)

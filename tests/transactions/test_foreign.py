@@ -234,7 +234,8 @@ def test_a_file_that_a_late_request_made_after_others_rolled_its_instant_back_is
         done = RollbackMetadata(rollback, victim.instant, "deltacommit", ())
         table.storage.put(completed(rollback, ROLLBACK, to_instant(to_ms(rollback) + 1)).path, done.to_avro())
     table.manager().recover()
-    assert table.completed() == [victim.instant, kept.instant]  # the rollback has not come so far
+    if state == "inflight":
+        assert table.completed() == [victim.instant, kept.instant]  # the rollback has not come so far
     for pending in (inflight, requested):
         table.storage.delete(pending(victim.instant, "deltacommit").path)
     table.manager().recover()

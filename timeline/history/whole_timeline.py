@@ -19,6 +19,7 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.rollbacks import Rollbacks
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.timeline import (
     ABORTED,
@@ -35,6 +36,8 @@ from lakelatch.timeline.timeline import (
 class WholeTimeline:
     """What was committed at the moment of the active timeline's listing. `history` was loaded after it.
 
+    Files of the listing that belong to what was undone are not in `active`: they have come back.
+
     An instant that completed after that moment, and was archived before the history was loaded, does not count: another
     one that completed before it might be missing.
     """
@@ -50,6 +53,7 @@ class WholeTimeline:
         `active` is for a caller who has just listed it.
         """
         active = active or Timeline.load(storage)
+        active = active.without(Rollbacks(storage).late([one.file_name for one in active.instants]))
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage))
 
     @cached_property

@@ -7,7 +7,6 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from live_table import LiveTable, Row, Writing
@@ -384,8 +383,8 @@ def test_rows_that_come_into_an_empty_partition_in_the_last_moment_are_taken_awa
     dropped = table.drop("p")
 
     class Overtaken(Replacement):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given)  # type: ignore[arg-type]
             table.write([(1, 9, "meanwhile")])
 
     late = table.begin().put("p", [(2, 9, "late")])

@@ -1,0 +1,87 @@
+"""What rollbacks and restores have undone, and which files of it have come back since.
+
+A request may arrive long after its caller gave it up, and make a file once more that was taken away. No name on a
+timeline is used twice, so what a rollback or restore names says for good which files these are: they count for nobody,
+and whoever tidies up next removes them.
+
+Of what a rollback names only what had completed before it: a file with which a write begins makes it pending, and then
+it is rolled back once more, with the data that came late as well; and the plan of a service is left to its next
+executor, as in Hudi. A restore takes plans away, too. It is carried out once all its completed files have gone: from
+its inflight file on, one that is there has come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.actions import RESTORE, ROLLBACK, SAVEPOINT
+from lakelatch.timeline.metadata import RollbackPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.service_metadata import read_rolled_back
+from lakelatch.timeline.timeline import COMPLETED, REQUESTED, Instant, parse_file_name, requested
+
+_ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
+
+
+class Rollbacks:
+    """Those of one table. Threads may share it; it remembers what they undo, which cannot change."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._targets: dict[str, frozenset[str]] = {}  # by the rollback's requested time
+
+    def late(self, names: Collection[str]) -> frozenset[str]:
+        """Those of a timeline's names that belong to what was undone. Reads what it has not read before.
+
+        Errors: `CorruptTable` for what cannot be read.
+        """
+        found = [one for name in names if undoes(name) and (one := parse_file_name(name)) is not None]
+        restores = {one.requested for one in found if one.action == RESTORE and one.state != REQUESTED}
+        rollbacks = {one.requested for one in found if one.action == ROLLBACK and one.state == COMPLETED}
+        if not restores and not rollbacks:
+            return frozenset()
+        self._read_all(sorted(restores | rollbacks), names)
+        restored = frozenset[str]().union(*(self._targets.get(one, ()) for one in restores))
+        rolled_back = {target: one for one in sorted(rollbacks) for target in self._targets.get(one, ())}
+        if not restored and not rolled_back:
+            return frozenset()
+        instants = (one for one in map(parse_file_name, names) if one is not None and one.action != SAVEPOINT)
+        return frozenset(
+            one.file_name
+            for one in instants
+            if one.requested in restored
+            or (one.completion is not None and one.completion < rolled_back.get(one.requested, ""))
+        )
+
+    def targets_of(self, rollback: str, names: Collection[str]) -> frozenset[str]:
+        """The instants that a rollback or a restore undoes, by its plan; none if its files are gone meanwhile."""
+        self._read_all([rollback], names)
+        return self._targets.get(rollback, frozenset())
+
+    def _read_all(self, rollbacks: Collection[str], names: Collection[str]) -> None:
+        unread = [one for one in rollbacks if one not in self._targets]
+        if not unread:
+            return
+        own = {one.requested: one for one in map(parse_file_name, filter(undoes, names)) if one and one.completion}
+        found = self._storage.together(*(lambda one=one: self._read(one, names, own.get(one)) for one in unread))
+        self._targets.update({one: targets for one, targets in zip(unread, found, strict=True) if targets is not None})
+
+    def _read(self, rollback: str, names: Collection[str], done: Instant | None) -> frozenset[str] | None:
+        """An archiver removes the requested file before the completed one."""
+        by_rollback, by_restore = requested(rollback, ROLLBACK), requested(rollback, RESTORE)
+        try:
+            if by_rollback.file_name in names:
+                return frozenset([RollbackPlan.read(self._storage, by_rollback.path).instant])
+            if by_restore.file_name in names:
+                return RestorePlan.read(self._storage, by_restore.path).requested_times
+            if done is not None:
+                return read_rolled_back(self._storage.read(done.path), done.path)
+        except NotFound:
+            pass
+        return None
+
+
+def undoes(name: str) -> bool:
+    """Whether a name on a timeline is one of a rollback or a restore, in any state."""
+    return _ROLLBACK in name or _RESTORE in name
