@@ -31,7 +31,7 @@ OPTIONS = {
 }
 
 
-class TableWriter(ABC):
+class BatchWriter(ABC):
     """Opened by a process on a table that exists."""
 
     name = ""
@@ -49,15 +49,19 @@ class TableWriter(ABC):
         """One commit of rows with new keys. Raises if it is not committed."""
 
     @abstractmethod
-    def update(self, rows: pa.Table) -> None:
-        """One commit of new values for keys that exist. Raises if it is not committed."""
-
-    @abstractmethod
     def read(self) -> pa.Table:
         """All rows, the columns of `SCHEMA`."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to give back
         """Gives back what it holds."""
+
+
+class TableWriter(BatchWriter):
+    """One that changes rows, too."""
+
+    @abstractmethod
+    def update(self, rows: pa.Table) -> None:
+        """One commit of new values for keys that exist. Raises if it is not committed."""
 
 
 class NbccWriter(TableWriter):

@@ -25,7 +25,7 @@ import pyarrow as pa
 from bench.harness import Result
 from bench.locks.common import NotHere, main, percentile, print_table, short
 from bench.locks.turns import Worker, serve
-from bench.nbcc_peers import SCHEMA, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, TableWriter
+from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, TableWriter
 from bench.stores.peers import WRITERS, DuckLakeFilesWriter, DuckLakeWriter, SyncedFilesWriter
 from bench.stores.postgres import open_catalog
 
@@ -33,7 +33,7 @@ from lakelatch.system import REAL_SYSTEM
 
 BATCHES, UPDATES = "batches", "updates"
 _PROCESSES = {BATCHES: 16, UPDATES: 8}
-_KINDS: dict[str, tuple[type[TableWriter], ...]] = {
+_KINDS: dict[str, tuple[type[BatchWriter], ...]] = {
     BATCHES: (
         *(NbccWriter, DeltaWriter, DeltaWriterWithOpenTable),
         *(DuckLakeWriter, DuckLakeFilesWriter, SyncedFilesWriter),
@@ -119,7 +119,7 @@ def _local_place(stack: ExitStack) -> str:
 
 
 def in_turns(
-    kinds: Sequence[type[TableWriter]],
+    kinds: Sequence[type[BatchWriter]],
     shape: str,
     processes: int,
     rounds: int,
@@ -165,7 +165,7 @@ def _work(connection: Connection, name: str, path: str, shape: str, number: int)
     serve(connection, lambda: _open(name, path, number), lambda writer, message: _write(writer, shape, number, message))
 
 
-def _open(name: str, path: str, number: int) -> TableWriter:
+def _open(name: str, path: str, number: int) -> BatchWriter:
     """With a first commit behind it, which has imported what there is to import."""
     writer = WRITERS[name](path)
     for turn in range(_WARM_TRIES):
@@ -177,7 +177,7 @@ def _open(name: str, path: str, number: int) -> TableWriter:
     raise NotHere(f"{_WARM_TRIES} first commits failed")
 
 
-def _write(writer: TableWriter, shape: str, number: int, message: tuple[int, float]) -> _Tries:
+def _write(writer: BatchWriter, shape: str, number: int, message: tuple[int, float]) -> _Tries:
     start_ns, duration_s = message
     system = REAL_SYSTEM
     system.sleep(max(start_ns - system.monotonic_ns(), 0) / 1e9)
@@ -191,10 +191,10 @@ def _write(writer: TableWriter, shape: str, number: int, message: tuple[int, flo
         batch, error = f"{number}-{len(tries)}", ""
         rows = _rows(batch, began_ns, shape)
         try:
-            if shape == BATCHES:
-                writer.add(rows)
-            else:
+            if shape == UPDATES and isinstance(writer, TableWriter):
                 writer.update(rows)
+            else:
+                writer.add(rows)
         except Exception as problem:
             error = f"{type(problem).__name__}: {' '.join(str(problem).split())[:80]}"
         tries.append(_Try(batch, began_ns, system.monotonic_ns(), error))

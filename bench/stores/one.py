@@ -17,14 +17,14 @@ import pyarrow as pa
 from bench.harness import Result
 from bench.locks.common import NotHere, main, print_table
 from bench.locks.turns import Line, Round, Worker, call_for, print_lines, serve, take_turns
-from bench.nbcc_peers import SCHEMA, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, TableWriter
+from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter
 from bench.stores.many import DISTANT, NEAR, new_table, open_store
 from bench.stores.peers import WRITERS, DuckLakeFilesWriter, DuckLakeWriter, LanceWriter, SyncedFilesWriter
 from bench.stores.postgres import open_catalog
 
 LOCAL = "local"
-_IN_STORE: tuple[type[TableWriter], ...] = (NbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
-_KINDS: dict[str, tuple[type[TableWriter], ...]] = {
+_IN_STORE: tuple[type[BatchWriter], ...] = (NbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
+_KINDS: dict[str, tuple[type[BatchWriter], ...]] = {
     LOCAL: (
         *(NbccWriter, DeltaWriterWithOpenTable, DuckLakeWriter, DuckLakeFilesWriter),
         *(LanceWriter, SyncedFilesWriter),
@@ -42,7 +42,7 @@ _WARM_COMMITS = 5
 class _Source:
     """Makes new rows."""
 
-    def __init__(self, writer: TableWriter) -> None:
+    def __init__(self, writer: BatchWriter) -> None:
         self._writer, self._batches = writer, 0
 
     def commit(self) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench.nbcc_peers import SCHEMA, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, TableWriter
+from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter
 from bench.stores.postgres import CATALOG
 
 from lakelatch.system import REAL_SYSTEM
 
 
-class DuckLakeWriter(TableWriter):
+class DuckLakeWriter(BatchWriter):
     """DuckLake with its defaults and a catalog in PostgreSQL, which then holds batches of ten rows itself (inlined)."""
 
     name = "DuckLake"
@@ -50,9 +50,6 @@ class DuckLakeWriter(TableWriter):
         self._connection.register("new_rows", rows)
         self._connection.execute("insert into lake.t select * from new_rows")
 
-    def update(self, rows: pa.Table) -> None:
-        raise NotImplementedError("only batches are measured")
-
     def read(self) -> pa.Table:
         found = self._connection.execute("select id, ts, v from lake.t").arrow()
         return (found.read_all() if hasattr(found, "read_all") else found).cast(SCHEMA)
@@ -68,7 +65,7 @@ class DuckLakeFilesWriter(DuckLakeWriter):
     inlined_rows = ", data_inlining_row_limit 0"
 
 
-class LanceWriter(TableWriter):
+class LanceWriter(BatchWriter):
     """Lance with its defaults; the dataset stays open. No file is synced."""
 
     name = "Lance"
@@ -84,15 +81,12 @@ class LanceWriter(TableWriter):
     def add(self, rows: pa.Table) -> None:
         self._open = self._lance.write_dataset(rows, self._open, mode="append")
 
-    def update(self, rows: pa.Table) -> None:
-        raise NotImplementedError("only batches are measured")
-
     def read(self) -> pa.Table:
         found: pa.Table = self._lance.dataset(self.path).to_table(columns=SCHEMA.names)
         return found.cast(SCHEMA)
 
 
-class SyncedFilesWriter(TableWriter):
+class SyncedFilesWriter(BatchWriter):
     """The least that Hudi's layout and a lock ask for, all of it synced: a Parquet file, requested and inflight, and
     under a kernel lock one listing and the completed file. No schema, no recovery, no conflicts."""
 
@@ -116,9 +110,6 @@ class SyncedFilesWriter(TableWriter):
             done = sum(name.endswith(".commit") for name in os.listdir(self._timeline))
             text = json.dumps({"file": f"{instant}.parquet", "rows": rows.num_rows, "after": done})
             self._put(self._timeline / f"{instant}.commit", text.encode())
-
-    def update(self, rows: pa.Table) -> None:
-        raise NotImplementedError("only batches are measured")
 
     def read(self) -> pa.Table:
         commits = sorted(self._timeline.glob("*.commit"))
@@ -156,7 +147,7 @@ def _extension(name: str) -> str:
     return str(path)
 
 
-WRITERS: dict[str, type[TableWriter]] = {
+WRITERS: dict[str, type[BatchWriter]] = {
     kind.name: kind
     for kind in (
         *(NbccWriter, DeltaWriter, DeltaWriterWithOpenTable),

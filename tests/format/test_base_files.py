@@ -35,7 +35,7 @@ class Asked(LocalStorage):
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
-        object.__setattr__(self, "answers", [])
+        self.answers: list[int] = []
 
     def read(self, path: str) -> bytes:
         return self._noted(super().read(path))
@@ -49,13 +49,13 @@ class Asked(LocalStorage):
         return self._noted(data), whole
 
     def _noted(self, data: bytes) -> bytes:
-        self.answers.append(len(data))  # type: ignore[attr-defined]
+        self.answers.append(len(data))
         return data
 
     def taken(self) -> list[int]:
         """The sizes of the answers since the last time."""
-        found: list[int] = list(self.answers)  # type: ignore[attr-defined]
-        self.answers.clear()  # type: ignore[attr-defined]
+        found: list[int] = list(self.answers)
+        self.answers.clear()
         return found
 
 

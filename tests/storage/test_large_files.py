@@ -23,7 +23,7 @@ from lakelatch.testing.servers import HttpFault, HttpProxy, HttpRequest, Server
 from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET
 
-SIZE = 2_000_000
+SIZE = cloud.ONE_PUT_BYTES + 1_000_000
 WRITE = """
 import numpy, pyarrow, resource, sys
 from lakelatch.format.parquet import parquet_file
@@ -48,9 +48,7 @@ def proxy(seaweedfs_server: Server) -> Iterator[HttpProxy]:
 
 
 @pytest.fixture
-def storage(proxy: HttpProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """Where files of two megabytes are large already; the contract's suite has one of several parts."""
-    monkeypatch.setattr(cloud, "ONE_PUT_BYTES", 1_000_000)
+def storage(proxy: HttpProxy, tmp_path: Path) -> Storage:
     return open_storage(f"s3://{BUCKET}/{tmp_path.name}", StorageOptions.from_options(place_options(proxy)))
 
 
