@@ -46,6 +46,12 @@ def to_ms(instant: str) -> int:
     return day * _DAY_MS + ((hour * 60 + minute) * 60 + second) * 1000 + int(instant[14:] or _END_OF_SECOND)
 
 
+def readable(instant: str) -> str:
+    """An instant as people read it, which `parse_user_instant` reads back: `2026-11-21 12:00:00.123Z`."""
+    text = to_instant(to_ms(instant))
+    return f"{text[:4]}-{text[4:6]}-{text[6:8]} {text[8:10]}:{text[10:12]}:{text[12:14]}.{text[14:]}Z"
+
+
 def parse_user_instant(text: str) -> str:
     """The 17-digit instant that a user means, in UTC.
 

@@ -6,6 +6,7 @@ lease while it reads the tail, checks, takes a time and creates the next slot, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -43,6 +44,7 @@ from lakelatch.transactions.transaction import Transaction
 
 __all__ = ["PlanBusy", "TransactionManager"]
 
+_log = logging.getLogger("lakelatch.transactions")
 _BEGINS_MAX = 1000
 _CLEARED_EVERY = 10  # heartbeat intervals: what has neither claim nor instant is nothing but garbage
 
@@ -139,6 +141,7 @@ class TransactionManager:
             known = self._known_files(tail)
             self._show_begun(instant, action)
         heartbeat.start()
+        _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
         state = TransactionState(instant, action, operation_id, tail.number, began_ms, known, tail.time)
         return Transaction(context, state, heartbeat, begun_here=True)

@@ -111,6 +111,21 @@ class Transaction:
         plan after the latter, which stays open.
         """
         self.ensure_open()
+        size_bytes = sum(stat.total_write_bytes for stat in metadata.stats)
+        _log.debug("%s commits %d files of %d bytes", self._name, len(metadata.stats), size_bytes)
+        outcome = self._try_commit(metadata, resolve, work, keep_files)
+        if isinstance(outcome, Committed):
+            _log.info("%s is committed: completed at %s, in slot %d", self._name, outcome.completion, outcome.slot)
+        elif isinstance(outcome, Displaced):
+            _log.debug("%s moves the rows of %d file groups that were replaced", self._name, len(outcome.successors))
+        else:
+            told: LakelatchError = outcome.conflict if isinstance(outcome, Conflicted) else outcome.error
+            _log.info("%s is %s: %s", self._name, "in doubt" if isinstance(outcome, Unknown) else "not committed", told)
+        return outcome
+
+    def _try_commit(
+        self, metadata: CommitMetadata, resolve: Resolve | None, work: Work | None, keep_files: bool
+    ) -> Outcome:
         first = None
         if self.state.action in WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
             if self._context.settings.marker_server is not None:
@@ -141,6 +156,10 @@ class Transaction:
             if isinstance(outcome, Ended) and isinstance(outcome.error, PlanCancelled):
                 release_claim(self._context, self.instant, self.state.operation_id)  # for who carries that out
         return outcome
+
+    @property
+    def _name(self) -> str:
+        return f"{self.state.action} {self.instant}"
 
     def complete(self, content: bytes | Callable[[TimelineFolder], bytes]) -> Event:
         """Completes an instant that writes no rows (a clean, a savepoint, a restore); returns the log's event of it.

@@ -25,7 +25,7 @@ from lakelatch.spark.api.arguments import (
     window,
 )
 from lakelatch.spark.api.changed_rows import changed_rows
-from lakelatch.spark.api.history import TableDetail, detail_of, history_of, last_commit_until
+from lakelatch.spark.api.history import TableDetail, conflicts_of, detail_of, history_of, last_commit_until
 from lakelatch.spark.api.merge import Merge, MergedTable, check_set
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_for_write, open_table
@@ -164,6 +164,10 @@ class Table:
     def history(self, limit: int | None = 100) -> DataFrame:
         """What has completed, newest first: one row for each instant of the active timeline, `limit` at most."""
         return history_of(self.spark, self._open(), limit)
+
+    def conflicts(self, limit: int | None = 100) -> DataFrame:
+        """The writes that lost to others lately, newest first: to whom, and what was thrown away."""
+        return conflicts_of(self.spark, self._open(), limit)
 
     def detail(self) -> TableDetail:
         """What was fixed when the table was made."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 from lakelatch.services.report import ServiceRun
+from lakelatch.timegen.instant_time import readable
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,3 +48,20 @@ class CommitResult:
             parts.append("then " + ", ".join(f"{run.service} {run.outcome}" for run in self.services))
         times = f"instant={self.instant!r}, completion={self.completion!r}"
         return f"CommitResult({self.operation}: {', '.join(parts)}; {times})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        lines = {
+            "operation": self.operation,
+            "completed": f"{readable(self.completion)} ({self.completion})",
+            "began": f"{readable(self.instant)} ({self.instant})",
+            "rows": f"{self.rows_written:,}",
+            "deletes": f"{self.deletes_written:,}",
+            "files": f"{len(self.files):,}",
+            "bytes": f"{self.bytes_written:,}",
+            "file groups replaced": f"{self.file_groups_replaced:,}",
+            "conflicts retried": f"{self.conflicts_retried:,}",
+            "services": ", ".join(f"{run.service} {run.outcome}" for run in self.services),
+        }
+        shown = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in lines.items() if text)
+        return f"<table>{shown}</table>"

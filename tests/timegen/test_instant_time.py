@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.timegen.instant_time import parse_user_instant, to_instant, to_ms
+from lakelatch.timegen.instant_time import parse_user_instant, readable, to_instant, to_ms
 
 _LAST_MS = 253_402_300_799_999
 
@@ -26,6 +26,11 @@ def test_an_instant_and_back(time_ms: int) -> None:
 @given(st.integers(0, _LAST_MS), st.integers(0, _LAST_MS))
 def test_instants_sort_as_their_times(one: int, other: int) -> None:
     assert (to_instant(one) < to_instant(other)) == (one < other)
+
+
+def test_what_people_read_is_read_back() -> None:
+    assert readable("20261121120000123") == "2026-11-21 12:00:00.123Z"
+    assert parse_user_instant(readable("20261121120000123")) == "20261121120000123"
 
 
 def test_known_instants() -> None:

@@ -38,6 +38,19 @@ def test_a_commit_shows_its_files_and_leaves_nothing_else(table: Table) -> None:
     assert table.events()[0].token == done.token
 
 
+def test_the_log_tells_of_beginnings_commits_and_conflicts(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "lakelatch.transactions")
+    winner, loser = table.manager().begin(), table.manager().begin()
+    done = commit(winner, add_file(winner, "a"))
+    with pytest.raises(WriteConflict):
+        commit(loser, add_file(loser, "a"))
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("DEBUG", f"deltacommit {winner.instant} has begun, after slot 0") in told
+    assert ("INFO", f"deltacommit {winner.instant} is committed: completed at {done.completion}, in slot 1") in told
+    (lost,) = [text for level, text in told if level == "INFO" and loser.instant in text]
+    assert lost.startswith(f"deltacommit {loser.instant} is not committed: ") and winner.instant in lost
+
+
 def test_the_first_to_complete_wins_and_the_loser_is_rolled_back(table: Table) -> None:
     early, late = table.manager().begin(), table.manager().begin()
     mine = add_file(early, "a"), add_file(early, "b"), add_file(early, "c", partition="day=1")

@@ -208,6 +208,11 @@ def test_a_change_reads_again_after_a_conflict(spark: SparkSession, table: Table
     done = disturbed.update("id = 1", {"v": "concat(v, ' and ours')"})
     assert (done.conflicts_retried, disturbed.readings) == (1, 3)
     assert rows_of(table)[0] == (1, 2, "theirs and ours", "p")
+    (lost,) = table.conflicts().collect()
+    theirs = table.history().where("action = 'deltacommit'").collect()[1].instant
+    assert (lost.winner, lost.winner_action, lost.file_groups, lost.early) == (theirs, "deltacommit", 1, False)
+    with pytest.raises(InvalidRequest, match="limit=0"):
+        table.conflicts(limit=0)
 
 
 def test_rows_that_say_that_they_delete(spark: SparkSession, table: Table) -> None:

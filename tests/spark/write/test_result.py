@@ -29,3 +29,10 @@ def test_what_is_unusual_about_a_write_is_shown() -> None:
     odd = replace(RESULT, deletes_written=2, conflicts_retried=3, file_groups_replaced=4, repeated=True)
     for text in ("2 deletes", "3 conflicts retried", "4 file groups replaced", "committed before"):
         assert text in repr(odd) and text not in repr(RESULT)
+
+
+def test_a_notebook_shows_a_table_with_times_as_people_read_them() -> None:
+    shown = replace(RESULT, operation="<upsert>")._repr_html_()
+    assert "<tr><th>operation</th><td>&lt;upsert&gt;</td></tr>" in shown
+    assert "<tr><th>completed</th><td>2026-11-22 12:00:01.456Z (20261122120001456)</td></tr>" in shown
+    assert "<th>rows</th><td>1,234,567</td>" in shown and "services" not in shown
