@@ -160,6 +160,8 @@ def _stored(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", kind.tz and "UTC")
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_stored(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
     return kind

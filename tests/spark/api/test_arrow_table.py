@@ -69,6 +69,23 @@ def test_types_of_other_libraries_are_stored(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == [{"id": 1, "ts": 1, "at": moment, "kind": "x", "text": "long"}]
 
 
+def test_types_of_other_libraries_are_stored_within_others(tmp_path: Path) -> None:
+    text = pa.large_string()
+    columns: dict[str, tuple[Any, pa.DataType, pa.DataType]] = {
+        "kind": ("x", pa.dictionary(pa.int32(), text), pa.string()),
+        "list": (["a", None], pa.large_list(text), pa.list_(pa.string())),
+        "struct": ({"s": "b"}, pa.struct([("s", text)]), pa.struct([("s", pa.string())])),
+        "map": ([("k", "c")], pa.map_(text, text), pa.map_(pa.string(), pa.string())),
+    }
+    data = pa.table({"id": [1], "ts": [1], **{name: pa.array([one], kind) for name, (one, kind, _) in columns.items()}})
+    table = ArrowTable(tmp_path / "t", OPTIONS)
+    table.upsert(data)
+    found = table.to_arrow()
+    assert found.select(list(columns)).to_pylist() == [{name: one for name, (one, _, _) in columns.items()}]
+    for name, (_, _, stored) in columns.items():
+        assert found.schema.field(name).type.equals(stored), name
+
+
 def test_threads_of_one_process_lose_nothing(table: ArrowTable) -> None:
     options = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 
