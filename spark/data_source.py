@@ -9,7 +9,7 @@ it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket an
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,9 @@ from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import OPERATION
-from lakelatch.spark.read.pruning import Condition
-from lakelatch.spark.read.pushed_filters import conditions_of
+from lakelatch.spark.options import COLUMNS, OPERATION
 from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
+from lakelatch.spark.read.wanted import Wanted
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.spark_types import to_arrow, to_spark
@@ -46,7 +45,7 @@ from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
 from lakelatch.spark.write.task import FileReport, write_token
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.actions import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
+from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from lakelatch.transactions.context import TransactionState
 from lakelatch.transactions.manager import TransactionManager
 
@@ -54,6 +53,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _log = logging.getLogger("lakelatch.spark")
+
+_OF_CATALOGS = {"owner", "provider"}  # what Spark's catalog adds to the options of a table, where it hands them over
+_NO_CATALOG = (
+    "Spark hands a table of its catalog to a Python data source without its options when it is read or written, so "
+    "nothing can say where it lies. Use lakelatch.Table.for_path(spark, path).create_view(name), which SQL reads by "
+    "name, and lakelatch.write(...) or df.write.format('lakelatch').options(...).save(path) to write"
+)
 
 
 class LakelatchDataSource(DataSource):
@@ -67,23 +73,35 @@ class LakelatchDataSource(DataSource):
         return to_spark(read_schema(self._path(), self._given()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LakelatchReader(self._path(), self._given())
+        return LakelatchReader(self._path(), self._given(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        if overwrite:
-            raise InvalidRequest(
-                'mode("overwrite") is not supported: use mode("append"), which upserts, or with it the option '
-                f"{OPERATION}={INSERT_OVERWRITE} (the partitions that the frame touches) or {INSERT_OVERWRITE_TABLE}"
-            )
-        return LakelatchWriter(self._path(), self._given(), schema)
+        given = self._given()
+        return LakelatchWriter(self._path(), overwriting(given) if overwrite else given, schema)
 
     def _path(self) -> str:
+        if _OF_CATALOGS & set(self.options):
+            raise InvalidRequest(f"Spark's catalog cannot hold a table of lakelatch: {_NO_CATALOG}")
         if "path" not in self.options:
-            raise InvalidRequest("the option 'path' is missing: name the table's folder in save() or load()")
+            raise InvalidRequest(
+                "the option 'path' is missing: name the table's folder in save() or load(). If the table is one of "
+                f"Spark's catalog: {_NO_CATALOG}"
+            )
         return str(self.options["path"])
 
     def _given(self) -> dict[str, object]:
         return dict(self.options)
+
+
+def overwriting(options: dict[str, object]) -> dict[str, object]:
+    """The options of a write in the mode `overwrite`: all that is in the table goes, unless they name partitions."""
+    operation = parse_write(options).operation
+    if operation == DELETE:
+        raise InvalidRequest(
+            f'{OPERATION}={DELETE} and mode("overwrite"): a deletion overwrites nothing, use mode("append")',
+            option=OPERATION,
+        )
+    return options if operation == INSERT_OVERWRITE else {**options, OPERATION: INSERT_OVERWRITE_TABLE}
 
 
 @dataclass
@@ -94,49 +112,30 @@ class SlicePartition(InputPartition):
 
 
 class LakelatchReader(DataSourceReader):
-    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it."""
+    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it.
 
-    def __init__(self, path: str, options: dict[str, object]) -> None:
+    Spark may use it for several scans of one frame, whose filters differ, so it takes no filters (`pushFilters`).
+    """
+
+    def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
         self._path = path
-        self._options = options
-        self._conditions: tuple[Condition, ...] = ()
-        self.pushFilters = PushedFilters(self)  # type: ignore[method-assign]
-
-    def use(self, conditions: Iterable[Condition]) -> None:
-        """Leaves out what these show to be without rows."""
-        self._conditions = (*self._conditions, *conditions)
+        self._wanted = Wanted.of(schema, read_schema(path, options))
+        self._options = {**options, COLUMNS: ",".join(self._wanted.names)}
 
     @cached_property
     def plan(self) -> ReadPlan:
-        return plan_read(self._path, self._options, conditions=self._conditions)
+        return plan_read(self._path, self._options)
 
     def partitions(self) -> list[InputPartition]:
         return [SlicePartition(index) for index in range(len(self.plan.slices))]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            yield from self.plan.read(self.plan.slices[partition.index])
+            yield from map(self._wanted.batch, self.plan.read(self.plan.slices[partition.index]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"plan": self.plan}  # before Spark asks for partitions, which are numbers of its slices
-
-
-class PushedFilters:
-    """The `pushFilters` of a reader, which takes filters as hints and leaves them all to Spark.
-
-    Spark refuses a reader that has a method of its own by this name where `spark.sql.python.filterPushdown.enabled` is
-    off, so that no filter is passed over unseen. Nothing is lost here if they are, so this shows Spark the method that
-    it knows. Versions before 4.1 have none, and never ask.
-    """
-
-    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", None) or (lambda *_: None))
-
-    def __init__(self, reader: LakelatchReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Any]) -> list[Any]:
-        self._reader.use(conditions_of(filters))
-        return filters
+        # Before Spark asks for partitions, which are numbers of its slices.
+        return {"plan": self.plan, "_wanted": self._wanted}
 
 
 @dataclass
