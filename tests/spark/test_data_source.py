@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -256,7 +257,7 @@ def test_an_aborted_write_leaves_no_file(make_table: MakeTable) -> None:
     assert _load(table) == [(9, 9, "z")]
 
 
-def test_a_thread_needs_an_active_session(make_table: MakeTable, spark: SparkSession) -> None:
+def test_a_thread_that_only_writes_says_its_session(make_table: MakeTable) -> None:
     """Classic Spark looks a Python source up through the thread's active session; the function API needs none."""
     table = make_table()
     table.write([(1, 1, "a")])
@@ -265,10 +266,10 @@ def test_a_thread_needs_an_active_session(make_table: MakeTable, spark: SparkSes
 
     def work() -> None:
         try:
-            jvm: Any = spark._jvm
-            jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+            lakelatch.use_in_thread(table.spark)
             frame.write.format("lakelatch").options(**table.options).mode("append").save(table.path)
             lakelatch.write(table.frame([(3, 1, "c")]), table.path, table.options)
+            assert len(_load(table)) == 3
         except BaseException as error:
             failures.append(error)
 
@@ -277,3 +278,36 @@ def test_a_thread_needs_an_active_session(make_table: MakeTable, spark: SparkSes
     thread.join()
     assert failures == []
     assert _load(table) == [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
+
+
+UNACTIVATED_SCRIPT = """
+import threading
+failures, together = [], threading.Barrier(3)
+def work(number):
+    try:
+        together.wait()
+        frame = spark.createDataFrame([(number, 1, "a")], "id long, ts long, v string")
+        frame.write.format("lakelatch").options(**json.loads(sys.argv[2])).mode("append").save(sys.argv[1])
+    except Exception as error:
+        failures.append(str(error))
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(failures, spark.read.format("lakelatch").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.long
+def test_an_environment_need_not_be_activated(make_table: MakeTable, run_python: RunPython) -> None:
+    """The `python3` of the PATH is another one, which has no lakelatch; all threads ask for the source at once."""
+    table = make_table(hoodie__write__concurrency__mode="NON_BLOCKING_CONCURRENCY_CONTROL")
+    table.write([(7, 1, "a")])
+    elsewhere = os.pathsep.join(
+        folder for folder in os.environ["PATH"].split(os.pathsep) if folder != os.path.dirname(sys.executable)
+    )
+    script = "import json\n" + UNACTIVATED_SCRIPT
+    done = run_python(script, table.path, json.dumps(table.options), environment={"PATH": elsewhere}, python=None)
+    output, complaints = done.communicate(timeout=600)
+    assert output.strip().endswith("[] 4"), output + complaints
