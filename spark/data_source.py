@@ -118,24 +118,27 @@ class LakelatchReader(DataSourceReader):
     """
 
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
-        self._path = path
-        self._wanted = Wanted.of(schema, read_schema(path, options))
-        self._options = {**options, COLUMNS: ",".join(self._wanted.names)}
+        self._path, self._schema = path, schema
+        self._options = {**options, COLUMNS: ",".join(schema.names)}
 
     @cached_property
     def plan(self) -> ReadPlan:
         return plan_read(self._path, self._options)
+
+    @cached_property
+    def wanted(self) -> Wanted:
+        return Wanted.of(self._schema, self.plan.schema)
 
     def partitions(self) -> list[InputPartition]:
         return [SlicePartition(index) for index in range(len(self.plan.slices))]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            yield from map(self._wanted.batch, self.plan.read(self.plan.slices[partition.index]))
+            yield from map(self.wanted.batch, self.plan.read(self.plan.slices[partition.index]))
 
     def __getstate__(self) -> dict[str, Any]:
         # Before Spark asks for partitions, which are numbers of its slices.
-        return {"plan": self.plan, "_wanted": self._wanted}
+        return {"plan": self.plan, "wanted": self.wanted}
 
 
 @dataclass
