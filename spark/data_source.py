@@ -8,52 +8,45 @@ it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket an
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import datasource
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
 
-from lakelatch.errors import InvalidRequest, LakelatchError
-from lakelatch.format.avro import META_COLUMNS
-from lakelatch.heartbeat.beat import TaskHeartbeat
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import OPERATION
-from lakelatch.spark.read.pruning import Condition
-from lakelatch.spark.read.pushed_filters import conditions_of
+from lakelatch.errors import InvalidRequest
+from lakelatch.spark.options import COLUMNS, OPERATION, normalise
 from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
+from lakelatch.spark.read.wanted import Wanted
 from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services.keeping.inline import after_commit
-from lakelatch.spark.spark_types import to_arrow, to_spark
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.attempt import Lost, attempted, retried
-from lakelatch.spark.write.columns import check_columns
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.rebase import LostFiles
-from lakelatch.spark.write.relocation import relocate_here
-from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.spark_types import to_spark
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
-from lakelatch.spark.write.task import FileReport, write_token
-from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.actions import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
-from lakelatch.transactions.context import TransactionState
-from lakelatch.transactions.manager import TransactionManager
+from lakelatch.spark.write.streaming.handed_over import begin_write
+from lakelatch.spark.write.task import FileReport
+from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_log = logging.getLogger("lakelatch.spark")
+_CHECKPOINT = "checkpointlocation"  # Spark's own; it is among the options of a sink
+_OF_CATALOGS = {"owner", "provider"}  # what Spark's catalog adds to the options of a table, where it hands them over
+_NO_CATALOG = (
+    "Spark hands a table of its catalog to a Python data source without its options when it is read or written, so "
+    "nothing can say where it lies. Use lakelatch.Table.for_path(spark, path).create_view(name), which SQL reads by "
+    "name, and lakelatch.write(...) or df.write.format('lakelatch').options(...).save(path) to write"
+)
 
 
 class LakelatchDataSource(DataSource):
@@ -67,23 +60,48 @@ class LakelatchDataSource(DataSource):
         return to_spark(read_schema(self._path(), self._given()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LakelatchReader(self._path(), self._given())
+        return LakelatchReader(self._path(), self._given(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        if overwrite:
-            raise InvalidRequest(
-                'mode("overwrite") is not supported: use mode("append"), which upserts, or with it the option '
-                f"{OPERATION}={INSERT_OVERWRITE} (the partitions that the frame touches) or {INSERT_OVERWRITE_TABLE}"
-            )
-        return LakelatchWriter(self._path(), self._given(), schema)
+        given = self._given()
+        return LakelatchWriter(self._path(), overwriting(given) if overwrite else given, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from lakelatch.spark.read.stream_reader import LakelatchStreamReader
+
+        return LakelatchStreamReader(self._path(), self._given(), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+            raise InvalidRequest("writeStream needs PySpark 4.1 or later: use foreachBatch with lakelatch.write_batch")
+        from lakelatch.spark.write.streaming.stream_writer import LakelatchStreamWriter
+
+        given = {key: value for key, value in self._given().items() if key != _CHECKPOINT}
+        return LakelatchStreamWriter(self._path(), overwriting(given) if overwrite else given, schema)
 
     def _path(self) -> str:
+        if _OF_CATALOGS & set(self.options):
+            raise InvalidRequest(f"Spark's catalog cannot hold a table of lakelatch: {_NO_CATALOG}")
         if "path" not in self.options:
-            raise InvalidRequest("the option 'path' is missing: name the table's folder in save() or load()")
+            raise InvalidRequest(
+                "the option 'path' is missing: name the table's folder in save() or load(). If the table is one of "
+                f"Spark's catalog: {_NO_CATALOG}"
+            )
         return str(self.options["path"])
 
     def _given(self) -> dict[str, object]:
         return dict(self.options)
+
+
+def overwriting(options: dict[str, object]) -> dict[str, object]:
+    """The options of a write in the mode `overwrite`: all that is in the table goes, unless they name partitions."""
+    operation = normalise(options).get(OPERATION)
+    if operation == DELETE:
+        raise InvalidRequest(
+            f'{OPERATION}={DELETE} and mode("overwrite"): a deletion overwrites nothing, use mode("append")',
+            option=OPERATION,
+        )
+    return options if operation == INSERT_OVERWRITE else {**options, OPERATION: INSERT_OVERWRITE_TABLE}
 
 
 @dataclass
@@ -94,49 +112,33 @@ class SlicePartition(InputPartition):
 
 
 class LakelatchReader(DataSourceReader):
-    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it."""
+    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it.
 
-    def __init__(self, path: str, options: dict[str, object]) -> None:
-        self._path = path
-        self._options = options
-        self._conditions: tuple[Condition, ...] = ()
-        self.pushFilters = PushedFilters(self)  # type: ignore[method-assign]
+    Spark may use it for several scans of one frame, whose filters differ, so it takes no filters (`pushFilters`).
+    """
 
-    def use(self, conditions: Iterable[Condition]) -> None:
-        """Leaves out what these show to be without rows."""
-        self._conditions = (*self._conditions, *conditions)
+    def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
+        self._path, self._schema = path, schema
+        self._options = {**options, COLUMNS: ",".join(schema.names)}
 
     @cached_property
     def plan(self) -> ReadPlan:
-        return plan_read(self._path, self._options, conditions=self._conditions)
+        return plan_read(self._path, self._options)
+
+    @cached_property
+    def wanted(self) -> Wanted:
+        return Wanted.of(self._schema, self.plan.schema)
 
     def partitions(self) -> list[InputPartition]:
         return [SlicePartition(index) for index in range(len(self.plan.slices))]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            yield from self.plan.read(self.plan.slices[partition.index])
+            yield from map(self.wanted.batch, self.plan.read(self.plan.slices[partition.index]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"plan": self.plan}  # before Spark asks for partitions, which are numbers of its slices
-
-
-class PushedFilters:
-    """The `pushFilters` of a reader, which takes filters as hints and leaves them all to Spark.
-
-    Spark refuses a reader that has a method of its own by this name where `spark.sql.python.filterPushdown.enabled` is
-    off, so that no filter is passed over unseen. Nothing is lost here if they are, so this shows Spark the method that
-    it knows. Versions before 4.1 have none, and never ask.
-    """
-
-    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", None) or (lambda *_: None))
-
-    def __init__(self, reader: LakelatchReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Any]) -> list[Any]:
-        self._reader.use(conditions_of(filters))
-        return filters
+        # Before Spark asks for partitions, which are numbers of its slices.
+        return {"plan": self.plan, "wanted": self.wanted}
 
 
 @dataclass
@@ -152,62 +154,17 @@ class LakelatchWriter(DataSourceArrowWriter):
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
         write_options = parse_write(options)
         refuse_batch(write_options.batch, 'format("lakelatch")')
-        columns = to_arrow(schema)
-        self._meta = tuple(name for name in columns.names if name in META_COLUMNS)
-        data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
-        self._options, self._services = write_options, ServiceOptions.parse(options)
-        storage = open_storage(path, write_options.manager.storage)
-        with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
-            self._table: OpenedTable = open_for_write(storage, write_options, data_schema)
-            check_columns(self._table, data_schema, write_options)
-            manager.recover()
-            transaction = manager.begin(write_options.action)
-            transaction.hand_over()
-            self._state: TransactionState = transaction.state
-            if transaction.asks_for_marker_server:
-                _log.warning("the data source has no driver that could serve markers: those of this write are direct")
-            self._task = write_task(self._table, write_options, transaction)
-            self._interval_ms = manager.settings.heartbeat.interval_ms
+        self._begun, self._task = begin_write(path, write_options, ServiceOptions.parse(options), schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        task = self._task
-        token = write_token()
-        heartbeat = TaskHeartbeat(self._table.storage, self._state.instant, token, self._interval_ms)
-        heartbeat.start()
-        try:
-            tagged = (task.tag(batch.drop_columns(list(self._meta))) for batch in iterator if batch.num_rows)
-            return FilesMessage(list(task.write(tagged, token)))
-        finally:
-            heartbeat.stop()
+        return FilesMessage(self._task.write(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        reports = [report for message in messages if isinstance(message, FilesMessage) for report in message.reports]
-        with open_manager(self._table.storage, self._options.manager) as manager:
-            result = retried(manager, partial(self._attempt, manager, reports))
-            after_commit(result, self._table, manager, self._services, None)
-
-    def _attempt(
-        self, manager: TransactionManager, reports: list[FileReport], lost: LostFiles | None, again: bool
-    ) -> CommitResult | Lost:
-        """Spark gives the rows once, so a further try lives on the files of the one before."""
-        transaction = manager.resume(self._state) if lost is None else manager.begin(self._options.action)
-
-        def work() -> CommitResult | Lost:
-            files = reports
-            if lost is not None:
-                files = lost.rewrite(write_task(self._table, self._options, transaction), relocate_here)
-            return commit_files(transaction, self._table, self._options, files, keep_files=again)
-
-        return attempted(transaction, work)
+        found = [message for message in messages if isinstance(message, FilesMessage)]
+        self._begun.commit([report for message in found for report in message.reports])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Called after a failed commit as well, which may have succeeded: the log decides, a committed write stays."""
-        with open_manager(self._table.storage, self._options.manager) as manager:
-            try:
-                transaction = manager.resume(self._state)
-                transaction.abort(transaction.found_early())
-            except LakelatchError:
-                return  # left to the next writer's rollback; Spark shows the error that brought us here
+        self._begun.abort()
 
 
 DefaultSource = LakelatchDataSource

@@ -71,6 +71,9 @@ AS_OF = "as.of.instant"
 BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
 COLUMNS = "columns"
+START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
+MAX_COMMITS = "lakelatch.read.stream.max.commits"
+MAX_FILES = "maxfilespertrigger"  # Spark's own, for sources of files
 
 _PARALLELISM = {
     UPSERT: "hoodie.upsert.shuffle.parallelism",
@@ -114,7 +117,7 @@ _WRITE_KEYS = {
     *_PARALLELISM.values(),
     DATABASE,
 }
-_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, COLUMNS}
+_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, COLUMNS, START_OFFSET, MAX_COMMITS, MAX_FILES}
 _PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
 KNOWN_KEYS = frozenset(
     _WRITE_KEYS

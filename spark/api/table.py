@@ -27,6 +27,7 @@ from lakelatch.spark.api.arguments import (
 from lakelatch.spark.api.changed_rows import changed_rows
 from lakelatch.spark.api.history import TableDetail, conflicts_of, detail_of, history_of, last_commit_until
 from lakelatch.spark.api.merge import Merge, MergedTable, check_set
+from lakelatch.spark.api.view import create_view
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_for_write, open_table
 from lakelatch.spark.options import (
@@ -145,6 +146,23 @@ class Table:
         are not there.
         """
         return self._read(moment(as_of), columns, meta_columns)
+
+    def create_view(
+        self,
+        name: str,
+        as_of: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool = False,
+        tasks: int | None = None,
+    ) -> None:
+        """Makes or replaces the temporary view `name` (or `global_temp.name`), which follows the table.
+
+        Each query has the rows of one moment for each place where it names the view: that at which Spark analyses it,
+        or `as_of`. It is read by `tasks` tasks, by default one for each file slice that there is now. Its columns stay
+        as they are. Errors: `InvalidRequest`.
+        """
+        options = self._reading(moment(as_of), columns, meta_columns)
+        create_view(self.spark, name, self.path, options, meta_columns or columns is not None, tasks)
 
     def changes(
         self,
@@ -303,13 +321,15 @@ class Table:
         return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
 
     def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> DataFrame:
-        names = None if columns is None else names_of(columns, "columns").split(",")
+        frame = read(self.spark, self.path, self._reading(more, columns, meta_columns))
+        return frame if meta_columns or columns is not None else frame.drop(*META_COLUMNS)
+
+    def _reading(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> dict[str, object]:
         options = {**self._options, **more}
-        if names is not None:
-            wanted = [*META_COLUMNS, *names] if meta_columns else names
-            options[COLUMNS] = ",".join(dict.fromkeys(wanted))
-        frame = read(self.spark, self.path, options)
-        return frame if meta_columns or names is not None else frame.drop(*META_COLUMNS)
+        if columns is None:
+            return options
+        names = names_of(columns, "columns").split(",")
+        return {**options, COLUMNS: ",".join(dict.fromkeys([*META_COLUMNS, *names] if meta_columns else names))}
 
     def _where(self, condition: Expression | None) -> DataFrame:
         frame = self.to_df()

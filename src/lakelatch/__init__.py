@@ -6,6 +6,9 @@ know no Spark can be used without it.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -108,3 +111,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
+
+
+def _lead_spark_here() -> None:
+    """Has a session that is still to be made run its Python processes where this package is.
+
+    Without PYSPARK_PYTHON they would be those of the `python3` on the PATH, and in an environment that is not activated
+    Spark would find no data source `lakelatch` there. What somebody has said, or spark-submit has, stays.
+    """
+    said = {"PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    found = shutil.which("python3")
+    if not said and sys.executable and os.path.dirname(found or "") != os.path.dirname(sys.executable):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+_lead_spark_here()

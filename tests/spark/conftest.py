@@ -106,7 +106,11 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Starts a script with its own Spark session `spark`, in a process of its own; arguments come as `sys.argv[1:]`."""
 
     def run(
-        script: str, *arguments: str, master: str = "local[1]", environment: Mapping[str, str] | None = None
+        script: str,
+        *arguments: str,
+        master: str = "local[1]",
+        environment: Mapping[str, str] | None = None,
+        python: str | None = sys.executable,
     ) -> subprocess.Popen[str]:
         head = (
             "import sys\nfrom pyspark.sql import SparkSession\nimport lakelatch\n"
@@ -114,10 +118,12 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
             f"for pair in {sorted(SESSION_SETTINGS.items())!r}:\n    builder = builder.config(*pair)\n"
             "spark = builder.getOrCreate()\nspark.sparkContext.setLogLevel('OFF')\n"
         )
+        inherited = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+        said = {} if python is None else {"PYSPARK_PYTHON": python}
         return subprocess.Popen(
             [sys.executable, "-c", head + script, *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **(environment or {})},
+            env={**inherited, **said, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

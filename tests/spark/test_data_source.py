@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceReader
 
 import lakelatch
 from lakelatch import errors
@@ -70,36 +70,41 @@ def test_a_read_that_finds_no_row_is_an_empty_frame(make_table: MakeTable) -> No
 
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-FILTERS: dict[str, tuple[int, Callable[[Any], bool]]] = {
-    "part = 'b' and id = 3": (1, lambda row: row["part"] == "b" and row["id"] == 3),
-    "part > 'a' and part <= 'c' and v = 'w'": (2, lambda row: row["part"] in ("b", "c") and row["v"] == "w"),
-    "part is null": (1, lambda row: row["part"] is None),
-}
 
 
-def test_filters_give_the_rows_of_a_plain_filter(tmp_path: Path, spark: SparkSession) -> None:
-    """Spark filters the rows in any case; whether it hands its filters over decides which slices are opened."""
-    path, given = str(tmp_path / "t"), "id long, ts long, v string, part string"
-    options = {
-        "hoodie.datasource.write.recordkey.field": "id",
-        "hoodie.datasource.write.precombine.field": "ts",
-        "hoodie.datasource.write.partitionpath.field": "part",
-        "hoodie.bucket.index.num.buckets": "1",
-    }
-    rows = [(key, key % 3, "vw"[key % 2], part) for key in range(6) for part in ("a", "b", "c", None)]
-    lakelatch.write(spark.createDataFrame(rows, given), path, options)
-    everything = [dict(zip(("id", "ts", "v", "part"), row, strict=True)) for row in rows]
-    handed_over = hasattr(DataSourceReader, "pushFilters")
+@pytest.mark.parametrize("pushed", ["false", "true"])
+def test_scans_of_one_frame_do_not_take_each_others_filters(make_table: MakeTable, pushed: str) -> None:
+    """Spark 4.1 to 4.3 keep what was planned with the filters of one scan, and give it to all others of the frame."""
+    table = make_table(hoodie__datasource__write__partitionpath__field="v")
+    table.write([(1, 1, "a"), (2, 1, "b"), (3, 1, "a")])
     try:
-        for text, pushed in [*((text, True) for text in FILTERS), (next(iter(FILTERS)), False)]:
-            spark.conf.set(PUSHDOWN, str(pushed).lower())
-            slices, fulfils = FILTERS[text]
-            frame = spark.read.format("lakelatch").load(path).where(text).select("id", "ts", "v", "part")
-            found = [str(row.asDict()) for row in frame.collect()]
-            assert sorted(found) == sorted(str(row) for row in everything if fulfils(row)), text
-            assert frame.rdd.getNumPartitions() == (slices if pushed and handed_over else 4), text
+        table.spark.conf.set(PUSHDOWN, pushed)
+        frame = table.spark.read.format("lakelatch").load(table.path)
+        only_b = frame.where("v = 'b'")
+        assert [row.id for row in only_b.collect()] == [2]
+        assert frame.count() == 3 and frame.where("v = 'a'").union(only_b).count() == 3
     finally:
-        spark.conf.unset(PUSHDOWN)
+        table.spark.conf.unset(PUSHDOWN)
+
+
+def test_a_schema_is_honoured_or_refused(make_table: MakeTable, spark: SparkSession) -> None:
+    table = make_table()
+    _save(table, [(1, 1, "a"), (2, 1, "b")])
+
+    def rows(schema: str) -> list[tuple[Any, ...]]:
+        frame = spark.read.format("lakelatch").schema(schema).load(table.path)
+        return sorted(tuple(row) for row in frame.collect())
+
+    assert rows("v string, id long not null") == [("a", 1), ("b", 2)]
+    refused = {
+        "id string": "'id' the type string, and the table has bigint",
+        "x long": "columns=x are not in the table",
+    }
+    for schema, named in refused.items():
+        with pytest.raises(PySparkException) as caught:
+            rows(schema)
+        with pytest.raises(errors.InvalidRequest, match=named):
+            errors.reraise(caught.value)
 
 
 def test_what_was_read_can_be_appended_again(make_table: MakeTable, spark: SparkSession) -> None:
@@ -119,14 +124,51 @@ def test_deletes(make_table: MakeTable) -> None:
     assert _load(table) == [(2, 1, "b")]
 
 
-def test_overwrite_is_refused_with_the_code_in_the_text(make_table: MakeTable) -> None:
-    table = make_table()
-    _save(table, [(1, 1, "a")])
+def test_overwrite_replaces_the_table_or_the_partitions_that_it_touches(make_table: MakeTable) -> None:
+    table = make_table(hoodie__datasource__write__partitionpath__field="v")
+
+    def overwrite(rows: list[tuple[Any, ...]], operation: str | None = None) -> None:
+        options = {**table.options, **({"hoodie.datasource.write.operation": operation} if operation else {})}
+        table.frame(rows).write.format("lakelatch").options(**options).mode("overwrite").save(table.path)
+
+    overwrite([(1, 1, "a")])
+    overwrite([(2, 1, "a"), (3, 1, "b")])
+    assert _load(table) == [(2, 1, "a"), (3, 1, "b")]
+    overwrite([(4, 1, "a")], "insert_overwrite")
+    assert _load(table) == [(3, 1, "b"), (4, 1, "a")] == table.read()
     with pytest.raises(PySparkException, match="LAKELATCH-INVALID") as caught:
-        table.frame([(2, 1, "b")]).write.format("lakelatch").options(**table.options).mode("overwrite").save(table.path)
+        overwrite([(4, 1, "a")], "delete")
     with pytest.raises(errors.InvalidRequest, match=r'use mode\("append"\)'):
         errors.reraise(caught.value)
-    assert _load(table) == [(1, 1, "a")]
+    assert _load(table) == [(3, 1, "b"), (4, 1, "a")]
+
+
+def test_the_catalog_is_refused_with_the_way_that_works(make_table: MakeTable, spark: SparkSession) -> None:
+    """Spark gives a Python source no options for a table of its catalog, but those that the statement has."""
+    table = make_table()
+    _save(table, [(1, 1, "a")])
+    before = _files(table.path)
+    at = f"USING lakelatch LOCATION '{table.path}'"
+    try:
+        spark.sql(f"CREATE TABLE named_columns (id BIGINT, ts BIGINT, v STRING) {at}")
+        for statement in (
+            f"CREATE TABLE unnamed_columns {at}",
+            f"CREATE TABLE filled {at} AS SELECT 2L AS id, 2L AS ts, 'b' AS v",
+            "SELECT * FROM named_columns",
+            "INSERT INTO named_columns VALUES (2, 2, 'b')",
+        ):
+            with pytest.raises(PySparkException, match="LAKELATCH-INVALID") as caught:
+                spark.sql(statement).collect()
+            with pytest.raises(errors.InvalidRequest, match=r"create_view\(name\)"):
+                errors.reraise(caught.value)
+        assert _files(table.path) == before
+        place = f"WITH ('path' = '{table.path}')"
+        spark.sql(f"INSERT INTO named_columns {place} VALUES (2, 2, 'b')")
+        found = spark.sql(f"SELECT * FROM named_columns {place}").collect()
+        assert sorted(tuple(row) for row in found) == [(1, 1, "a"), (2, 2, "b")] == table.read()
+        assert not spark.catalog.tableExists("unnamed_columns") and not spark.catalog.tableExists("filled")
+    finally:
+        spark.sql("DROP TABLE IF EXISTS named_columns")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +261,7 @@ def test_an_aborted_write_leaves_no_file(make_table: MakeTable) -> None:
     assert _load(table) == [(9, 9, "z")]
 
 
-def test_a_thread_needs_an_active_session(make_table: MakeTable, spark: SparkSession) -> None:
+def test_a_thread_that_only_writes_says_its_session(make_table: MakeTable) -> None:
     """Classic Spark looks a Python source up through the thread's active session; the function API needs none."""
     table = make_table()
     table.write([(1, 1, "a")])
@@ -228,10 +270,10 @@ def test_a_thread_needs_an_active_session(make_table: MakeTable, spark: SparkSes
 
     def work() -> None:
         try:
-            jvm: Any = spark._jvm
-            jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+            lakelatch.use_in_thread(table.spark)
             frame.write.format("lakelatch").options(**table.options).mode("append").save(table.path)
             lakelatch.write(table.frame([(3, 1, "c")]), table.path, table.options)
+            assert len(_load(table)) == 3
         except BaseException as error:
             failures.append(error)
 
@@ -240,3 +282,36 @@ def test_a_thread_needs_an_active_session(make_table: MakeTable, spark: SparkSes
     thread.join()
     assert failures == []
     assert _load(table) == [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
+
+
+UNACTIVATED_SCRIPT = """
+import threading
+failures, together = [], threading.Barrier(3)
+def work(number):
+    try:
+        together.wait()
+        frame = spark.createDataFrame([(number, 1, "a")], "id long, ts long, v string")
+        frame.write.format("lakelatch").options(**json.loads(sys.argv[2])).mode("append").save(sys.argv[1])
+    except Exception as error:
+        failures.append(str(error))
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(failures, spark.read.format("lakelatch").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.long
+def test_an_environment_need_not_be_activated(make_table: MakeTable, run_python: RunPython) -> None:
+    """The `python3` of the PATH is another one, which has no lakelatch; all threads ask for the source at once."""
+    table = make_table(hoodie__write__concurrency__mode="NON_BLOCKING_CONCURRENCY_CONTROL")
+    table.write([(7, 1, "a")])
+    elsewhere = os.pathsep.join(
+        folder for folder in os.environ["PATH"].split(os.pathsep) if folder != os.path.dirname(sys.executable)
+    )
+    script = "import json\n" + UNACTIVATED_SCRIPT
+    done = run_python(script, table.path, json.dumps(table.options), environment={"PATH": elsewhere}, python=None)
+    output, complaints = done.communicate(timeout=600)
+    assert output.strip().endswith("[] 4"), output + complaints

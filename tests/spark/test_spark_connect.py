@@ -75,6 +75,15 @@ local = computed.mapInArrow(blocked, computed.schema)
 said["lost"] = name_of_error(2, {**named, **early})
 said["compacted"] = len(lakelatch.compact(spark, path, {"hoodie.compact.inline.max.delta.commits": 1}))
 said["rows"] = sorted([list(row) for row in lakelatch.read(spark, path).select("id", "ts", "v").collect()])
+lakelatch.Table.for_path(spark, path).create_view("trips")
+stream = spark.readStream.format("lakelatch").load(path).select("id", "ts", "v").writeStream.format("lakelatch")
+stream = stream.options(**options).option("checkpointLocation", path + "-checkpoint").trigger(availableNow=True)
+for _ in range(2):
+    stream.start(path + "-copy").awaitTermination()
+copied = spark.read.format("lakelatch").load(path + "-copy").select("id", "ts", "v")
+computed.write.format("lakelatch").options(**options).mode("overwrite").save(path)
+said["copied"] = sorted([list(row) for row in copied.collect()])
+said["viewed"] = sorted([list(row) for row in spark.sql("SELECT id, ts, v FROM trips").collect()])
 print("said", json.dumps(said), flush=True)
 spark.stop()
 """
@@ -111,4 +120,6 @@ def test_batches_are_written_once_and_what_nobody_can_watch_is_refused(tmp_path:
         "lost": ["WriteConflict", None],
         "compacted": 1,
         "rows": [[1, 1, "a"], [2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],
+        "copied": [[1, 1, "a"], [2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],
+        "viewed": [[2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],
     }

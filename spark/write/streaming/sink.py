@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BESIDE = (COMPACT_ASYNC, CLUSTER_ASYNC, cleaning.ASYNCHRONOUS, ARCHIVE_ASYNC)
+_NOT_SEEN = "under Spark Connect this process cannot see whether the query runs"
 _QUERY_ID = "sql.streaming.queryId"  # Spark keeps it in the query's checkpoint
 
 
@@ -73,14 +74,13 @@ def write_batch(
     return result
 
 
-def ensure_nothing_beside(values: Mapping[str, str]) -> None:
+def ensure_nothing_beside(values: Mapping[str, str], why: str = _NOT_SEEN) -> None:
     """`InvalidRequest` for options that ask for services beside the query, where nobody can see whether it runs."""
     for key in _BESIDE:
         if flag(values, key):
             raise InvalidRequest(
-                f"{key}=true asks for a service beside the query, which ends with it, and under Spark Connect this "
-                "process cannot see whether the query runs: leave it out, and set the service's inline option, call "
-                "lakelatch.maintain, or keep the table with `lakelatch service run`",
+                f"{key}=true asks for a service beside the query, which ends with it, and {why}: leave it out, and set "
+                "the service's inline option, call lakelatch.maintain, or keep the table with `lakelatch service run`",
                 option=key,
             )
 

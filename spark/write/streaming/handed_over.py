@@ -1,0 +1,138 @@
+"""A write that begins in one process, is written by tasks, and is committed in another, with only values in between.
+
+PySpark's data sources are run so: nothing that one process keeps is there in the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakelatch.errors import LakelatchError
+from lakelatch.format.avro import META_COLUMNS
+from lakelatch.heartbeat.beat import TaskHeartbeat
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import open_for_write
+from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.inline import after_commit
+from lakelatch.spark.spark_types import to_arrow
+from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.write.attempt import Lost, attempted, retried
+from lakelatch.spark.write.columns import check_columns
+from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.rebase import LostFiles
+from lakelatch.spark.write.relocation import relocate_here
+from lakelatch.spark.write.result import CommitResult
+from lakelatch.spark.write.streaming.register import BatchRegister, written_once
+from lakelatch.spark.write.task import FileReport, WriteTask, write_token
+from lakelatch.storage.uris import open_storage
+from lakelatch.transactions.context import TransactionState
+from lakelatch.transactions.manager import TransactionManager
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger("lakelatch.spark")
+
+
+@dataclass(frozen=True)
+class BegunWrite:
+    """A transaction that has begun, and all that its tasks and its commit need. Pickles."""
+
+    table: OpenedTable
+    options: WriteOptions
+    services: ServiceOptions
+    state: TransactionState
+
+    def commit(self, reports: list[FileReport]) -> CommitResult:
+        """Commits what tasks have written; a batch that `options` name is committed once. Errors: those of `write`."""
+        with open_manager(self.table.storage, self.options.manager) as manager:
+            result = written_once(manager, self.options.batch, partial(self._committed, manager, reports))
+            if result.repeated:
+                self._abort(manager)
+                return result
+            return after_commit(result, self.table, manager, self.services, None)
+
+    def abort(self) -> None:
+        """May come after a failed commit that has succeeded: the log decides, and a committed write stays."""
+        with open_manager(self.table.storage, self.options.manager) as manager:
+            self._abort(manager)
+
+    def _abort(self, manager: TransactionManager) -> None:
+        try:
+            transaction = manager.resume(self.state)
+            transaction.abort(transaction.found_early())
+        except LakelatchError:
+            return  # left to the next writer's rollback; Spark shows the error that brought us here
+
+    def _committed(
+        self, manager: TransactionManager, reports: list[FileReport], register: BatchRegister | None
+    ) -> CommitResult:
+        return retried(manager, partial(self._attempt, manager, reports, register))
+
+    def _attempt(
+        self,
+        manager: TransactionManager,
+        reports: list[FileReport],
+        register: BatchRegister | None,
+        lost: LostFiles | None,
+        again: bool,
+    ) -> CommitResult | Lost:
+        """Spark gives the rows once, so a further try lives on the files of the one before."""
+        transaction = manager.resume(self.state) if lost is None else manager.begin(self.options.action)
+
+        def work() -> CommitResult | Lost:
+            if register is not None:
+                register.register(transaction)
+            files = reports
+            if lost is not None:
+                files = lost.rewrite(write_task(self.table, self.options, transaction), relocate_here)
+            return commit_files(transaction, self.table, self.options, files, keep_files=again)
+
+        return attempted(transaction, work)
+
+
+@dataclass(frozen=True)
+class TaskWrite:
+    """What a task of such a write does. Pickles."""
+
+    task: WriteTask
+    interval_ms: int
+    meta: tuple[str, ...]
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> list[FileReport]:
+        token = write_token()
+        heartbeat = TaskHeartbeat(self.task.storage, self.task.instant, token, self.interval_ms)
+        heartbeat.start()
+        try:
+            tagged = (self.task.tag(batch.drop_columns(list(self.meta))) for batch in batches if batch.num_rows)
+            return list(self.task.write(tagged, token))
+        finally:
+            heartbeat.stop()
+
+
+def begin_write(
+    path: str, write_options: WriteOptions, services: ServiceOptions, schema: StructType
+) -> tuple[BegunWrite, TaskWrite]:
+    """Begins a transaction, making the table if there is none. Errors: `InvalidRequest`, and nothing has changed."""
+    columns = to_arrow(schema)
+    meta = tuple(name for name in columns.names if name in META_COLUMNS)
+    data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
+    storage = open_storage(path, write_options.manager.storage)
+    with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
+        table = open_for_write(storage, write_options, data_schema)
+        check_columns(table, data_schema, write_options)
+        manager.recover()
+        transaction = manager.begin(write_options.action)
+        transaction.hand_over()
+        if transaction.asks_for_marker_server:
+            _log.warning("the data source has no driver that could serve markers: those of this write are direct")
+        task = write_task(table, write_options, transaction)
+        begun = BegunWrite(table, write_options, services, transaction.state)
+        return begun, TaskWrite(task, manager.settings.heartbeat.interval_ms, meta)

@@ -1,0 +1,112 @@
+"""`readStream.format("lakelatch")`: each commit is in one micro-batch, in the order of completion times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_table import LiveTable
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+import lakelatch
+from lakelatch.errors import InvalidRequest
+from lakelatch.spark.read.reader import read_schema
+from lakelatch.spark.read.stream_reader import LakelatchStreamReader
+from lakelatch.spark.spark_types import to_spark
+
+pytestmark = pytest.mark.spark
+MakeTable = Callable[..., Any]
+START = "hoodie.datasource.streaming.startOffset"
+COMMITS = "lakelatch.read.stream.max.commits"
+
+
+def test_a_query_goes_on_where_it_was(make_table: MakeTable, tmp_path: Path) -> None:
+    table = make_table()
+    checkpoint = tmp_path / "checkpoint"
+    batches: list[tuple[int, list[tuple[Any, ...]]]] = []
+
+    def follow(fail: bool = False) -> None:
+        def take(frame: DataFrame, number: int) -> None:
+            batches.append((number, sorted(tuple(row) for row in frame.collect())))
+            if fail:
+                raise RuntimeError("ended before Spark knew of it")
+
+        stream = table.spark.readStream.format("lakelatch").option(COMMITS, "1").load(table.path)
+        sink = stream.select("id", "ts", "v").writeStream.foreachBatch(take)
+        sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+    table.write([(1, 1, "a"), (2, 1, "b")])
+    table.write([(2, 2, "B")])
+    follow()
+    table.compact()
+    table.write([(3, 1, "c")])
+    with pytest.raises(Exception, match="ended before Spark knew"):
+        follow(fail=True)
+    table.write([(3, 2, "C")])
+    follow()
+    assert batches == [
+        (0, [(1, 1, "a"), (2, 1, "b")]),
+        (1, [(2, 2, "B")]),
+        (2, [(3, 1, "c")]),
+        (2, [(3, 1, "c")]),
+        (3, [(3, 2, "C")]),
+    ]
+
+
+def reader_of(table: LiveTable, **options: str) -> LakelatchStreamReader:
+    path = str(table.root)
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    return LakelatchStreamReader(path, given, to_spark(read_schema(path)))
+
+
+def windows(reader: LakelatchStreamReader, limit: Any) -> Iterator[tuple[str, list[int]]]:
+    """The ids of each batch, and where it ends."""
+    start = reader.initialOffset()
+    while (end := reader.latestOffset(start, limit)) != start:
+        parts = reader.partitions(start, end)
+        found = [batch for part in parts for batch in reader.read(part)]
+        yield end["completion"], sorted(number for batch in found for number in batch["id"].to_pylist())
+        start = end
+
+
+def test_starts_and_limits(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t")
+    first = table.write([(1, 1, "a")])
+    table.delete([(1, 0, "older, so it changes nothing")])
+    second = table.write([(2, 1, "b"), (3, 1, "c")])
+    assert [ids for _, ids in windows(reader_of(table), ReadAllAvailable())] == [[1, 2, 3]]
+    limited = reader_of(table, **{START: "0", COMMITS: "2"})
+    assert isinstance(limited.getDefaultReadLimit(), ReadMaxFiles)
+    assert [ids for _, ids in windows(limited, limited.getDefaultReadLimit())] == [[1], [2, 3]]
+    files = reader_of(table, maxFilesPerTrigger="1")
+    assert [ids for _, ids in windows(files, files.getDefaultReadLimit())] == [[1], [], [2, 3]], "one commit at least"
+    assert [ids for _, ids in windows(reader_of(table, **{START: first.completion}), ReadAllAvailable())] == [[2, 3]]
+    latest = reader_of(table, **{START: "latest"})
+    assert latest.initialOffset() == {"completion": second.completion} == latest.reportLatestOffset()
+    limited.prepareForTriggerAvailableNow()
+    table.write([(4, 1, "d")])
+    assert list(windows(limited, ReadMaxFiles(1)))[-1] == (second.completion, [2, 3]), "what comes later is for later"
+    for name, value, named in (
+        ("as.of.instant", "20200101", "a stream reads what completes after"),
+        (START, "soon", "is no time"),
+        (COMMITS, "0", COMMITS),
+    ):
+        with pytest.raises(InvalidRequest, match=named):
+            reader_of(table, **{name: value})
+
+
+def test_a_history_that_is_gone_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t", buckets=1)
+    completions = []
+    for number in range(4):
+        completions.append(table.write([(1, number, f"v{number}")]).completion)
+        table.compact()
+    lakelatch.clean(str(table.root), {**table.options, "hoodie.clean.commits.retained": "1"})
+    far_behind = reader_of(table, **{COMMITS: "1"})
+    with pytest.raises(InvalidRequest, match=r"cannot be told any more: .* removed.* new checkpoint"):
+        list(windows(far_behind, far_behind.getDefaultReadLimit()))
+    near = reader_of(table, **{START: completions[-2]})
+    assert [ids for _, ids in windows(near, ReadAllAvailable())] == [[1]]
