@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_for_write
 from lakelatch.spark.options import OPERATION
 from lakelatch.spark.read.pruning import Condition
 from lakelatch.spark.read.pushed_filters import conditions_of
@@ -37,12 +36,11 @@ from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost, attempted, retried
-from lakelatch.spark.write.columns import check_columns
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import relocate_here
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.rows import parse_write
+from lakelatch.spark.write.rows import open_fitted, parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
 from lakelatch.spark.write.task import FileReport, write_token
 from lakelatch.storage.uris import open_storage
@@ -158,8 +156,7 @@ class LakelatchWriter(DataSourceArrowWriter):
         self._options, self._services = write_options, ServiceOptions.parse(options)
         storage = open_storage(path, write_options.manager.storage)
         with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
-            self._table: OpenedTable = open_for_write(storage, write_options, data_schema)
-            check_columns(self._table, data_schema, write_options)
+            self._table: OpenedTable = open_fitted(storage, write_options, data_schema)
             manager.recover()
             transaction = manager.begin(write_options.action)
             transaction.hand_over()
@@ -184,7 +181,7 @@ class LakelatchWriter(DataSourceArrowWriter):
         reports = [report for message in messages if isinstance(message, FilesMessage) for report in message.reports]
         with open_manager(self._table.storage, self._options.manager) as manager:
             result = retried(manager, partial(self._attempt, manager, reports))
-            after_commit(result, self._table, manager, self._services, None)
+            after_commit(result, replace(self._table, is_new=False), manager, self._services, None)
 
     def _attempt(
         self, manager: TransactionManager, reports: list[FileReport], lost: LostFiles | None, again: bool
@@ -196,9 +193,13 @@ class LakelatchWriter(DataSourceArrowWriter):
             files = reports
             if lost is not None:
                 files = lost.rewrite(write_task(self._table, self._options, transaction), relocate_here)
-            return commit_files(transaction, self._table, self._options, files, keep_files=again)
+            keep_files = again and not self._table.is_new  # another writer's table may have other buckets
+            return commit_files(transaction, self._table, self._options, files, keep_files=keep_files)
 
-        return attempted(transaction, work)
+        outcome = attempted(transaction, work)
+        if isinstance(outcome, Lost) and outcome.files is None and lost is None:  # there is nothing to go on with
+            raise outcome.conflict
+        return outcome
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Called after a failed commit as well, which may have succeeded: the log decides, a committed write stays."""

@@ -40,6 +40,17 @@ def to_spark(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
+def spark_type(kind: pa.DataType) -> str:
+    """What Spark calls a type; what it has no name for is called as Arrow does."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    try:
+        return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
+    except (PySparkException, NotImplementedError, TypeError):
+        return str(kind)
+
+
 def for_spark(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
     """Batches whose types are exactly those that Spark has for the schema's, as `mapInArrow` demands."""
     fields = [pa.field(field.name, _for_spark(field.type)) for field in schema]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -11,20 +12,21 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_for_write
+from lakelatch.spark.open_table import prepare_table
 from lakelatch.spark.options import OPERATION, WriteOptions
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.services.plans import Runner
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost, attempted, retried
-from lakelatch.spark.write.columns import check_columns
+from lakelatch.spark.write.columns import fitted
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import Relocator
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.register import BatchRegister, written_once
 from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
 from lakelatch.timeline.actions import DELETE_PARTITION
@@ -82,18 +84,28 @@ def write_rows(
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system) as manager:
-        table = open_for_write(storage, write_options, rows.schema)
-        check_columns(table, rows.schema, write_options)
+        opened = [open_fitted(storage, write_options, rows.schema)]  # before anything is changed
         manager.recover()
 
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
+            table = opened[-1]
+            if lost is not None or tried:  # others have made the table, or changed its columns, perhaps
+                opened.append(open_fitted(storage, write_options, rows.schema))
+                lost = None if table.is_new else lost  # its buckets may be others
+            tried.append(True)
             keep_files = again and not rows.read_anew
-            return _attempt(rows, table, write_options, manager, lost, keep_files, register)
+            return _attempt(rows, opened[-1], write_options, manager, lost, keep_files, register)
 
+        tried: list[bool] = []
         result = written_once(
             manager, write_options.batch, lambda register: retried(manager, partial(attempt, register))
         )
-        return after_commit(result, table, manager, service_options, rows.runner)
+        return after_commit(result, replace(opened[-1], is_new=False), manager, service_options, rows.runner)
+
+
+def open_fitted(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable:
+    """The table as a write of these columns leaves it; see `prepare_table` and `fitted`."""
+    return fitted(prepare_table(storage, options, schema), schema, options)
 
 
 def _attempt(
