@@ -35,6 +35,7 @@ from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.table_schema import say_schema_again
 from lakelatch.spark.write.attempt import Lost, attempted, retried
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
@@ -181,6 +182,7 @@ class LakelatchWriter(DataSourceArrowWriter):
         reports = [report for message in messages if isinstance(message, FilesMessage) for report in message.reports]
         with open_manager(self._table.storage, self._options.manager) as manager:
             result = retried(manager, partial(self._attempt, manager, reports))
+            say_schema_again(manager, self._table, result.instant)
             after_commit(result, replace(self._table, is_new=False), manager, self._services, None)
 
     def _attempt(

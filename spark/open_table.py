@@ -113,11 +113,19 @@ def make_table(table: OpenedTable) -> None:
     except PutUnknown:
         made = False
     failpoint("create.after_properties")
-    if not made and not _is_same(table, load_table_config(storage)):
-        raise WriteConflict(
-            f"another writer has made the table at {storage.uri} meanwhile, with other columns or options: nothing of "
-            "this write is visible, so write again to see whether it fits that table"
-        )
+    conflict = None if made else made_by_others(table)
+    if conflict is not None:
+        raise conflict
+
+
+def made_by_others(table: OpenedTable) -> WriteConflict | None:
+    """That another writer has made a new table meanwhile, which is not the same; None if nobody has."""
+    if not table.is_new or not is_table(table.storage) or _is_same(table, load_table_config(table.storage)):
+        return None
+    return WriteConflict(
+        f"another writer has made the table at {table.storage.uri} meanwhile, with other columns or options: nothing "
+        "of this write is visible, so write again to see whether it fits that table"
+    )
 
 
 def _is_same(table: OpenedTable, found: TableConfig) -> bool:

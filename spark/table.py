@@ -45,14 +45,15 @@ _EXTRACTOR = "hoodie.table.partition_extractor_class"
 class OpenedTable:
     """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns).
 
-    `schema_path` is the file that names the columns; what a write adds to them is in `schema` alone. One that `is_new`
-    is made with its first commit.
+    `schema_path` is the file that names the columns, to which a write that `changes_schema` adds what is in `schema`
+    alone. One that `is_new` is made with its first commit.
     """
 
     storage: Storage
     config: TableConfig
     schema: pa.Schema
     schema_path: str = ""
+    changes_schema: bool = False
     is_new: bool = False
 
     @property

@@ -6,26 +6,30 @@ count: another engine's may be older than a write that completed while they were
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
 
-from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
+from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
 from lakelatch.format.avro import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakelatch.format.evolution import Comparison
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, LOG_COMPACT, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
-from lakelatch.timeline.metadata import SCHEMA_KEY
+from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
 from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, parse_file_name
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
+from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.outcome import Displaced
 
+_ALTER_SCHEMA = "ALTER_SCHEMA"
+_log = logging.getLogger("lakelatch.spark")
 _SERVICES = (COMPACT, CLUSTER, LOG_COMPACT, "INDEX")
 
 
@@ -68,6 +72,35 @@ def keeping_schema(table: OpenedTable, resolve: Resolve, adds_columns: bool = Tr
         return _merged(table if adds_columns else replace(table, schema=found.columns), resolved, found, completed)
 
     return resolve_schema
+
+
+def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: str) -> None:
+    """After a commit that changed the columns: another one, without rows, if that was not the last to be requested.
+
+    Other engines take the columns from the write that was requested last, which may have completed before this one.
+    Nothing fails here: without it, they find the columns with the next commit.
+    """
+    if not table.changes_schema:
+        return
+    storage = table.storage
+    try:
+        timeline = Timeline.look(storage)
+        last = max((one for one in timeline.completed if one.action in WRITE_ACTIONS), key=lambda one: one.requested)
+        latest = schema_at(storage, table.config, timeline)
+        said = read_commit(storage, last).schema
+        if last.requested == instant or (said and parsed_schema(said, last.path).columns == latest.columns):
+            return
+        transaction = manager.begin(DELTA_COMMIT)
+        try:
+            opened = replace(table, schema=latest.columns, schema_path=latest.path)
+            extra = {SCHEMA_KEY: opened.avro_schema, WRITER_KEY: transaction.writer}
+            metadata = CommitMetadata((), _ALTER_SCHEMA, extra)
+            transaction.commit(metadata, keeping_schema(opened, lambda _, completed: Resolved(metadata, completed)))
+        except LakelatchError:
+            transaction.abort_quietly()
+            raise
+    except LakelatchError as error:
+        _log.warning("other engines see the new columns of %s with its next commit: %s", storage.uri, error)
 
 
 def _merged(table: OpenedTable, resolved: Resolved, latest: TableSchema, completed: Collection[OtherWrite]) -> Resolved:

@@ -27,11 +27,14 @@ _NO_GROUPS = (
 )
 
 
-def fitted(table: OpenedTable, data_schema: pa.Schema, options: WriteOptions) -> OpenedTable:
+def fitted(
+    table: OpenedTable, data_schema: pa.Schema, options: WriteOptions, known: Collection[str] | None = None
+) -> OpenedTable:
     """The table as a write of these columns leaves it. Errors: `InvalidRequest`, naming columns and the way out.
 
     They must be the table's (a delete needs only those that name the row); order does not matter. With `mergeSchema`
-    there may be others, and wider types, which become the table's. An upsert may have `_hoodie_is_deleted` besides.
+    there may be others, and wider types, which become the table's. An upsert may have `_hoodie_is_deleted` besides. If
+    the columns that the writer has `known` are given, it may lack all others.
     """
     deleting = options.operation == DELETE
     flagged = IS_DELETED_COLUMN in data_schema.names and IS_DELETED_COLUMN not in table.schema.names
@@ -42,7 +45,7 @@ def fitted(table: OpenedTable, data_schema: pa.Schema, options: WriteOptions) ->
     if twice:
         raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
     compared = Comparison.of(table.schema, data_schema)
-    _check_missing(table, data_schema, compared, options)
+    _check_missing(table, data_schema, compared, options, known)
     changes = options.merge_schema and not deleting and not table.config.column_groups
     if compared.added and not changes:
         known = ", ".join(table.schema.names)
@@ -56,10 +59,16 @@ def fitted(table: OpenedTable, data_schema: pa.Schema, options: WriteOptions) ->
     if not (compared.added or compared.widened):
         return table
     avro = arrow_to_avro(compared.schema, table.config.name)
-    return replace(table, schema=avro_to_arrow(avro))
+    return replace(table, schema=avro_to_arrow(avro), changes_schema=True)
 
 
-def _check_missing(table: OpenedTable, data_schema: pa.Schema, compared: Comparison, options: WriteOptions) -> None:
+def _check_missing(
+    table: OpenedTable,
+    data_schema: pa.Schema,
+    compared: Comparison,
+    options: WriteOptions,
+    known: Collection[str] | None,
+) -> None:
     config = table.config
     naming = {*config.record_key_fields, *config.partition_fields}
     required = {*compared.missing, *naming, *([config.ordering_field] if config.ordering_field else [])}
@@ -72,7 +81,7 @@ def _check_missing(table: OpenedTable, data_schema: pa.Schema, compared: Compari
             required = {*naming, config.ordering_field}
     elif options.null_for_missing:
         required = {name for name in required if name not in compared.missing or name in _ordering_and_keys(config)}
-    missing = sorted(required.intersection(compared.missing))
+    missing = sorted(name for name in required.intersection(compared.missing) if known is None or name in known)
     if not missing:
         return
     strangers = [name for name in compared.added if name not in missing]

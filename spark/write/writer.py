@@ -85,6 +85,7 @@ class FrameRows:
     def begin(self) -> None:
         if self._source is not None:
             self._frame = _without_meta(self._source())
+            self.schema = to_arrow(self._frame.schema)
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
         return _run(self._frame, task, options, transaction)
