@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import shown_type
 
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"
@@ -66,13 +67,19 @@ def value_texts(table: pa.Table, field: str) -> pa.Array:
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-    elif not _has_text(kind):
-        raise InvalidRequest(
-            f"the column {field!r} of type {kind} cannot be part of a record key or a partition path: its text is not "
-            "the same everywhere. Cast it to string, a whole number, decimal or date"
-        )
+    else:
+        check_text(field, kind)
     texts = column.cast(pa.string()).combine_chunks()
     return texts if isinstance(texts, pa.Array) else pa.concat_arrays(texts.chunks)
+
+
+def check_text(field: str, kind: pa.DataType) -> None:
+    """`InvalidRequest` for a column of a type that has no text."""
+    if not (_has_text(kind) or pa.types.is_timestamp(kind)):
+        raise InvalidRequest(
+            f"the column {field!r} is {shown_type(kind)} and cannot be part of a record key or a partition path: its "
+            "text is not the same everywhere. Cast it to string, a whole number, decimal or date"
+        )
 
 
 def _has_text(kind: pa.DataType) -> bool:

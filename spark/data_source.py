@@ -27,6 +27,7 @@ from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import prepare_table
 from lakelatch.spark.options import OPERATION
 from lakelatch.spark.read.pruning import Condition
 from lakelatch.spark.read.pushed_filters import conditions_of
@@ -37,11 +38,12 @@ from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.table_schema import say_schema_again
 from lakelatch.spark.write.attempt import Lost, attempted, retried
+from lakelatch.spark.write.columns import fitted
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import relocate_here
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.rows import open_fitted, parse_write
+from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
 from lakelatch.spark.write.task import FileReport, write_token
 from lakelatch.storage.uris import open_storage
@@ -157,7 +159,9 @@ class LakelatchWriter(DataSourceArrowWriter):
         self._options, self._services = write_options, ServiceOptions.parse(options)
         storage = open_storage(path, write_options.manager.storage)
         with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
-            self._table: OpenedTable = open_fitted(storage, write_options, data_schema)
+            self._table: OpenedTable = fitted(
+                prepare_table(storage, write_options, data_schema), data_schema, write_options
+            )
             manager.recover()
             transaction = manager.begin(write_options.action)
             transaction.hand_over()

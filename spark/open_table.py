@@ -11,6 +11,8 @@ from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import META_COLUMNS, arrow_to_avro
 from lakelatch.format.evolution import Comparison
+from lakelatch.format.merge.ordering import sortable_type
+from lakelatch.format.record_keys import check_text
 from lakelatch.spark.options import (
     DEFAULT_BUCKET_COUNT,
     HASH_FIELD,
@@ -219,6 +221,10 @@ def _check_fields(schema: pa.Schema, options: WriteOptions, hash_fields: tuple[s
         for field in fields:
             if field not in schema.names:
                 raise InvalidRequest(f"{option}={field!r} is no column of the data ({', '.join(schema.names)})")
+    for field in (*(options.record_key_fields or ()), *(options.partition_fields or ())):
+        check_text(field, schema.field(field).type)
+    if options.ordering_field:
+        sortable_type(schema.field(options.ordering_field).type)
     strangers = set(hash_fields) - set(options.record_key_fields or ())
     if strangers:
         raise InvalidRequest(f"{HASH_FIELD}={','.join(hash_fields)} must be among the record key fields")

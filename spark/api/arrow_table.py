@@ -137,6 +137,9 @@ class ArrowRows:
     def schema(self) -> pa.Schema:
         return self.data.schema
 
+    def use_names_of(self, table: pa.Schema) -> None:
+        """Arrow's names have their case."""
+
     def begin(self) -> None:
         """Nothing to read."""
 

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import IS_DELETED_COLUMN, arrow_to_avro, avro_to_arrow
+from lakelatch.format.avro import IS_DELETED_COLUMN, arrow_to_avro, avro_to_arrow, shown_type
 from lakelatch.format.evolution import Comparison, Mismatch
 from lakelatch.format.merge.column_groups import groups_of
 from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.spark.options import MERGE_SCHEMA, NULL_FOR_MISSING, WriteOptions
-from lakelatch.spark.spark_types import spark_type
 from lakelatch.spark.table import OpenedTable
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup
@@ -48,10 +47,10 @@ def fitted(
     _check_missing(table, data_schema, compared, options, known)
     changes = options.merge_schema and not deleting and not table.config.column_groups
     if compared.added and not changes:
-        known = ", ".join(table.schema.names)
+        way_out = "" if deleting or table.config.column_groups else f", or add them with {_MERGE}"
         raise InvalidRequest(
-            f"the column(s) {', '.join(compared.added)} are not in the table {table.config.name!r} ({known}): drop or "
-            + ("rename them" if deleting or table.config.column_groups else f"rename them, or add them with {_MERGE}")
+            f"the column(s) {', '.join(compared.added)} are not in the table {table.config.name!r} "
+            f"({', '.join(table.schema.names)}): drop or rename them{way_out}"
         )
     for one in (*compared.unfit, *compared.widened):
         widens = one in compared.widened
@@ -99,7 +98,7 @@ def _check_missing(
 
 def _check_type(config: TableConfig, one: Mismatch, allowed: bool, widens: bool) -> None:
     """`InvalidRequest` unless the column may become of the type that is given."""
-    given, stored = spark_type(one.given), spark_type(one.stored)
+    given, stored = shown_type(one.given), shown_type(one.stored)
     what = f"the column {one.column!r} is {given}, and in the table {config.name!r} it is {stored}: "
     orderings = {config.ordering_field, *(group.ordering for group in config.column_groups)}
     if widens and one.column in orderings:
@@ -122,7 +121,7 @@ def _check_flag(table: OpenedTable, data_schema: pa.Schema) -> None:
     kind = data_schema.field(IS_DELETED_COLUMN).type
     if not pa.types.is_boolean(kind):
         raise InvalidRequest(
-            f"the column {IS_DELETED_COLUMN} is {spark_type(kind)}: it is true for a row that deletes, so cast it"
+            f"the column {IS_DELETED_COLUMN} is {shown_type(kind)}: it is true for a row that deletes, so cast it"
         )
     if table.config.column_groups:
         raise InvalidRequest(

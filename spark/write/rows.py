@@ -48,6 +48,10 @@ class Rows(Protocol):
         """Whether each try asks for the rows again, because they may be others by then."""
         ...
 
+    def use_names_of(self, table: pa.Schema) -> None:
+        """Calls its columns as the table does, where the session compares names without their case."""
+        ...
+
     def begin(self) -> None:
         """Called inside each try, before anything is written."""
         ...
@@ -85,7 +89,7 @@ def write_rows(
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system) as manager:
-        opened = _Opened(storage, write_options, open_fitted(storage, write_options, rows.schema))
+        opened = _Opened(storage, write_options, open_fitted(storage, write_options, rows))
         manager.recover()
 
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
@@ -116,16 +120,18 @@ class _Opened:
     def for_try(self, rows: Rows) -> OpenedTable:
         """As it is now. Columns that others have added since the write began are null where it lacks them."""
         if self.tried or rows.read_anew:
-            self.table = open_fitted(self.storage, self.options, rows.schema, self.known)
+            self.table = open_fitted(self.storage, self.options, rows, self.known)
         self.tried = True
         return self.table
 
 
 def open_fitted(
-    storage: Storage, options: WriteOptions, schema: pa.Schema, known: frozenset[str] | None = None
+    storage: Storage, options: WriteOptions, rows: Rows, known: frozenset[str] | None = None
 ) -> OpenedTable:
-    """The table as a write of these columns leaves it; see `prepare_table` and `fitted`."""
-    return fitted(prepare_table(storage, options, schema), schema, options, known)
+    """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
+    table = prepare_table(storage, options, rows.schema)
+    rows.use_names_of(table.schema)
+    return fitted(table, rows.schema, options, known)
 
 
 def _attempt(
