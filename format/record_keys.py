@@ -18,6 +18,7 @@ from lakelatch.format.avro import shown_type
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_NAME_BYTES_MAX = 200  # of the 255 that file systems take; a field's name may stand before it
 # What Hive, and with it Hudi, escapes in a folder's name.
 _UNSAFE_IN_PATHS = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
 
@@ -143,4 +144,10 @@ def _folder_name(value: str | None, field: str, url_encode: bool) -> str:
             f"the value {value!r} of the partition field {field!r} is no safe folder name: replace such values, or "
             "make the table with hoodie.datasource.write.partitionpath.urlencode=true"
         )
-    return "".join(f"%{ord(char):02X}" if char in _UNSAFE_IN_PATHS else char for char in value) if unsafe else value
+    name = "".join(f"%{ord(char):02X}" if char in _UNSAFE_IN_PATHS else char for char in value) if unsafe else value
+    if len(name.encode("utf-8")) > _NAME_BYTES_MAX:
+        raise InvalidRequest(
+            f"the value {value[:40]!r}... of the partition field {field!r} would make a folder's name of more than "
+            f"{_NAME_BYTES_MAX} bytes, which file systems do not take: partition by something shorter"
+        )
+    return name

@@ -122,9 +122,11 @@ def _said_last(
     storage: Storage, config: TableConfig, completed: Iterable[Instant], known: str = ""
 ) -> TableSchema | None:
     """The schema of the last of these instants that says one; the answer is `known` if that is this file's."""
-    adds_slices = config.table_type == MERGE_ON_READ  # there, whatever completes as a commit is a compaction
-    writes = (one for one in completed if one.action in WRITE_ACTIONS and not (adds_slices and one.action == COMMIT))
-    for instant in sorted(writes, key=lambda one: (one.completion or "", one.requested), reverse=True):
+    writes = [one for one in completed if one.action in WRITE_ACTIONS]
+    # In a merge-on-read table commits are compactions, but for those of before it was converted.
+    late = config.table_type == MERGE_ON_READ
+    order = sorted(writes, key=lambda one: (not (late and one.action == COMMIT), one.completion or "", one.requested))
+    for instant in reversed(order):
         if instant.path == known:
             return TableSchema(pa.schema([]), known)
         found = _said_by(storage, instant)
