@@ -63,11 +63,12 @@ def keeping_schema(table: OpenedTable, resolve: Resolve, adds_columns: bool = Tr
     """
 
     def resolve_schema(folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
-        resolved = resolve(folder, completed)
-        if isinstance(resolved, Displaced) or resolved.conflict is not None:
-            return resolved
+        # First: what `resolve` looks at, as what was called off, has to be as fresh as it can be.
         found = _said_last(table.storage, table.config, folder.completed_since(frozenset()), table.schema_path)
+        resolved = resolve(folder, completed)
         if found is None or found.path == table.schema_path:
+            return resolved
+        if isinstance(resolved, Displaced) or resolved.conflict is not None:
             return resolved
         return _merged(table if adds_columns else replace(table, schema=found.columns), resolved, found, completed)
 
