@@ -28,7 +28,7 @@ from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import prepare_table
-from lakelatch.spark.options import OPERATION
+from lakelatch.spark.options import COLUMNS, OPERATION
 from lakelatch.spark.read.pruning import Condition
 from lakelatch.spark.read.pushed_filters import conditions_of
 from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
@@ -68,7 +68,7 @@ class LakelatchDataSource(DataSource):
         return to_spark(read_schema(self._path(), self._given()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LakelatchReader(self._path(), self._given())
+        return LakelatchReader(self._path(), {**self._given(), COLUMNS: ",".join(schema.names)})
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -95,7 +95,10 @@ class SlicePartition(InputPartition):
 
 
 class LakelatchReader(DataSourceReader):
-    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it."""
+    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it.
+
+    The options name the columns that Spark was told of, since a write may add others before it plans.
+    """
 
     def __init__(self, path: str, options: dict[str, object]) -> None:
         self._path = path

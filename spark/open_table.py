@@ -49,7 +49,18 @@ _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escap
 
 def open_table(storage: Storage) -> OpenedTable:
     """The table for reading, as it is now; `InvalidRequest` where there is none."""
-    return table_at(storage, load_table_config(storage), Timeline.look(storage))
+    return table_at(storage, *look_at(storage))
+
+
+def look_at(storage: Storage) -> tuple[TableConfig, Timeline]:
+    """The table's configuration, and its timeline as one listing shows it."""
+    configs: list[TableConfig] = []
+    looks: list[Timeline] = []
+    storage.together(
+        lambda: configs.append(load_table_config(storage)),
+        lambda: looks.append(Timeline.look(storage)),
+    )
+    return configs[0], looks[0]
 
 
 def table_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: str | None = None) -> OpenedTable:

@@ -14,7 +14,7 @@ from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.open_table import table_at
+from lakelatch.spark.open_table import look_at, table_at
 from lakelatch.spark.options import AS_OF, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
 from lakelatch.spark.read.native import read_natively, split_by_types
 from lakelatch.spark.read.pruning import Condition, Pruning
@@ -24,7 +24,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def plan_read(
     read_options = ReadOptions.parse(options)
     storage = open_storage(path, read_options.storage)
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
-    config, look = _open(storage)
+    config, look = look_at(storage)
     return _confirmed(storage, config, tuple(conditions), read_options, system, (now_ms, look))
 
 
@@ -86,20 +86,9 @@ def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Sc
     """The columns of a read, without planning it. Errors: `InvalidRequest`, `CorruptTable`."""
     read_options = ReadOptions.parse(options)
     storage = open_storage(path, read_options.storage)
-    config, look = _open(storage)
+    config, look = look_at(storage)
     table = table_at(storage, config, look, read_options.end or read_options.as_of)
     return _selected(table.full_schema, read_options.columns)
-
-
-def _open(storage: Storage) -> tuple[TableConfig, Timeline]:
-    """The table's configuration, and its timeline as one listing shows it."""
-    configs: list[TableConfig] = []
-    looks: list[Timeline] = []
-    storage.together(
-        lambda: configs.append(load_table_config(storage)),
-        lambda: looks.append(Timeline.look(storage)),
-    )
-    return configs[0], looks[0]
 
 
 def _confirmed(

@@ -338,7 +338,7 @@ def test_of_log_files_hudi_rs_widens_none_and_says_so(
     make_scenario: Callable[[dict[str, str]], Scenario],
 ) -> None:
     """Ours reads them; the guide says that a compaction helps."""
-    table = make_scenario({**BASE, **ORDERED, "mergeSchema": "true"})
+    table = make_scenario({**BASE, **ORDERED, "hoodie.bucket.index.num.buckets": "1", "mergeSchema": "true"})
     narrow, wide = "id long, ts long, w int", "id long, ts long, w long"
     for columns, row in ((narrow, (1, 1, 5)), (wide, (2, 1, 1 << 40))):
         lakelatch.write(table.spark.createDataFrame([row], columns), table.path, table.options)

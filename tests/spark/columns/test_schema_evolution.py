@@ -257,3 +257,31 @@ def test_of_two_first_writers_one_makes_the_table_and_the_other_agrees_or_is_tol
             lambda: other.upsert(rows(1, v="a")),
         )
     assert other.to_arrow().column("v").to_pylist() == ["b"]
+
+
+@pytest.mark.spark
+def test_a_frame_that_was_loaded_before_has_the_columns_that_it_was_loaded_with(
+    spark: SparkSession, make_table: MakeTable
+) -> None:
+    table = make_table()
+    table.write([(1, 1, "a")])
+    loaded = spark.read.format("lakelatch").load(table.path)
+    table.write([(2, 1, "b", 5)], "id long, ts long, v string, w int", **MERGE)
+    assert sorted(tuple(row)[5:] for row in loaded.collect()) == [(1, 1, "a"), (2, 1, "b")]
+
+
+@pytest.mark.spark
+def test_a_function_that_reads_the_table_keeps_columns_that_came_after_it_was_called(
+    spark: SparkSession, table: lakelatch.ArrowTable
+) -> None:
+    calls: list[int] = []
+
+    def doubled() -> Any:
+        calls.append(1)
+        if len(calls) == 2:  # inside its transaction, before it reads
+            table.upsert(rows(1, v="b", w=7), MERGE)
+        frame = lakelatch.read(spark, table.path)
+        return frame.withColumn("v", frame.v.substr(1, 1)).drop(*frame.columns[:5])
+
+    lakelatch.write(doubled, table.path, {**OPTIONS, **RETRIES})
+    assert table.to_arrow().to_pylist() == [{"id": 1, "ts": 1, "v": "b", "w": 7}]
