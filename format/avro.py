@@ -29,7 +29,7 @@ META_COLUMNS = (
 )
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
 
-_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RECORD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DECIMAL_DIGITS_MAX = 38
 
 
@@ -47,11 +47,10 @@ def without_meta_columns(schema: pa.Schema) -> pa.Schema:
 def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
     """The schema as Avro JSON, with the record names that Hudi's Spark writer gives.
 
-    Small and unsigned whole numbers become int or long. Errors: `InvalidRequest` naming a column whose name or type
-    Hudi's readers cannot take.
+    Errors: `InvalidRequest` naming a column whose name or type Hudi's readers cannot take, or would change.
     """
     name = re.sub(r"[^A-Za-z0-9_]", "__", table_name)
-    name = name if _AVRO_NAME.fullmatch(name) else f"_{name}"
+    name = name if _RECORD_NAME.fullmatch(name) else f"_{name}"
     record = {
         "type": "record",
         "name": f"{name}_record",
@@ -93,9 +92,10 @@ def _avro_fields(fields: Any, namespace: str, path: str) -> list[dict[str, Any]]
     found = []
     for field in fields:
         column = f"{path}.{field.name}" if path else field.name
-        if _AVRO_NAME.fullmatch(field.name) is None:
+        if not _is_name(field.name):
             raise InvalidRequest(
-                f"the column name {column!r} cannot be stored: use letters, digits and '_', not starting with a digit"
+                f"the column name {column!r} cannot be stored: Hudi's schemas take letters and digits of any script "
+                "and '_', with no digit first. Rename it"
             )
         meta = {"doc": ""} if not path and field.name in META_COLUMNS else {}
         kind = ["null", _avro_type(field.type, field.name, namespace, column)]
@@ -107,11 +107,22 @@ def _avro_fields(fields: Any, namespace: str, path: str) -> list[dict[str, Any]]
     return found
 
 
+_SPARK_NAMES = {
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "large_string": "string",
+    "large_binary": "binary",
+    "date32[day]": "date",
+    "null": "void",
+    "duration[us]": "interval day to second",
+}
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (pa.types.is_boolean, "boolean"),
-    (lambda kind: pa.types.is_integer(kind) and kind.bit_width < 32, "int"),
     (pa.types.is_int32, "int"),
-    (lambda kind: pa.types.is_uint32(kind) or pa.types.is_int64(kind), "long"),
+    (pa.types.is_int64, "long"),
     (pa.types.is_float32, "float"),
     (pa.types.is_float64, "double"),
     (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "string"),
@@ -146,7 +157,41 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str, column: str) -> Any
     if pa.types.is_struct(kind) and kind.num_fields:
         fields = _avro_fields(kind.fields, f"{namespace}.{name}", column)
         return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
-    raise InvalidRequest(f"the column {column!r} has the type {kind}, which cannot be stored: cast it to another one")
+    raise InvalidRequest(
+        f"the column {column!r} is {shown_type(kind)}, which Hudi's tables do not have: cast it to {_nearest(kind)}"
+    )
+
+
+def shown_type(kind: pa.DataType) -> str:
+    """What Spark calls a type; one that Spark has not is called as Arrow does."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.unit != "ns":
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"array<{shown_type(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{shown_type(kind.key_type)},{shown_type(kind.item_type)}>"
+    if types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{shown_type(field.type)}' for field in kind)}>"
+    return _SPARK_NAMES.get(str(kind), str(kind))
+
+
+def _nearest(kind: pa.DataType) -> str:
+    """The type that takes such values."""
+    types = pa.types
+    if types.is_integer(kind):
+        return "decimal(20,0)" if types.is_uint64(kind) else "bigint" if types.is_uint32(kind) else "int"
+    if types.is_map(kind):
+        return "one whose keys are texts"
+    return {"halffloat": "float", "duration[us]": "bigint"}.get(str(kind), "string, or drop it")
+
+
+def _is_name(name: str) -> bool:
+    """As Avro's own library for Java has it."""
+    starts = name[:1].isalpha() or name[:1] == "_"
+    return starts and all(char == "_" or char.isalpha() or char.isdecimal() for char in name)
 
 
 def decimal_bytes(precision: int) -> int:

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import shown_type
 
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_NAME_BYTES_MAX = 200  # of the 255 that file systems take; a field's name may stand before it
 # What Hive, and with it Hudi, escapes in a folder's name.
 _UNSAFE_IN_PATHS = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
 
@@ -66,13 +68,19 @@ def value_texts(table: pa.Table, field: str) -> pa.Array:
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-    elif not _has_text(kind):
-        raise InvalidRequest(
-            f"the column {field!r} of type {kind} cannot be part of a record key or a partition path: its text is not "
-            "the same everywhere. Cast it to string, a whole number, decimal or date"
-        )
+    else:
+        check_text(field, kind)
     texts = column.cast(pa.string()).combine_chunks()
     return texts if isinstance(texts, pa.Array) else pa.concat_arrays(texts.chunks)
+
+
+def check_text(field: str, kind: pa.DataType) -> None:
+    """`InvalidRequest` for a column of a type that has no text."""
+    if not (_has_text(kind) or pa.types.is_timestamp(kind)):
+        raise InvalidRequest(
+            f"the column {field!r} is {shown_type(kind)} and cannot be part of a record key or a partition path: its "
+            "text is not the same everywhere. Cast it to string, a whole number, decimal or date"
+        )
 
 
 def _has_text(kind: pa.DataType) -> bool:
@@ -136,4 +144,10 @@ def _folder_name(value: str | None, field: str, url_encode: bool) -> str:
             f"the value {value!r} of the partition field {field!r} is no safe folder name: replace such values, or "
             "make the table with hoodie.datasource.write.partitionpath.urlencode=true"
         )
-    return "".join(f"%{ord(char):02X}" if char in _UNSAFE_IN_PATHS else char for char in value) if unsafe else value
+    name = "".join(f"%{ord(char):02X}" if char in _UNSAFE_IN_PATHS else char for char in value) if unsafe else value
+    if len(name.encode("utf-8")) > _NAME_BYTES_MAX:
+        raise InvalidRequest(
+            f"the value {value[:40]!r}... of the partition field {field!r} would make a folder's name of more than "
+            f"{_NAME_BYTES_MAX} bytes, which file systems do not take: partition by something shorter"
+        )
+    return name

@@ -24,6 +24,7 @@ OTHER_NAMES = {  # Hudi's, for options that take effect
     "hoodie.table.partition.fields": "hoodie.datasource.write.partitionpath.field",
     "hoodie.table.recordkey.fields": "hoodie.datasource.write.recordkey.field",
     "hoodie.table.type": "hoodie.datasource.write.table.type",
+    "hoodie.write.handle.missing.cols.with.lossless.type.promotion": "hoodie.write.set.null.for.missing.columns",
 }
 
 PAYLOAD_KEYS = ("hoodie.datasource.write.payload.class", "hoodie.compaction.payload.class")
@@ -78,7 +79,7 @@ _TASKS = "Spark decides how many tasks there are, or the parallelism of the oper
 _MEMORY = "a task holds the rows of one file, and spills nothing"
 _VIEWS = "files are listed when they are needed"
 _KEYS = "keys and partition values become text as Hudi's simple, complex and non-partitioned generators make it"
-_COLUMNS = "a frame must have the table's columns, and each is checked"
+_COLUMNS = "a frame's columns are always checked against the table's"
 _METADATA = "lakelatch keeps no metadata table, and reads none"
 
 RULES: tuple[Rule, ...] = (
@@ -125,10 +126,6 @@ RULES: tuple[Rule, ...] = (
         "a commit that is there is never reported as failed: `CommitResult.services` names the service that failed",
     ),
     *(Rule(key, _COLUMNS) for key in ("hoodie.avro.schema.*", "hoodie.datasource.write.schema.*")),
-    *(
-        Rule(key, _COLUMNS)
-        for key in ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
-    ),
     Rule("hoodie.datasource.write.streaming.*", "a batch that fails is an error, and is tried again as the query is"),
     *(Rule(key, "it is for Hudi's own ingestion tool") for key in ("hoodie.streamer.*", "hoodie.deltastreamer.*")),
     Rule("hoodie.sql.*", "there is no SQL that changes a table"),
@@ -164,7 +161,12 @@ RULES: tuple[Rule, ...] = (
     Rule("hoodie.table.base.file.format", "base files are parquet", ("PARQUET",)),
     Rule("hoodie.table.log.file.format", "log files are Hudi's", ("HOODIE_LOG",)),
     Rule("hoodie.allow.operation.metadata.field", "rows have five meta columns", _OFF),
-    Rule("hoodie.schema.on.read.enable", "the columns of a table do not change", _OFF),
+    Rule("hoodie.schema.on.read.enable", "columns are added and widened by writes, with mergeSchema", _OFF),
+    Rule(
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+        "a column stays in the table: leave it out of reads with `columns`",
+        _OFF,
+    ),
     Rule(
         "hoodie.datasource.merge.type",
         "log files are always merged; hoodie.datasource.query.type=read_optimized leaves them out",

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lakelatch.errors import CorruptTable, InvalidRequest
+from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import failpoint
-from lakelatch.format.avro import META_COLUMNS, arrow_to_avro, avro_to_arrow, without_meta_columns
+from lakelatch.format.avro import META_COLUMNS, arrow_to_avro
+from lakelatch.format.evolution import Comparison
+from lakelatch.format.merge.ordering import sortable_type
+from lakelatch.format.record_keys import check_text
 from lakelatch.spark.options import (
     DEFAULT_BUCKET_COUNT,
     HASH_FIELD,
@@ -21,10 +24,10 @@ from lakelatch.spark.options import (
     WriteOptions,
 )
 from lakelatch.spark.table import OpenedTable, check_agreement, check_mode, check_writable
+from lakelatch.spark.table_schema import parsed_schema, schema_at
 from lakelatch.spark.write.columns import check_groups
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
     EVENT_TIME,
@@ -36,52 +39,114 @@ from lakelatch.timeline.table_config import (
     is_table,
     load_table_config,
 )
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.transactions.commit import Resolve, Resolved
+from lakelatch.transactions.conflicts.contract import OtherWrite
+from lakelatch.transactions.outcome import Displaced
 
 _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know
 
 
 def open_table(storage: Storage) -> OpenedTable:
-    """The table for reading; `InvalidRequest` where there is none."""
-    return table_of(storage, load_table_config(storage))
+    """The table for reading, as it is now; `InvalidRequest` where there is none."""
+    return table_at(storage, *look_at(storage))
 
 
-def table_of(storage: Storage, config: TableConfig, timeline: Timeline | None = None) -> OpenedTable:
-    """The table of this configuration; `timeline` is for a caller who has listed it. Errors: those of `open_table`."""
-    own = (config.create_schema, PROPERTIES_PATH)
-    if config.bucket_count is not None and config.create_schema:
-        schema, path = own
-    else:
-        schema, path = _latest_schema(storage, timeline or Timeline.load(storage)) or own
-    if schema is None:
-        raise CorruptTable(f"the table at {storage.uri} names its columns nowhere: no commit and no create schema")
-    try:
-        columns = without_meta_columns(avro_to_arrow(schema))
-    except (CorruptTable, InvalidRequest) as error:
-        raise type(error)(f"in {path}: {error.message}", path=path) from error
-    return OpenedTable(storage, config, columns)
+def look_at(storage: Storage) -> tuple[TableConfig, Timeline]:
+    """The table's configuration, and its timeline as one listing shows it."""
+    configs: list[TableConfig] = []
+    looks: list[Timeline] = []
+    storage.together(
+        lambda: configs.append(load_table_config(storage)),
+        lambda: looks.append(Timeline.look(storage)),
+    )
+    return configs[0], looks[0]
+
+
+def table_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: str | None = None) -> OpenedTable:
+    """The table of this configuration with its columns at a completion time, or as of the timeline.
+
+    Errors: those of `open_table`.
+    """
+    schema = schema_at(storage, config, timeline, moment)
+    return OpenedTable(storage, config, schema.columns, schema.path)
+
+
+def as_of_now(table: OpenedTable) -> OpenedTable:
+    """A table with the columns that it has now: what rewrites files must know all that is in them."""
+    return table_at(table.storage, table.config, Timeline.look(table.storage))
 
 
 def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable:
-    """The table for writing, made on the first write. Of several first writers one makes it; the others must agree.
+    """The table for writing, made if there is none. Of several first writers one makes it; the others must agree.
 
     `schema` is that of the data, without meta columns. Errors: `InvalidRequest`, and the table is as it was.
     """
-    if not is_table(storage):
-        config = _new_config(storage, options, schema)
-        check_mode(options, config)
-        failpoint("create.before_properties")
-        try:
-            storage.put_if_absent(PROPERTIES_PATH, config.to_properties())
-        except PutUnknown:
-            if not is_table(storage):
-                raise
-        failpoint("create.after_properties")
-    table = open_table(storage)
-    check_writable(table.config)
-    check_agreement(options, table.config)
-    check_mode(options, table.config)
-    return table
+    table = prepare_table(storage, options, schema)
+    if not table.is_new:
+        return table
+    try:
+        make_table(table)
+    except WriteConflict:
+        return open_existing(storage, options)
+    return replace(table, is_new=False)
+
+
+def prepare_table(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable:
+    """The table for writing; if there is none, one that is made with its first commit: a write that fails leaves none.
+
+    `schema` is that of the data, without meta columns. Errors: `InvalidRequest`, and the table is as it was.
+    """
+    if is_table(storage):
+        return open_existing(storage, options)
+    config = _new_config(storage, options, schema)
+    check_mode(options, config)
+    columns = parsed_schema(config.create_schema or "", PROPERTIES_PATH).columns
+    return OpenedTable(storage, config, columns, is_new=True)
+
+
+def making_table(table: OpenedTable, resolve: Resolve) -> Resolve:
+    """`resolve`, which makes a new table first: at its place in the log the first commit cannot fail any more."""
+
+    def resolve_made(folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+        resolved = resolve(folder, completed)
+        if isinstance(resolved, Resolved) and resolved.conflict is None:
+            make_table(table)
+        return resolved
+
+    return resolve_made if table.is_new else resolve
+
+
+def make_table(table: OpenedTable) -> None:
+    """Makes a new table. Errors: `WriteConflict` if another writer has made one that is not the same."""
+    storage, properties = table.storage, table.config.to_properties()
+    failpoint("create.before_properties")
+    try:
+        made = storage.put_if_absent(PROPERTIES_PATH, properties)
+    except PutUnknown:
+        made = False
+    failpoint("create.after_properties")
+    conflict = None if made else made_by_others(table)
+    if conflict is not None:
+        raise conflict
+
+
+def made_by_others(table: OpenedTable) -> WriteConflict | None:
+    """That another writer has made a new table meanwhile, which is not the same; None if nobody has."""
+    if not table.is_new or not is_table(table.storage) or _is_same(table, load_table_config(table.storage)):
+        return None
+    return WriteConflict(
+        f"another writer has made the table at {table.storage.uri} meanwhile, with other columns or options: nothing "
+        "of this write is visible, so write again to see whether it fits that table"
+    )
+
+
+def _is_same(table: OpenedTable, found: TableConfig) -> bool:
+    """Whether a table that is there is the new one but for the order of its columns."""
+    if replace(found, create_schema=None) != replace(table.config, create_schema=None):
+        return False
+    compared = Comparison.of(parsed_schema(found.create_schema or "", PROPERTIES_PATH).columns, table.schema)
+    return not (compared.added or compared.missing or compared.widened or compared.unfit)
 
 
 def require_writable(storage: Storage) -> OpenedTable:
@@ -99,24 +164,8 @@ def open_existing(storage: Storage, options: WriteOptions) -> OpenedTable:
     return table
 
 
-def _latest_schema(storage: Storage, timeline: Timeline) -> tuple[str, str] | None:
-    """The schema of the write that completed last, and the file that says so."""
-    for instant in sorted(timeline.completed, key=lambda instant: instant.completion or "", reverse=True):
-        if instant.action in WRITE_ACTIONS:
-            schema = CommitMetadata.read(storage, instant.path).schema
-            if schema:
-                return schema, instant.path
-    return None
-
-
 def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> TableConfig:
-    strangers = storage.list("")
-    others = [*strangers.files, *(name for name in strangers.folders if name != ".hoodie")]
-    if others and not is_table(storage):
-        raise InvalidRequest(
-            f"{storage.uri} is not empty and is no table (it holds {others[0]!r}): readers would take its files for "
-            "data. Choose another path"
-        )
+    _check_place(storage)
     if not options.record_key_fields:
         raise InvalidRequest(
             f"a new table needs {RECORD_KEY}: the column (or columns, with commas) that identify a row"
@@ -148,6 +197,22 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
     return config
 
 
+def _check_place(storage: Storage) -> None:
+    """`InvalidRequest` where a new table would take files for its own. Those of a first write that failed are."""
+    timeline = Timeline.look(storage)
+    if timeline.has_history or any(one.action in WRITE_ACTIONS for one in timeline.completed):
+        raise InvalidRequest(
+            f"{storage.uri} has commits and no {PROPERTIES_PATH}: restore that file from a copy, or choose another path"
+        )
+    found = storage.list("")
+    others = [*found.files, *(name for name in found.folders if name != ".hoodie")]
+    if others and not timeline.instants:
+        raise InvalidRequest(
+            f"{storage.uri} is not empty and is no table (it holds {others[0]!r}): readers would take its files for "
+            "data. Choose another path"
+        )
+
+
 def _table_name(storage: Storage, given: str | None) -> str:
     """The name that was asked for, or one made of the folder's, which may hold what a table's name must not."""
     if given is None:
@@ -167,6 +232,10 @@ def _check_fields(schema: pa.Schema, options: WriteOptions, hash_fields: tuple[s
         for field in fields:
             if field not in schema.names:
                 raise InvalidRequest(f"{option}={field!r} is no column of the data ({', '.join(schema.names)})")
+    for field in (*(options.record_key_fields or ()), *(options.partition_fields or ())):
+        check_text(field, schema.field(field).type)
+    if options.ordering_field:
+        sortable_type(schema.field(options.ordering_field).type)
     strangers = set(hash_fields) - set(options.record_key_fields or ())
     if strangers:
         raise InvalidRequest(f"{HASH_FIELD}={','.join(hash_fields)} must be among the record key fields")

@@ -63,6 +63,9 @@ HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 BLOCK_FORMAT = "hoodie.logfile.data.block.format"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+MERGE_SCHEMA = "mergeSchema"
+RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
+NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
 BLOCK_FORMATS = ("parquet", "avro")
 SMALL_ROWS = "lakelatch.write.small.rows"
 METADATA_TABLE = "hoodie.metadata.enable"
@@ -110,6 +113,9 @@ _WRITE_KEYS = {
     URL_ENCODE,
     BLOCK_FORMAT,
     SMALL_ROWS,
+    MERGE_SCHEMA.lower(),
+    RECONCILE_SCHEMA,
+    NULL_FOR_MISSING,
     METADATA_TABLE,
     BATCH_APPLICATION,
     BATCH_NUMBER,
@@ -226,6 +232,8 @@ class WriteOptions:
     block_format: str | None
     parallelism: int | None
     small_rows: int | None
+    merge_schema: bool
+    null_for_missing: bool
     batch: Batch | None
     partitions_to_delete: tuple[str, ...] | None
     manager: ManagerOptions
@@ -256,6 +264,7 @@ class WriteOptions:
         if merge_mode is not None:
             merge_mode = one_of(values, MERGE_MODE, (EVENT_TIME, COMMIT_TIME), COMMIT_TIME)
         parallelism = _PARALLELISM[operation]
+        reconcile = flag(values, RECONCILE_SCHEMA)
         return cls(
             operation=operation,
             table_name=values.get(TABLE_NAME),
@@ -273,6 +282,8 @@ class WriteOptions:
             block_format=one_of(values, BLOCK_FORMAT, BLOCK_FORMATS, "parquet") if BLOCK_FORMAT in values else None,
             parallelism=whole_number(values, parallelism, 0, 1, 1_000_000) if parallelism in values else None,
             small_rows=whole_number(values, SMALL_ROWS, 0, 0, 10_000_000) if SMALL_ROWS in values else None,
+            merge_schema=flag(values, MERGE_SCHEMA.lower()) or reconcile,
+            null_for_missing=flag(values, NULL_FOR_MISSING) or reconcile,
             batch=Batch.from_options(values),
             partitions_to_delete=_fields(values, PARTITIONS_TO_DELETE),
             manager=ManagerOptions.from_options(values),

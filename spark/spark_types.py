@@ -13,24 +13,52 @@ from lakelatch.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 T = TypeVar("T")
 _TASKS_MAX = 10_000
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """A Spark schema as the table stores it: every column nullable, timestamps in UTC."""
+    """A Spark schema as the table stores it: every column nullable, timestamps in UTC.
+
+    Errors: `InvalidRequest` for a type that Hudi's tables have not. Narrow whole numbers pass, as values of wider ones.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # Spark 4.0 says UTC by itself, and later versions ask for the zone.
+    for field in schema:
+        _refuse_unknown(field.dataType, field.name)
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     try:
         converted = to_arrow_schema(schema, **zone)
     except PySparkException as error:
         raise InvalidRequest(f"a column's type cannot be stored: {error}") from error
     return pa.schema([pa.field(field.name, field.type) for field in converted])
+
+
+_STORED = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "decimal")
+_STORED_AS = {"variant": "string", "void": "the type that it is to have", "geo": "binary", "interval": "bigint"}
+
+
+def _refuse_unknown(kind: DataType, column: str) -> None:
+    """Arrow would make something else of some types, without a word."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    name = kind.simpleString()
+    if isinstance(kind, ArrayType):
+        _refuse_unknown(kind.elementType, f"{column}.element")
+    elif isinstance(kind, StructType) and kind.fields:
+        for field in kind.fields:
+            _refuse_unknown(field.dataType, f"{column}.{field.name}")
+    elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        _refuse_unknown(kind.valueType, f"{column}.value")
+    elif name.partition("(")[0] not in (*_STORED, "timestamp", "timestamp_ntz"):
+        near = next((near for start, near in _STORED_AS.items() if name.startswith(start)), "string")
+        if isinstance(kind, MapType):
+            near = "one whose keys are strings"
+        raise InvalidRequest(f"the column {column!r} is {name}, which Hudi's tables do not have: cast it to {near}")
 
 
 def to_spark(schema: pa.Schema) -> StructType:
@@ -58,6 +86,27 @@ def _for_spark(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _for_spark(field.type)) for field in kind])
     return kind
+
+
+def renamings(given: Sequence[str], known: Sequence[str], spark: SparkSession) -> dict[str, str]:
+    """The names to give to columns that are `known` in another case, under spark.sql.caseSensitive=false.
+
+    Errors: `InvalidRequest` for two that would have one name.
+    """
+    alike = len({name.lower() for name in given}) < len(given)
+    if (not alike and set(given) <= set(known)) or spark.conf.get("spark.sql.caseSensitive") == "true":
+        return {}
+    by_case = {name.lower(): name for name in known}
+    found: dict[str, str] = {}
+    for name in given:
+        other = next((one for one in given if one != name and one.lower() == name.lower()), None)
+        if other is not None:
+            raise InvalidRequest(
+                f"the columns {name!r} and {other!r} are one under spark.sql.caseSensitive=false: drop one of them"
+            )
+        if by_case.get(name.lower(), name) != name:
+            found[name] = by_case[name.lower()]
+    return found
 
 
 def use_in_thread(spark: SparkSession) -> None:

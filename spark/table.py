@@ -43,11 +43,18 @@ _EXTRACTOR = "hoodie.table.partition_extractor_class"
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns)."""
+    """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns).
+
+    `schema_path` is the file that names the columns, to which a write that `changes_schema` adds what is in `schema`
+    alone. One that `is_new` is made with its first commit.
+    """
 
     storage: Storage
     config: TableConfig
     schema: pa.Schema
+    schema_path: str = ""
+    changes_schema: bool = False
+    is_new: bool = False
 
     @property
     def full_schema(self) -> pa.Schema:

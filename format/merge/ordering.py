@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import shown_type
 
 
 def comparable(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
@@ -39,7 +40,9 @@ def sortable_type(kind: pa.DataType) -> pa.DataType:
         return pa.int64()
     if types.is_string(kind) or types.is_large_string(kind):
         return pa.string()
-    raise InvalidRequest(f"an ordering field of type {kind} cannot be compared: use a number, text, date or timestamp")
+    raise InvalidRequest(
+        f"an ordering field of type {shown_type(kind)} cannot be compared: use a number, text, date or timestamp"
+    )
 
 
 def is_default(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

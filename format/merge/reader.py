@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.base_files import read_base_file
+from lakelatch.format.evolution import conform
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries, read_log_file
 from lakelatch.format.names import LogFile, parse_data_file
@@ -60,7 +61,7 @@ class SliceReader:
                 columns.append(pa.nulls(table.num_rows, field.type))
                 continue
             try:
-                columns.append(table[field.name].cast(field.type))
+                columns.append(conform(table[field.name], field.type))
             except pa.ArrowException as error:
                 raise CorruptTable(
                     f"the column {field.name!r} of {what} cannot become {field.type}: {error}"

@@ -13,7 +13,7 @@ from os import PathLike, fspath
 import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import META_COLUMNS
+from lakelatch.format.avro import META_COLUMNS, without_meta_columns
 from lakelatch.spark.api.arguments import Options, Time, merged, moment, names_of, window
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.options import (
@@ -91,9 +91,12 @@ class ArrowTable:
     def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> pa.RecordBatchReader:
         options = ReadOptions.parse({**self._options, **more})
         table = open_table(open_existing_storage(self.path, self._options))
-        names = table.schema.names if columns is None else names_of(columns, "columns").split(",")
-        wanted = tuple(dict.fromkeys([*(META_COLUMNS if meta_columns else ()), *names]))
-        plan = plan_read_of(table, replace(options, columns=wanted), self._system)
+        if columns is not None:
+            names = names_of(columns, "columns").split(",")
+            options = replace(options, columns=tuple(dict.fromkeys([*(META_COLUMNS if meta_columns else ()), *names])))
+        plan = plan_read_of(table, options, self._system)
+        if columns is None and not meta_columns:
+            plan = replace(plan, schema=without_meta_columns(plan.schema))
 
         def batches() -> Iterator[pa.RecordBatch]:
             for file_slice in plan.slices:
@@ -133,6 +136,9 @@ class ArrowRows:
     @property
     def schema(self) -> pa.Schema:
         return self.data.schema
+
+    def use_names_of(self, table: pa.Schema) -> None:
+        """Arrow's names have their case."""
 
     def begin(self) -> None:
         """Nothing to read."""

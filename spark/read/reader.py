@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,23 +14,22 @@ from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.open_table import open_table, table_of
+from lakelatch.spark.open_table import look_at, table_at
 from lakelatch.spark.options import AS_OF, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
+from lakelatch.spark.read.native import read_natively, split_by_types
 from lakelatch.spark.read.pruning import Condition, Pruning
 from lakelatch.spark.spark_types import for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.uris import open_storage, scheme_of
+from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_READ_BY_ALL = ("", "file")  # sessions know these places without a connector
-_log = logging.getLogger("lakelatch.spark")
 _LOOKS_MAX = 20
 
 
@@ -74,45 +71,46 @@ def plan_read(
     read_options = ReadOptions.parse(options)
     storage = open_storage(path, read_options.storage)
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
-    table, look = _open(storage)
-    return _confirmed(Pruning(table, tuple(conditions)), read_options, system, (now_ms, look))
+    config, look = look_at(storage)
+    return _confirmed(storage, config, tuple(conditions), read_options, system, (now_ms, look))
 
 
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
-    """As `plan_read`, for a table that is open."""
+    """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
     now_ms = system.realtime_ms()
-    return _confirmed(Pruning(table), options, system, (now_ms, Timeline.look(table.storage)))
+    first = now_ms, Timeline.look(table.storage)
+    return _confirmed(table.storage, table.config, (), options, system, first)
 
 
 def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Schema:
     """The columns of a read, without planning it. Errors: `InvalidRequest`, `CorruptTable`."""
     read_options = ReadOptions.parse(options)
-    return _selected(open_table(open_storage(path, read_options.storage)).full_schema, read_options.columns)
+    storage = open_storage(path, read_options.storage)
+    config, look = look_at(storage)
+    table = table_at(storage, config, look, read_options.end or read_options.as_of)
+    return _selected(table.full_schema, read_options.columns)
 
 
-def _open(storage: Storage) -> tuple[OpenedTable, Timeline]:
-    """The table, and its timeline as one listing shows it."""
-    configs: list[TableConfig] = []
-    looks: list[Timeline] = []
-    storage.together(
-        lambda: configs.append(load_table_config(storage)),
-        lambda: looks.append(Timeline.look(storage)),
-    )
-    return table_of(storage, configs[0], looks[0]), looks[0]
-
-
-def _confirmed(pruning: Pruning, options: ReadOptions, system: System, first: tuple[int, Timeline]) -> ReadPlan:
+def _confirmed(
+    storage: Storage,
+    config: TableConfig,
+    conditions: tuple[Condition, ...],
+    options: ReadOptions,
+    system: System,
+    first: tuple[int, Timeline],
+) -> ReadPlan:
     """The plan of the first look that nothing has overtaken.
 
     The first one is a lone listing of the timeline, which the last request of the plan confirms. Where that one does
     not, whatever was found or raised says nothing, and further looks list until two listings agree.
     """
-    table, moment = pruning.table, options.end or options.as_of
+    moment = options.end or options.as_of
     now_ms, look = first
-    view = TableView.of_look(table.storage, table.config, look, moment)
+    view = TableView.of_look(storage, config, look, moment)
     for _ in range(_LOOKS_MAX):
         try:
-            plan = _plan(pruning, view, options, now_ms)
+            table = table_at(storage, config, view.timeline, moment)
+            plan = _plan(Pruning(table, conditions), view, options, now_ms)
         except LakelatchError as error:
             if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
                 raise
@@ -120,8 +118,8 @@ def _confirmed(pruning: Pruning, options: ReadOptions, system: System, first: tu
             if not view.was_overtaken():
                 return plan
         now_ms = system.realtime_ms()
-        view = TableView.load(table.storage, table.config, moment)
-    raise Unavailable(f"{table.storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
+        view = TableView.load(storage, config, moment)
+    raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
 
 
 def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: int) -> ReadPlan:
@@ -186,9 +184,11 @@ def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = 
     merged = [found for found in plan.slices if found.fresh_logs]
     frames = []
     if native:
-        frame = _native_if_known(spark, plan, native)
+        native, old = split_by_types(plan.table, plan.schema, native)
+        frame = read_natively(spark, plan.table, plan.schema, plan.instants, native)
+        merged += old
         if frame is None:
-            merged = [found for found in plan.slices if found.base_file or found.fresh_logs]
+            merged += native
         else:
             frames.append(frame)
     if merged:
@@ -199,39 +199,6 @@ def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = 
     for frame in frames[1:]:
         result = result.unionByName(frame)
     return result
-
-
-def _native_if_known(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame | None:
-    """What Spark reads by itself; None if this session has no connector for the place, or cannot use it."""
-    if scheme_of(plan.table.storage.uri) in _READ_BY_ALL:
-        return _native(spark, plan, slices)
-    try:
-        frame = _native(spark, plan, slices)
-        _ = frame.schema  # over Spark Connect nothing is looked at before
-        return frame
-    except Exception as error:  # whatever a connector raises, or Spark for want of one
-        place = scheme_of(plan.table.storage.uri)
-        reason = str(error).partition("\n")[0]
-        _log.info("Spark does not read %s:// here, so base files are read by Arrow: %s", place, reason)
-        return None
-
-
-def _native(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
-    from pyspark.sql import functions
-
-    names = list(dict.fromkeys([*plan.schema.names, COMMIT_TIME_COLUMN]))
-    full = plan.table.full_schema
-    schema = to_spark(pa.schema([full.field(name) for name in names]))
-    paths = [_literal(plan.table.storage.full_path(found.base_path or "")) for found in slices]
-    frame = spark.read.schema(schema).parquet(*paths)
-    if plan.instants is not None:
-        frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(plan.instants)))
-    return frame.select(*plan.schema.names)
-
-
-def _literal(path: str) -> str:
-    """The path for Spark, which takes paths for patterns."""
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:

@@ -24,6 +24,7 @@ from lakelatch.services.cancelling import tidy_cancelled
 from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.clustering import ClusteringOptions
 from lakelatch.services.options.compaction import KEEP_DELETES
+from lakelatch.spark.open_table import as_of_now
 from lakelatch.spark.services.clustering_commit import Clustered, ClusteringCommit, place_of
 from lakelatch.spark.services.clustering_task import ClusterTask, clustering_stats, target_of
 from lakelatch.spark.services.plans import (
@@ -39,6 +40,7 @@ from lakelatch.spark.services.plans import (
     table_at_rest,
 )
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.table_schema import keeping_schema
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS
@@ -153,6 +155,7 @@ def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instan
         operations = tuple(map(_operation_of, plan.groups))
         ensure_names(operations, path)
         in_part = PlanPolicy.of(plan.extra).in_part
+        table = as_of_now(table)
         task = _task_of(table, instant, plan, operations, in_part)
         reports = {(report.partition, report.file_id): report for report in run(task, operations)}
         failpoint("cluster.before_commit")
@@ -167,7 +170,7 @@ def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instan
         commit = ClusteringCommit(
             table.storage, instant, metadata, tuple(clustered), in_part, transaction.cancelled_groups
         )
-        committed = transaction.commit(metadata, commit.resolve)
+        committed = transaction.commit(metadata, keeping_schema(table, commit.resolve, adds_columns=False))
     except (WriteConflict, PlanCancelled) as error:
         _give_up(manager, transaction, error)
         raise

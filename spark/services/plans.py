@@ -23,11 +23,12 @@ from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.services.cancelling import tidy_cancelled
 from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import require_writable
+from lakelatch.spark.open_table import as_of_now, require_writable
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.spark_types import for_each
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.table_schema import keeping_schema
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch
 from lakelatch.storage.checksums import add_checksum
@@ -48,6 +49,7 @@ from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_servi
 from lakelatch.timeline.table_config import load_table_config
 from lakelatch.timeline.timeline import TimelineFolder, requested
 from lakelatch.transactions.cancellation.requests import is_cancelled
+from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.transaction import Transaction
@@ -239,6 +241,7 @@ def carry_out(
         ensure_names(plan.operations, requested(instant, service.action).path)
         operations = _still_there(table, plan.operations)
         completions = completions_of(table)
+        table = as_of_now(table)
         task = service.task_of(table, instant, completions, plan)
         reports = run(task, operations)
         failpoint("compact.before_commit")
@@ -247,7 +250,8 @@ def carry_out(
         stats = tuple(stat for report, operation in pairs for stat in service.stats_of(report, operation, instant))
         extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}
         metadata = CommitMetadata(stats, service.operation.upper(), extra, compacted=service.compacted)
-        committed = transaction.commit(metadata)
+        resolve = keeping_schema(table, lambda _, completed: Resolved(metadata, completed), adds_columns=False)
+        committed = transaction.commit(metadata, resolve)
     except BaseException as error:
         transaction.release()
         tidy_cancelled(manager, instant)

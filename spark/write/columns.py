@@ -3,97 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import IS_DELETED_COLUMN
+from lakelatch.format.avro import IS_DELETED_COLUMN, arrow_to_avro, avro_to_arrow, shown_type
+from lakelatch.format.evolution import Comparison, Mismatch
 from lakelatch.format.merge.column_groups import groups_of
 from lakelatch.format.merge.ordering import sortable_type
-from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.options import MERGE_SCHEMA, NULL_FOR_MISSING, WriteOptions
 from lakelatch.spark.table import OpenedTable
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
-_NO_GROUPS = f", or write to a table that was made with {COLUMN_GROUPS}, of which a write may fill some columns only"
+_MERGE = f"{MERGE_SCHEMA}=true"
+_NO_GROUPS = (
+    f", or set {NULL_FOR_MISSING}=true for null, or write to a table that was made with {COLUMN_GROUPS}, of which a "
+    "write may fill some columns only"
+)
 
 
-def check_columns(table: OpenedTable, data_schema: pa.Schema, options: WriteOptions) -> None:
-    """The frame's columns must be the table's (a delete needs only those that name the row); order does not matter.
+def fitted(
+    table: OpenedTable, data_schema: pa.Schema, options: WriteOptions, known: Collection[str] | None = None
+) -> OpenedTable:
+    """The table as a write of these columns leaves it. Errors: `InvalidRequest`, naming columns and the way out.
 
-    An upsert may have `_hoodie_is_deleted` besides, which the table need not have.
+    They must be the table's (a delete needs only those that name the row); order does not matter. With `mergeSchema`
+    there may be others, and wider types, which become the table's. An upsert may have `_hoodie_is_deleted` besides. If
+    the columns that the writer has `known` are given, it may lack all others.
     """
-    config = table.config
-    required = set(table.schema.names)
-    if config.column_groups:
-        required = required_columns(config, table.schema.names, data_schema.names, options)
-    elif options.operation == DELETE:
-        required = {*config.record_key_fields, *config.partition_fields}
-        if options.non_blocking and config.ordering_field:  # without a time of its own it would win by chance
-            required.add(config.ordering_field)
-    missing = sorted(required - set(data_schema.names))
-    if missing:
-        raise InvalidRequest(
-            f"the data lacks the column(s) {', '.join(missing)} of the table {config.name!r}: add them"
-            + ("; a write fills a column group whole or not at all" if config.column_groups else _NO_GROUPS)
-        )
-    strangers = sorted(set(data_schema.names) - set(table.schema.names))
-    if IS_DELETED_COLUMN in strangers and options.operation == UPSERT:
+    deleting = options.operation == DELETE
+    flagged = IS_DELETED_COLUMN in data_schema.names and IS_DELETED_COLUMN not in table.schema.names
+    if flagged and options.operation == UPSERT:
         _check_flag(table, data_schema)
-        strangers.remove(IS_DELETED_COLUMN)
         data_schema = data_schema.remove(data_schema.get_field_index(IS_DELETED_COLUMN))
-    if strangers:
+    twice = sorted({name for name in data_schema.names if data_schema.names.count(name) > 1})
+    if twice:
+        raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
+    compared = Comparison.of(table.schema, data_schema)
+    _check_missing(table, data_schema, compared, options, known)
+    changes = options.merge_schema and not deleting and not table.config.column_groups
+    if compared.added and not changes:
+        way_out = "" if deleting or table.config.column_groups else f", or add them with {_MERGE}"
         raise InvalidRequest(
-            f"the column(s) {', '.join(strangers)} are not in the table {config.name!r} "
-            f"({', '.join(table.schema.names)}): drop or rename them"
+            f"the column(s) {', '.join(compared.added)} are not in the table {table.config.name!r} "
+            f"({', '.join(table.schema.names)}): drop or rename them{way_out}"
         )
-    for field in data_schema:
-        stored = table.schema.field(field.name).type
-        if not _fits(field.type, stored):
-            raise InvalidRequest(
-                f"the column {field.name!r} is {field.type}, and in the table {config.name!r} it is {stored}: cast it"
-            )
+    for one in (*compared.unfit, *compared.widened):
+        widens = one in compared.widened
+        _check_type(table.config, one, widens and changes, widens and not (deleting or table.config.column_groups))
+    if not (compared.added or compared.widened):
+        return table
+    avro = arrow_to_avro(compared.schema, table.config.name)
+    return replace(table, schema=avro_to_arrow(avro), changes_schema=True)
+
+
+def _check_missing(
+    table: OpenedTable,
+    data_schema: pa.Schema,
+    compared: Comparison,
+    options: WriteOptions,
+    known: Collection[str] | None,
+) -> None:
+    config = table.config
+    naming = {*config.record_key_fields, *config.partition_fields}
+    required = {*compared.missing, *naming, *([config.ordering_field] if config.ordering_field else [])}
+    if config.column_groups:
+        parts = {name for name in compared.missing if name not in table.schema.names}
+        required = {*parts, *required_columns(config, table.schema.names, data_schema.names, options)}
+    elif options.operation == DELETE:
+        required = naming
+        if options.non_blocking and config.ordering_field:  # without a time of its own it would win by chance
+            required = {*naming, config.ordering_field}
+    elif options.null_for_missing:
+        required = {name for name in required if name not in compared.missing or name in _ordering_and_keys(config)}
+    missing = sorted(name for name in required.intersection(compared.missing) if known is None or name in known)
+    if not missing:
+        return
+    strangers = [name for name in compared.added if name not in missing]
+    way_out = _NO_GROUPS
+    if config.column_groups:
+        way_out = "; a write fills a column group whole or not at all"
+    elif options.operation == DELETE or _ordering_and_keys(config).issuperset(missing):
+        way_out = ""
+    elif strangers:
+        way_out = f" ({', '.join(strangers)} are not in it: a column keeps its name){_NO_GROUPS}"
+    raise InvalidRequest(
+        f"the data lacks the column(s) {', '.join(missing)} of the table {config.name!r}: add them{way_out}"
+    )
+
+
+def _check_type(config: TableConfig, one: Mismatch, allowed: bool, widens: bool) -> None:
+    """`InvalidRequest` unless the column may become of the type that is given."""
+    given, stored = shown_type(one.given), shown_type(one.stored)
+    what = f"the column {one.column!r} is {given}, and in the table {config.name!r} it is {stored}: "
+    orderings = {config.ordering_field, *(group.ordering for group in config.column_groups)}
+    if widens and one.column in orderings:
+        raise InvalidRequest(f"{what}cast it; an ordering field keeps its type, since it decides which row is newer")
+    naming = {*config.record_key_fields, *config.partition_fields}
+    if widens and one.column in naming and not (pa.types.is_int32(one.stored) and pa.types.is_int64(one.given)):
+        raise InvalidRequest(f"{what}cast it; a field that identifies rows may only become bigint, from int")
+    if not allowed:
+        raise InvalidRequest(f"{what}cast it" + (f", or let the table have it with {_MERGE}" if widens else ""))
+
+
+def _ordering_and_keys(config: TableConfig) -> set[str]:
+    """The fields that each row needs."""
+    ordering = [config.ordering_field] if config.ordering_field and config.merge_mode == EVENT_TIME else []
+    return {*config.record_key_fields, *config.partition_fields, *ordering}
 
 
 def _check_flag(table: OpenedTable, data_schema: pa.Schema) -> None:
     """For a frame that says of each row whether it deletes, in a table whose rows do not say it."""
     kind = data_schema.field(IS_DELETED_COLUMN).type
     if not pa.types.is_boolean(kind):
-        raise InvalidRequest(f"the column {IS_DELETED_COLUMN} is {kind}: it is true for a row that deletes, so cast it")
+        raise InvalidRequest(
+            f"the column {IS_DELETED_COLUMN} is {shown_type(kind)}: it is true for a row that deletes, so cast it"
+        )
     if table.config.column_groups:
         raise InvalidRequest(
             f"the column {IS_DELETED_COLUMN} deletes whole rows, and in the table {table.config.name!r} each column "
             "group is deleted by itself: drop it, and use hoodie.datasource.write.operation=delete"
         )
-
-
-def _fits(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Equal but for what a cast cannot lose: integer and float widths, time zones of one instant, large strings."""
-    if given == stored:
-        return True
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(stored):
-        return (given.tz is None) == (stored.tz is None)
-    widening = {"int8": 1, "int16": 2, "int32": 3, "int64": 4}
-    if str(given) in widening and str(stored) in widening:
-        return widening[str(given)] <= widening[str(stored)]
-    if pa.types.is_floating(given) and pa.types.is_floating(stored):
-        return bool(given.bit_width <= stored.bit_width)
-    text = (pa.types.is_string, pa.types.is_large_string)
-    if any(is_kind(given) for is_kind in text) and any(is_kind(stored) for is_kind in text):
-        return True
-    nested = (pa.types.is_list, pa.types.is_map, pa.types.is_struct)
-    same_kind = any(bool(is_kind(given)) and bool(is_kind(stored)) for is_kind in nested)
-    return same_kind and _same_shape(given, stored)
-
-
-def _same_shape(given: pa.DataType, stored: pa.DataType) -> bool:
-    if given.num_fields != stored.num_fields:
-        return False
-    inner = [(given.field(index), stored.field(index)) for index in range(given.num_fields)]
-    by_name = pa.types.is_struct(given)
-    return all((not by_name or a.name == b.name) and _fits(a.type, b.type) for a, b in inner)
 
 
 def check_groups(config: TableConfig, schema: pa.Schema) -> None:

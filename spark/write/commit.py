@@ -15,8 +15,10 @@ from lakelatch.failpoints import failpoint
 from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.names import is_placeholder
+from lakelatch.spark.open_table import making_table
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.table_schema import keeping_schema
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.cancellation import work_of
 from lakelatch.spark.write.placement import Placement
@@ -107,6 +109,7 @@ def commit_files(
         resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking, known).resolve
         if replacement is not None:
             resolve = replacement.of(metadata).resolve
+        resolve = making_table(table, keeping_schema(table, resolve))
         outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)
         if not isinstance(outcome, Displaced):
             break

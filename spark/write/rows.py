@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -11,20 +12,22 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_for_write
+from lakelatch.spark.open_table import made_by_others, prepare_table
 from lakelatch.spark.options import OPERATION, WriteOptions
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.services.plans import Runner
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.table_schema import say_schema_again
 from lakelatch.spark.write.attempt import Lost, attempted, retried
-from lakelatch.spark.write.columns import check_columns
+from lakelatch.spark.write.columns import fitted
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import Relocator
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.register import BatchRegister, written_once
 from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
 from lakelatch.timeline.actions import DELETE_PARTITION
@@ -37,12 +40,16 @@ class Rows(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, without meta columns."""
+        """The columns, without meta columns; after `begin`, those of its rows."""
         ...
 
     @property
     def read_anew(self) -> bool:
         """Whether each try asks for the rows again, because they may be others by then."""
+        ...
+
+    def use_names_of(self, table: pa.Schema) -> None:
+        """Calls its columns as the table does, where the session compares names without their case."""
         ...
 
     def begin(self) -> None:
@@ -82,42 +89,80 @@ def write_rows(
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system) as manager:
-        table = open_for_write(storage, write_options, rows.schema)
-        check_columns(table, rows.schema, write_options)
+        opened = _Opened(storage, write_options, open_fitted(storage, write_options, rows))
         manager.recover()
 
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
             keep_files = again and not rows.read_anew
-            return _attempt(rows, table, write_options, manager, lost, keep_files, register)
+            return _attempt(rows, opened, manager, lost, keep_files, register)
 
         result = written_once(
             manager, write_options.batch, lambda register: retried(manager, partial(attempt, register))
         )
-        return after_commit(result, table, manager, service_options, rows.runner)
+        if not result.repeated:
+            say_schema_again(manager, opened.table, result.instant)
+        return after_commit(result, replace(opened.table, is_new=False), manager, service_options, rows.runner)
+
+
+@dataclass
+class _Opened:
+    """The table of a write, whose later tries may find other columns than the first, or that others have made it."""
+
+    storage: Storage
+    options: WriteOptions
+    table: OpenedTable
+    known: frozenset[str] = frozenset()
+    tried: bool = False
+
+    def __post_init__(self) -> None:
+        self.known = frozenset(self.table.schema.names)
+
+    def for_try(self, rows: Rows) -> OpenedTable:
+        """As it is now. Columns that others have added since the write began are null where it lacks them."""
+        if self.tried or rows.read_anew:
+            self.table = open_fitted(self.storage, self.options, rows, self.known)
+        self.tried = True
+        return self.table
+
+
+def open_fitted(
+    storage: Storage, options: WriteOptions, rows: Rows, known: frozenset[str] | None = None
+) -> OpenedTable:
+    """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
+    table = prepare_table(storage, options, rows.schema)
+    rows.use_names_of(table.schema)
+    return fitted(table, rows.schema, options, known)
 
 
 def _attempt(
     rows: Rows,
-    table: OpenedTable,
-    options: WriteOptions,
+    opened: _Opened,
     manager: TransactionManager,
     lost: LostFiles | None,
     keep_files: bool,
     register: BatchRegister | None,
 ) -> CommitResult | Lost:
+    options, before, first = opened.options, opened.table, not opened.tried
     transaction = manager.begin(options.action)
 
     def work() -> CommitResult | Lost:
         if register is not None:
             register.register(transaction)
-        task = write_task(table, options, transaction)
         rows.begin()
+        table = opened.for_try(rows)
+        task = write_task(table, options, transaction)
         relocator = rows.relocator()
-        if lost is None:
+        if lost is None or before.is_new:  # the table that others have made may have other buckets
             failpoint("write.before_rows")
             reports = rows.write(task, options, transaction)
         else:
             reports = lost.rewrite(task, relocator)
         return commit_files(transaction, table, options, reports, relocator, keep_files=keep_files)
 
-    return attempted(transaction, work)
+    try:
+        return attempted(transaction, work)
+    except InvalidRequest:
+        conflict = made_by_others(before) if first else None
+        if conflict is None:
+            raise
+        return Lost(conflict)

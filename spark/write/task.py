@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import IS_DELETED_COLUMN, META_COLUMNS, with_meta_columns
 from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts
+from lakelatch.format.evolution import conform
 from lakelatch.format.file_groups import FileIds
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
@@ -198,7 +199,10 @@ class WriteTask:
         schema = self.schema
         if self.config.column_groups:
             schema = pa.schema([field for field in schema if field.name in rows.column_names])
-        data = [rows[name].cast(field_type) for name, field_type in zip(schema.names, schema.types, strict=True)]
+        data = [
+            conform(rows[one.name], one.type) if one.name in rows.column_names else pa.nulls(count, one.type)
+            for one in schema
+        ]
         return pa.table([*meta, *data], schema=with_meta_columns(schema))
 
     def _deletes(self, rows: pa.Table) -> Deletes:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.services.plans import Runner, runner_of
-from lakelatch.spark.spark_types import default_parallelism, to_arrow
+from lakelatch.spark.spark_types import default_parallelism, renamings, to_arrow
 from lakelatch.spark.write.cancellation import ended_when_lost
 from lakelatch.spark.write.marker_server import served
 from lakelatch.spark.write.relocation import Relocator, relocator_of
@@ -82,9 +82,16 @@ class FrameRows:
         """What a function has read may be different now; a frame's rows are the same."""
         return self._source is not None
 
+    def use_names_of(self, table: pa.Schema) -> None:
+        renamed = renamings(self._frame.columns, table.names, self._frame.sparkSession)
+        if renamed:
+            self._frame = self._frame.withColumnsRenamed(renamed)
+            self.schema = pa.schema([one.with_name(renamed.get(one.name, one.name)) for one in self.schema])
+
     def begin(self) -> None:
         if self._source is not None:
             self._frame = _without_meta(self._source())
+            self.schema = to_arrow(self._frame.schema)
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
         return _run(self._frame, task, options, transaction)

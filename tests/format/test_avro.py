@@ -109,36 +109,36 @@ def test_schemas_of_java_are_understood() -> None:
 @pytest.mark.parametrize(
     ("stored", "read"),
     [
-        (pa.int8(), pa.int32()),
-        (pa.uint16(), pa.int32()),
-        (pa.uint32(), pa.int64()),
         (pa.large_string(), pa.string()),
         (pa.large_binary(), pa.binary()),
         (pa.dictionary(pa.int32(), pa.string()), pa.string()),
         (pa.timestamp("us", "Europe/Paris"), pa.timestamp("us", "UTC")),
         (pa.timestamp("ms", "Europe/Paris"), pa.timestamp("ms", "UTC")),
         (pa.timestamp("ms"), pa.timestamp("ms")),
-        (pa.large_list(pa.int8()), pa.list_(pa.field("element", pa.int32()))),
+        (pa.large_list(pa.int32()), pa.list_(pa.field("element", pa.int32()))),
     ],
 )
-def test_narrow_types_become_those_of_spark(stored: pa.DataType, read: pa.DataType) -> None:
+def test_other_encodings_become_those_of_spark(stored: pa.DataType, read: pa.DataType) -> None:
     assert avro_to_arrow(arrow_to_avro(pa.schema([("c", stored)]), "t")).field("c").type == read
 
 
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ([("c", pa.null())], "'c' has the type null"),
-        ([("c", pa.uint64())], "'c' has the type uint64"),
-        ([("c", pa.timestamp("ns"))], "'c' has the type timestamp"),
-        ([("c", pa.float16())], "'c' has the type halffloat"),
-        ([("c", pa.duration("us"))], "'c' has the type duration"),
-        ([("c", pa.struct([("d", pa.list_(pa.time64("us")))]))], r"'c\.d' has the type time64"),
-        ([("c", pa.map_(pa.int32(), pa.string()))], "'c' has the type map"),
-        ([("c", pa.struct([]))], "'c' has the type struct"),
+        ([("c", pa.null())], "'c' is void, which Hudi's tables do not have: cast it"),
+        ([("c", pa.int8())], "'c' is tinyint, .*: cast it to int"),
+        ([("c", pa.list_(pa.int16()))], "'c' is smallint, .*: cast it to int"),
+        ([("c", pa.uint32())], "'c' is uint32, .*: cast it to bigint"),
+        ([("c", pa.uint64())], "'c' is uint64"),
+        ([("c", pa.timestamp("ns"))], r"'c' is timestamp\[ns\]"),
+        ([("c", pa.float16())], "'c' is halffloat, .*: cast it to float"),
+        ([("c", pa.duration("us"))], "'c' is interval day to second"),
+        ([("c", pa.struct([("d", pa.list_(pa.time64("us")))]))], r"'c\.d' is time64"),
+        ([("c", pa.map_(pa.int32(), pa.string()))], "'c' is map<int,string>, .*: cast it to one whose keys are texts"),
+        ([("c", pa.struct([]))], "'c' is struct<>"),
         ([("c d", pa.int32())], "column name 'c d'"),
         ([("1c", pa.int32())], "column name '1c'"),
-        ([("ü", pa.int32())], "column name 'ü'"),
+        ([("²", pa.int32())], "column name '²'"),
         ([("c", pa.struct([("d.e", pa.int32())]))], r"column name 'c\.d\.e'"),
         ([("c", pa.int32()), ("c", pa.string())], "c occur more than once"),
     ],

@@ -314,3 +314,36 @@ def test_tables_that_java_wrote(
     assert ours == by_hudi_rs(path)
     assert len(ours) == count
     assert by_lakelatch(path, OPTIMIZED) == by_hudi_rs(path, optimized=True)
+
+
+@pytest.mark.parametrize("block_format", ["parquet", "avro"])
+def test_columns_that_were_added(make_scenario: Callable[[dict[str, str]], Scenario], block_format: str) -> None:
+    table = make_scenario({**BASE, **ORDERED, "hoodie.logfile.data.block.format": block_format, "mergeSchema": "true"})
+    table.write(table.values(range(4), 1, "a"))
+
+    def add(columns: str, rows: list[tuple[Any, ...]]) -> None:
+        lakelatch.write(table.spark.createDataFrame(rows, columns), table.path, table.options)
+
+    add(f"{COLUMNS}, w int, p struct<x:int>", [(1, 2, "b", "q", 7, (1,))])
+    rows = table.agree(4)
+    assert [(row["v"], row["w"], row["p"]) for row in rows][:2] == [("a0", None, None), ("b", 7, {"x": 1})]
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    table.agree(4)
+    add(f"{COLUMNS}, w long, p struct<x:int>, n double", [(2, 3, "c", "p", 1 << 40, (2,), 0.5)])
+    rows = table.agree(4)  # of files of before, hudi-rs widens the base files
+    assert [row["w"] for row in rows] == [None, 7, 1 << 40, None]
+
+
+def test_of_log_files_hudi_rs_widens_none_and_says_so(
+    make_scenario: Callable[[dict[str, str]], Scenario],
+) -> None:
+    """Ours reads them; the guide says that a compaction helps."""
+    table = make_scenario({**BASE, **ORDERED, "hoodie.bucket.index.num.buckets": "1", "mergeSchema": "true"})
+    narrow, wide = "id long, ts long, w int", "id long, ts long, w long"
+    for columns, row in ((narrow, (1, 1, 5)), (wide, (2, 1, 1 << 40))):
+        lakelatch.write(table.spark.createDataFrame([row], columns), table.path, table.options)
+    assert [row["w"] for row in table.ours(table.path)] == [5, 1 << 40]
+    with pytest.raises(Exception, match="column 'w' has type Int32 but the table schema expects Int64"):
+        table.theirs(table.path)
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    table.agree(2)

@@ -119,9 +119,9 @@ def test_non_blocking_writes_to_a_table_without_ordering_field_are_refused(
         ("id long, ts long", [(1, 1)], ("lacks the column(s) v", "add them")),
         ("id long, v string", [(1, "a")], ("lacks the column(s) ts",)),
         ("id long, ts long, v string, more int, w int", [(1, 1, "a", 1, 1)], ("more, w are not in the table", "drop")),
-        ("id string, ts long, v string", [("1", 1, "a")], ("'id' is string", "it is int64", "cast it")),
-        ("id long, ts double, v string", [(1, 1.0, "a")], ("'ts' is double", "it is int64", "cast it")),
-        ("id long, ts long, v int", [(1, 1, 1)], ("'v' is int32", "it is string", "cast it")),
+        ("id string, ts long, v string", [("1", 1, "a")], ("'id' is string", "it is bigint", "cast it")),
+        ("id long, ts double, v string", [(1, 1.0, "a")], ("'ts' is double", "it is bigint", "cast it")),
+        ("id long, ts long, v int", [(1, 1, 1)], ("'v' is int", "it is string", "cast it")),
         ("id long, ts long, v interval day to second", [], ("'v'",)),
     ],
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,15 @@ from lakelatch.errors import LakelatchError
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_for_write
+from lakelatch.spark.open_table import prepare_table
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.spark_types import to_arrow
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.table_schema import say_schema_again
 from lakelatch.spark.write.attempt import Lost, attempted, retried
-from lakelatch.spark.write.columns import check_columns
+from lakelatch.spark.write.columns import fitted
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import relocate_here
@@ -57,7 +58,8 @@ class BegunWrite:
             if result.repeated:
                 self._abort(manager)
                 return result
-            return after_commit(result, self.table, manager, self.services, None)
+            say_schema_again(manager, self.table, result.instant)
+            return after_commit(result, replace(self.table, is_new=False), manager, self.services, None)
 
     def abort(self) -> None:
         """May come after a failed commit that has succeeded: the log decides, and a committed write stays."""
@@ -93,9 +95,13 @@ class BegunWrite:
             files = reports
             if lost is not None:
                 files = lost.rewrite(write_task(self.table, self.options, transaction), relocate_here)
-            return commit_files(transaction, self.table, self.options, files, keep_files=again)
+            keep_files = again and not self.table.is_new  # another writer's table may have other buckets
+            return commit_files(transaction, self.table, self.options, files, keep_files=keep_files)
 
-        return attempted(transaction, work)
+        outcome = attempted(transaction, work)
+        if isinstance(outcome, Lost) and outcome.files is None and lost is None:  # there is nothing to go on with
+            raise outcome.conflict
+        return outcome
 
 
 @dataclass(frozen=True)
@@ -126,8 +132,7 @@ def begin_write(
     data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
     storage = open_storage(path, write_options.manager.storage)
     with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
-        table = open_for_write(storage, write_options, data_schema)
-        check_columns(table, data_schema, write_options)
+        table = fitted(prepare_table(storage, write_options, data_schema), data_schema, write_options)
         manager.recover()
         transaction = manager.begin(write_options.action)
         transaction.hand_over()

@@ -15,7 +15,7 @@ from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.spark.open_table import open_for_write, open_table
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.columns import check_columns
+from lakelatch.spark.write.columns import fitted
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.timeline.column_groups import ColumnGroup, parse_column_groups, show_column_groups
 from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
@@ -117,18 +117,18 @@ def test_a_frame_has_whole_groups(columns: Sequence[str], more: dict[str, str], 
     options = WriteOptions.parse({"hoodie.write.concurrency.mode": NON_BLOCKING, **more})
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     if said is None:
-        check_columns(table, schema, options)
+        fitted(table, schema, options)
         assert set(columns) <= set(table.schema.names)
         return
     with pytest.raises(InvalidRequest) as caught:
-        check_columns(table, schema, options)
+        fitted(table, schema, options)
     assert said in caught.value.message
 
 
 def test_a_partial_frame_for_a_table_without_groups_is_told_of_them() -> None:
     table = open_for_write(MemoryStorage("without"), WriteOptions.parse({**KEY, **ORDERING}), SCHEMA)
     with pytest.raises(InvalidRequest, match=r"lacks the column.*add them, or .*lakelatch\.table\.column\.groups"):
-        check_columns(table, pa.schema([SCHEMA.field(name) for name in ("id", *D)]), WriteOptions.parse({}))
+        fitted(table, pa.schema([SCHEMA.field(name) for name in ("id", *D)]), WriteOptions.parse({}))
 
 
 @pytest.mark.parametrize(

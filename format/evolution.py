@@ -1,0 +1,152 @@
+"""How the columns of a table change: what may be added, what a type may become, and old values as new ones.
+
+A type becomes only what holds each of its values as it is, in every reader of the table. Hudi allows more: texts of
+floating point numbers, which each engine prints in its own way, and numbers that lose digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_BECOMES = {
+    "int32": ("int64", "double", "string"),
+    "int64": ("string",),
+    "float": ("double",),
+}
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A column whose type is not the table's. `column` has dots before parts of nested types."""
+
+    column: str
+    stored: pa.DataType
+    given: pa.DataType
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Some columns beside those of a table, by name; their order says nothing.
+
+    `schema` has the table's columns first, as they become if all of these are written: with those that are `added`, and
+    with the types of those that are `widened`. It has nothing of what is `unfit`.
+    """
+
+    schema: pa.Schema
+    added: tuple[str, ...]
+    missing: tuple[str, ...]
+    widened: tuple[Mismatch, ...]
+    unfit: tuple[Mismatch, ...]
+
+    @classmethod
+    def of(cls, stored: pa.Schema, given: pa.Schema) -> Comparison:
+        walk = _Walk([], [], [], [])
+        schema = pa.schema(walk.fields(stored, given, ""))
+        return cls(schema, tuple(walk.added), tuple(walk.missing), tuple(walk.widened), tuple(walk.unfit))
+
+
+def may_become(stored: pa.DataType, given: pa.DataType) -> bool:
+    """Whether a column of one plain type may become one of another."""
+    if pa.types.is_decimal128(stored) and pa.types.is_decimal128(given):
+        return bool(given.scale >= stored.scale and given.precision - given.scale >= stored.precision - stored.scale)
+    name = "string" if pa.types.is_large_string(given) else str(given)
+    return name in _BECOMES.get(str(stored), ())
+
+
+def fits(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether values of one plain type are stored as those of another, with nothing lost: narrower numbers, for one."""
+    types = pa.types
+    if given == stored or types.is_null(given):
+        return True
+    if types.is_timestamp(given) and types.is_timestamp(stored):
+        return (given.tz is None) == (stored.tz is None)
+    if str(given) in _BITS and str(stored) in _BITS:
+        return _BITS[str(given)] <= _BITS[str(stored)]
+    if types.is_floating(given) and types.is_floating(stored):
+        return bool(given.bit_width <= stored.bit_width)
+    if types.is_decimal128(given) and types.is_decimal128(stored):
+        return may_become(given, stored)
+    return _is_text(given) and _is_text(stored)
+
+
+def conform(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Values of an older type as those of this one; what they lack within nested types is null.
+
+    Errors: `pa.ArrowException` for a value that this type cannot hold.
+    """
+    if values.type == kind:
+        return values
+    if not pa.types.is_nested(kind):
+        return values.cast(kind)
+    return pa.chunked_array([_conform(chunk, kind) for chunk in values.chunks], kind)
+
+
+@dataclass
+class _Walk:
+    added: list[str]
+    missing: list[str]
+    widened: list[Mismatch]
+    unfit: list[Mismatch]
+
+    def fields(self, stored: Iterable[pa.Field], given: Iterable[pa.Field], path: str) -> list[pa.Field]:
+        left = {field.name: field for field in given}
+        found = []
+        for field in stored:
+            other = left.pop(field.name, None)
+            column = f"{path}{field.name}"
+            if other is None:
+                self.missing.append(column)
+            kind = field.type if other is None else self.type(field.type, other.type, column)
+            found.append(pa.field(field.name, kind))
+        self.added.extend(f"{path}{name}" for name in left)
+        return [*found, *(pa.field(field.name, field.type) for field in left.values())]
+
+    def type(self, stored: pa.DataType, given: pa.DataType, column: str) -> pa.DataType:
+        types = pa.types
+        if fits(given, stored):
+            return stored
+        if types.is_struct(stored) and types.is_struct(given):
+            return pa.struct(self.fields(stored, given, f"{column}."))
+        if types.is_list(stored) and (types.is_list(given) or types.is_large_list(given)):
+            element = self.type(stored.value_type, given.value_type, f"{column}.element")
+            return pa.list_(pa.field(stored.value_field.name, element))
+        if types.is_map(stored) and types.is_map(given) and fits(given.key_type, stored.key_type):
+            return pa.map_(stored.key_type, self.type(stored.item_type, given.item_type, f"{column}.value"))
+        if may_become(stored, given):
+            self.widened.append(Mismatch(column, stored, given))
+            return given
+        self.unfit.append(Mismatch(column, stored, given))
+        return stored
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _conform(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    types, given = pa.types, values.type
+    if given == kind:
+        return values
+    if types.is_struct(kind) and types.is_struct(given):
+        parts = []
+        for field in kind:
+            place = given.get_field_index(field.name)
+            parts.append(pa.nulls(len(values), field.type) if place < 0 else _conform(values.field(place), field.type))
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
+    if types.is_list(kind) and types.is_list(given):
+        rows = _unsliced(values)
+        return pa.ListArray.from_arrays(rows.offsets, _conform(rows.values, kind.value_type), kind, mask=rows.is_null())
+    if types.is_map(kind) and types.is_map(given):
+        rows = _unsliced(values)
+        parts = [_conform(rows.keys, kind.key_type), _conform(rows.items, kind.item_type)]
+        return pa.MapArray.from_arrays(rows.offsets, *parts, kind, mask=rows.is_null())
+    return values.cast(kind)
+
+
+def _unsliced(values: pa.Array) -> pa.Array:
+    """The same with offsets that begin at 0, which masks are allowed with."""
+    return values.take(pa.array(range(len(values)), pa.int64())) if values.offset else values

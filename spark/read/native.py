@@ -1,0 +1,100 @@
+"""Base files that Spark reads by itself: those without logs, whose columns it can read as the table has them now."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakelatch.format.avro import COMMIT_TIME_COLUMN
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.spark.spark_types import to_spark
+from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.table_schema import parsed_schema, schema_at
+from lakelatch.storage.uris import scheme_of
+from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_READ_BY_ALL = ("", "file")  # sessions know these places without a connector
+_WIDENED_BY_SPARK = {(pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64())}
+_log = logging.getLogger("lakelatch.spark")
+
+
+def split_by_types(
+    table: OpenedTable, schema: pa.Schema, slices: list[FileSlice]
+) -> tuple[list[FileSlice], list[FileSlice]]:
+    """The slices whose base files Spark reads as this schema, and those with columns of types that it does not widen.
+
+    Free for a table whose columns are those with which it was made. Of tables that others made Spark reads all.
+    """
+    config = table.config
+    if not config.made_here or not config.create_schema:
+        return slices, []
+    if parsed_schema(config.create_schema, PROPERTIES_PATH).columns == table.schema:
+        return slices, []
+    timeline = Timeline.look(table.storage)
+    readable = {}
+    for instant in {one.base_instant for one in slices}:
+        then = schema_at(table.storage, config, timeline, instant).columns
+        readable[instant] = all(
+            then.field(one.name).type == one.type or (then.field(one.name).type, one.type) in _WIDENED_BY_SPARK
+            for one in schema
+            if one.name in then.names
+        )
+    return (
+        [one for one in slices if readable[one.base_instant]],
+        [one for one in slices if not readable[one.base_instant]],
+    )
+
+
+def read_natively(
+    spark: SparkSession,
+    table: OpenedTable,
+    schema: pa.Schema,
+    instants: tuple[str, ...] | None,
+    slices: Sequence[FileSlice],
+) -> DataFrame | None:
+    """What Spark reads by itself, of these instants; None if there is nothing, or it has no connector for the place."""
+    if not slices:
+        return None
+    if scheme_of(table.storage.uri) in _READ_BY_ALL:
+        return _native(spark, table, schema, instants, slices)
+    try:
+        frame = _native(spark, table, schema, instants, slices)
+        _ = frame.schema  # over Spark Connect nothing is looked at before
+        return frame
+    except Exception as error:  # whatever a connector raises, or Spark for want of one
+        place = scheme_of(table.storage.uri)
+        reason = str(error).partition("\n")[0]
+        _log.info("Spark does not read %s:// here, so base files are read by Arrow: %s", place, reason)
+        return None
+
+
+def _native(
+    spark: SparkSession,
+    table: OpenedTable,
+    schema: pa.Schema,
+    instants: tuple[str, ...] | None,
+    slices: Sequence[FileSlice],
+) -> DataFrame:
+    from pyspark.sql import functions
+
+    names = list(dict.fromkeys([*schema.names, COMMIT_TIME_COLUMN]))
+    full = table.full_schema
+    wanted = to_spark(pa.schema([full.field(name) for name in names]))
+    paths = [_literal(table.storage.full_path(found.base_path or "")) for found in slices]
+    frame = spark.read.schema(wanted).parquet(*paths)
+    if instants is not None:
+        frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
+    return frame.select(*schema.names)
+
+
+def _literal(path: str) -> str:
+    """The path for Spark, which takes paths for patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)

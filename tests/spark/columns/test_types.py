@@ -1,0 +1,142 @@
+"""Each type of Spark's is stored as what it is, or refused in Spark's words; and column names in any script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+import lakelatch
+from lakelatch.errors import InvalidRequest
+
+pytestmark = pytest.mark.spark
+MakeTable = Callable[..., Any]
+
+STORED = (
+    "b boolean, i int, l long, f float, d double, s string, y binary, day date, t timestamp, n timestamp_ntz, "
+    "c decimal(38,4), a array<struct<x:int,y:array<string>>>, m map<string,struct<z:date>>"
+)
+MERGE = {"mergeSchema": "true"}
+VALUES = (
+    "true, 1, 2L, 0.5f, 0.1d, 'ü', X'00FF', DATE'0001-01-01', TIMESTAMP'9999-12-31 23:59:59.999999', "
+    "TIMESTAMP_NTZ'1960-01-01 00:00:00.000001', CAST('1234567890123456789012345678901234.5678' AS decimal(38,4)), "
+    "array(named_struct('x', 1, 'y', array('p', null))), map('k', named_struct('z', DATE'2024-02-29'))"
+)
+
+
+@pytest.mark.parametrize("block_format", ["parquet", "avro"])
+def test_every_type_comes_back_as_it_was(spark: SparkSession, table_path: str, block_format: str) -> None:
+    columns = [part.split()[0] for part in STORED.split(", ")]
+    frame = spark.sql(f"select 1L as id, {VALUES} union all select 2L, {', '.join(['null'] * 13)}")
+    frame = frame.toDF("id", *columns)
+    options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": "1"}
+    lakelatch.write(frame, table_path, {**options, "hoodie.logfile.data.block.format": block_format})
+    for _ in ("log", "base file"):
+        found = lakelatch.read(spark, table_path).drop(*lakelatch.read(spark, table_path).columns[:5])
+        assert found.dtypes == frame.dtypes
+        assert found.orderBy("id").toArrow().to_pylist() == frame.orderBy("id").toArrow().to_pylist()
+        lakelatch.compact(spark, table_path, {"hoodie.compact.inline.max.delta.commits": "1"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("tinyint", "'c' is tinyint, which Hudi's tables do not have: cast it to int"),
+        ("array<smallint>", "'c' is smallint, which Hudi's tables do not have: cast it to int"),
+        ("variant", "'c' is variant, which Hudi's tables do not have: cast it to string"),
+        ("struct<v:variant>", "'c.v' is variant"),
+        ("interval year to month", "'c' is interval year to month"),
+        ("interval day to second", "'c' is interval day to second, which Hudi's tables do not have: cast it to bigint"),
+        ("map<int,string>", "'c' is map<int,string>, which Hudi's tables do not have: cast it to one whose keys"),
+        ("void", "'c' is void"),
+        (StringType("UTF8_LCASE"), "'c' is string collate UTF8_LCASE, which Hudi's tables do not have: cast it to str"),
+    ],
+)
+def test_what_hudi_has_not_is_refused_and_makes_no_table(
+    spark: SparkSession, tmp_path: Path, kind: str | DataType, said: str
+) -> None:
+    if isinstance(kind, str):
+        schema = StructType.fromDDL(f"id long, c {kind}")
+        assert isinstance(schema, StructType)
+    else:
+        schema = StructType([StructField("id", StringType()), StructField("c", kind)])
+    for path, make in (
+        ("created", lambda path: lakelatch.Table.create(spark, path, schema, key="id")),
+        ("written", lambda path: lakelatch.write(spark.createDataFrame([], schema), path, {KEY: "id"})),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            make(str(tmp_path / path))
+        assert said in caught.value.message
+        assert not (tmp_path / path / ".hoodie" / "hoodie.properties").exists()
+
+
+KEY = "hoodie.datasource.write.recordkey.field"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({KEY: "d"}, "the column 'd' is double and cannot be part of a record key"),
+        ({KEY: "y"}, "the column 'y' is binary and cannot be part of a record key"),
+        ({KEY: "id", "hoodie.datasource.write.partitionpath.field": "d"}, "'d' is double"),
+        ({KEY: "id", "hoodie.datasource.write.precombine.field": "y"}, "an ordering field of type binary"),
+    ],
+)
+def test_fields_that_name_or_order_rows_have_a_fit_type(
+    spark: SparkSession, table_path: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        lakelatch.write(spark.createDataFrame([], "id long, d double, y binary"), table_path, options)
+    assert not lakelatch.Table.is_table(table_path)
+
+
+def test_narrow_numbers_are_values_of_wider_columns(make_table: MakeTable) -> None:
+    table = make_table()
+    table.write([(1, 1, "a")])
+    table.write([(2, 2, "b")], "id short, ts byte, v string", local=False)
+    assert table.read() == [(1, 1, "a"), (2, 2, "b")]
+
+
+def test_names_have_letters_of_any_script(spark: SparkSession, make_table: MakeTable) -> None:
+    table = make_table("`größe` long, ts long, `名前` string", key="größe")
+    table.write([(1, 1, "a"), (2, 1, "b")])
+    table.write([(2, 2, "c", "d")], "`größe` long, ts long, `名前` string, `имя` string", mergeSchema="true")
+    rows = [(1, 1, "a", None), (2, 2, "c", "d")]
+    assert table.read(None, "größe", "ts", "名前", "имя") == rows
+    table.compact()
+    assert table.read(None, "größe", "ts", "名前", "имя") == rows
+    assert spark.read.format("lakelatch").load(table.path).where("`größe` = 2").count() == 1
+    with pytest.raises(InvalidRequest, match="the column name 'a b' cannot be stored: Hudi's schemas take letters"):
+        table.write([(2, 2, "c", "d", 1)], "`größe` long, ts long, `名前` string, `имя` string, `a b` int", **MERGE)
+
+
+def test_names_are_matched_as_the_session_matches_them(spark: SparkSession, make_table: MakeTable) -> None:
+    table = make_table()
+    table.write([(1, 1, "a")])
+    table.write([("b", 2, 1)], "V string, Ts long, ID long", local=False, mergeSchema="true")
+    assert table.read() == [(1, 2, "b")] and lakelatch.open(table.path).schema.names == ["id", "ts", "v"]
+    frame = spark.createDataFrame([(1, 3, "c", "d")], "id long, ts long, v string, V string")
+    with pytest.raises(InvalidRequest, match=r"'v' and 'V' are one under spark\.sql\.caseSensitive=false"):
+        lakelatch.write(frame, table.path, {**table.options, "mergeSchema": "true"})
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(InvalidRequest, match=r"the column\(s\) V are not in the table"):
+            lakelatch.write(frame, table.path, table.options)
+        lakelatch.write(frame, table.path, {**table.options, "mergeSchema": "true"})
+        assert table.read(None, "v", "V") == [("c", "d")]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_arrow_s_types_are_those_of_spark_or_refused(tmp_path: Path) -> None:
+    table = lakelatch.ArrowTable(tmp_path / "t", {KEY: "id"})
+    with pytest.raises(InvalidRequest, match=r"'id' is smallint, .*: cast it to int"):
+        table.upsert(pa.table({"id": pa.array([1], pa.int16())}))
+    table.upsert(pa.table({"id": pa.array([1], pa.int32())}))
+    table.upsert(pa.table({"id": pa.array([2], pa.int16())}))
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
