@@ -334,14 +334,14 @@ def test_columns_that_were_added(make_scenario: Callable[[dict[str, str]], Scena
     assert [row["w"] for row in rows] == [None, 7, 1 << 40, None]
 
 
-def test_of_log_files_hudi_rs_widens_none_and_says_so(
+def test_hudi_rs_does_not_widen_log_files_that_lack_a_column_and_says_so(
     make_scenario: Callable[[dict[str, str]], Scenario],
 ) -> None:
     """Ours reads them; the guide says that a compaction helps."""
     table = make_scenario({**BASE, **ORDERED, "hoodie.bucket.index.num.buckets": "1", "mergeSchema": "true"})
-    narrow, wide = "id long, ts long, w int", "id long, ts long, w long"
-    for columns, row in ((narrow, (1, 1, 5)), (wide, (2, 1, 1 << 40))):
-        lakelatch.write(table.spark.createDataFrame([row], columns), table.path, table.options)
+    narrow, wide = "id long, ts long, w int", "id long, ts long, w long, x int"
+    for columns, rows in ((narrow, [(1, 1, 5), (2, 1, 5)]), (wide, [(2, 2, 1 << 40, 0)])):
+        lakelatch.write(table.spark.createDataFrame(rows, columns), table.path, table.options)
     assert [row["w"] for row in table.ours(table.path)] == [5, 1 << 40]
     with pytest.raises(Exception, match="column 'w' has type Int32 but the table schema expects Int64"):
         table.theirs(table.path)

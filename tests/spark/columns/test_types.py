@@ -1,4 +1,4 @@
-"""Each type of Spark's is stored as what it is, or refused in Spark's words; and column names in any script."""
+"""Types of Spark's that Hudi has not are refused in Spark's words; and column names in any script."""
 
 from __future__ import annotations
 
@@ -17,30 +17,7 @@ from lakelatch.errors import InvalidRequest
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
 
-STORED = (
-    "b boolean, i int, l long, f float, d double, s string, y binary, day date, t timestamp, n timestamp_ntz, "
-    "c decimal(38,4), a array<struct<x:int,y:array<string>>>, m map<string,struct<z:date>>"
-)
 MERGE = {"mergeSchema": "true"}
-VALUES = (
-    "true, 1, 2L, 0.5f, 0.1d, 'ü', X'00FF', DATE'0001-01-01', TIMESTAMP'9999-12-31 23:59:59.999999', "
-    "TIMESTAMP_NTZ'1960-01-01 00:00:00.000001', CAST('1234567890123456789012345678901234.5678' AS decimal(38,4)), "
-    "array(named_struct('x', 1, 'y', array('p', null))), map('k', named_struct('z', DATE'2024-02-29'))"
-)
-
-
-@pytest.mark.parametrize("block_format", ["parquet", "avro"])
-def test_every_type_comes_back_as_it_was(spark: SparkSession, table_path: str, block_format: str) -> None:
-    columns = [part.split()[0] for part in STORED.split(", ")]
-    frame = spark.sql(f"select 1L as id, {VALUES} union all select 2L, {', '.join(['null'] * 13)}")
-    frame = frame.toDF("id", *columns)
-    options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": "1"}
-    lakelatch.write(frame, table_path, {**options, "hoodie.logfile.data.block.format": block_format})
-    for _ in ("log", "base file"):
-        found = lakelatch.read(spark, table_path).drop(*lakelatch.read(spark, table_path).columns[:5])
-        assert found.dtypes == frame.dtypes
-        assert found.orderBy("id").toArrow().to_pylist() == frame.orderBy("id").toArrow().to_pylist()
-        lakelatch.compact(spark, table_path, {"hoodie.compact.inline.max.delta.commits": "1"})
 
 
 @pytest.mark.parametrize(
