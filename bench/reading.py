@@ -113,7 +113,8 @@ def _answer(query: str, frame: Callable[[], DataFrame], where: str | None) -> ob
         return rows.selectExpr("sum(CAST(v AS BIGINT)) AS total").collect()[0].total
     if query == "lookup":
         return rows.where(str(where)).select("id", "ts", "v", "w", "text").collect()
-    return rows.write.format("noop").mode("overwrite").save()
+    rows.write.format("noop").mode("overwrite").save()
+    return None
 
 
 def _compare(name: str, state: str, ours: Callable[[], object], peer: Callable[[], object]) -> Result:

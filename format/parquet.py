@@ -83,19 +83,27 @@ def read_parquet(
 ) -> tuple[pa.Table, Mapping[bytes, bytes]]:
     """The rows, and the texts of the footer. Of `columns` those that the file has. Errors: `CorruptTable`."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        footer = file.metadata.metadata or {}
-        # Another writer's footer may hold the same text as the least or the greatest value of a column.
-        checksummed = CHECKSUM_KEY.encode() in footer and verify_checksum(data, path)
+        file, checksummed = open_parquet(data, path)
         names = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
         rows = file.read(columns=names)
         if not checksummed:
             rows.validate(full=True)  # texts, for one, are not looked at otherwise
-        return rows, footer
+        return rows, file.metadata.metadata or {}
     except CorruptTable:
         raise
     except Exception as error:  # the library raises whatever the bytes provoke
         raise undecodable(path, what, error) from error
+
+
+def open_parquet(data: bytes, path: str) -> tuple[Any, bool]:
+    """A file in memory, and whether it has a checksum, which is right then.
+
+    Errors: `CorruptTable`, and those of the library.
+    """
+    file = pq.ParquetFile(pa.BufferReader(data))
+    footer = file.metadata.metadata or {}
+    # Another writer's footer may hold the same text as the least or the greatest value of a column.
+    return file, CHECKSUM_KEY.encode() in footer and verify_checksum(data, path)
 
 
 def undecodable(path: str, what: str, error: Exception) -> CorruptTable:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.merge.slice import merge_slice
+from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_table, table_of
 from lakelatch.spark.options import AS_OF, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
@@ -54,11 +54,12 @@ class ReadPlan:
         table = self.table
         more = [] if self.instants is None else [COMMIT_TIME_COLUMN]
         columns = list(dict.fromkeys([*self.schema.names, *more]))
-        rows = merge_slice(table.storage, file_slice, table.full_schema, table.config, self.completions, columns).rows
-        if self.instants is not None:
-            wanted = pa.array(self.instants, pa.string())
-            rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
-        yield from for_spark(rows.select(self.schema.names), self.schema)
+        found = file_slice if file_slice.fresh_logs else file_slice.without_logs()
+        for rows in read_slice(table.storage, found, table.full_schema, table.config, self.completions, columns):
+            if self.instants is not None:
+                wanted = pa.array(self.instants, pa.string())
+                rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
+            yield from for_spark(rows.select(self.schema.names), self.schema)
 
 
 def plan_read(
