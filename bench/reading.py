@@ -95,13 +95,9 @@ def _figures(spark: SparkSession, folder: str, state: str) -> Iterator[Result]:
 
 def _read(spark: SparkSession, path: str, way: str, columns: str | None, where: str | None) -> DataFrame:
     name, _, named = way.partition("_")
-    options = {}
-    if named and columns is not None:
-        options["columns"] = columns
-    if named and where is not None:
-        options["where"] = where
+    options = {"columns": columns} if named and columns is not None else {}
     if name == "read":
-        return lakelatch.read(spark, path, options)
+        return lakelatch.read(spark, path, options, where if named else None)
     return spark.read.format("lakelatch").options(**options).load(path)
 
 

@@ -137,14 +137,19 @@ class Table:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def to_df(
-        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool = False
+        self,
+        as_of: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool = False,
+        where: Expression | None = None,
     ) -> DataFrame:
         """The rows of one moment, fixed when this is called: now, or as of a completion time.
 
-        `meta_columns` adds Hudi's five. Errors: `InvalidRequest` for a time that is still to come, and for columns that
-        are not there.
+        `meta_columns` adds Hudi's five. With `where`, those that fulfil a condition: as SQL text it says as well which
+        partitions, buckets and parts of files need not be read (see `lakelatch.read`). Errors: `InvalidRequest` for a
+        time that is still to come, and for columns that are not there.
         """
-        return self._read(moment(as_of), columns, meta_columns)
+        return self._read(moment(as_of), columns, meta_columns, where)
 
     def changes(
         self,
@@ -298,18 +303,19 @@ class Table:
         config = opened.config
         return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
 
-    def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> DataFrame:
+    def _read(
+        self, more: Options, columns: Iterable[str] | None, meta_columns: bool, where: Expression | None = None
+    ) -> DataFrame:
         names = None if columns is None else names_of(columns, "columns").split(",")
         options = {**self._options, **more}
         if names is not None:
             wanted = [*META_COLUMNS, *names] if meta_columns else names
             options[COLUMNS] = ",".join(dict.fromkeys(wanted))
-        frame = read(self.spark, self.path, options)
+        frame = read(self.spark, self.path, options, where)
         return frame if meta_columns or names is not None else frame.drop(*META_COLUMNS)
 
     def _where(self, condition: Expression | None) -> DataFrame:
-        frame = self.to_df()
-        return frame if condition is None else frame.where(column_of(condition))
+        return self.to_df(where=condition)
 
     def _write(
         self, frame: DataFrame | Callable[[], DataFrame], operation: str, options: Options | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,8 +17,9 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_table, table_of
-from lakelatch.spark.options import AS_OF, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
+from lakelatch.spark.options import AS_OF, COLUMNS, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
 from lakelatch.spark.read.pruning import Condition, Pruning
+from lakelatch.spark.read.where import conditions_in, mentioned
 from lakelatch.spark.spark_types import for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
@@ -29,7 +30,7 @@ from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _READ_BY_ALL = ("", "file")  # sessions know these places without a connector
 _log = logging.getLogger("lakelatch.spark")
@@ -40,7 +41,8 @@ _LOOKS_MAX = 20
 class ReadPlan:
     """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted.
 
-    `completions` has what the merge of a table with column groups needs, and is empty for other tables.
+    `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
+    not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here.
     """
 
     table: OpenedTable
@@ -48,6 +50,8 @@ class ReadPlan:
     schema: pa.Schema
     instants: tuple[str, ...] | None = None
     completions: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    keys: tuple[str, ...] | None = None
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """The rows of one slice, on whichever machine this is called."""
@@ -55,7 +59,9 @@ class ReadPlan:
         more = [] if self.instants is None else [COMMIT_TIME_COLUMN]
         columns = list(dict.fromkeys([*self.schema.names, *more]))
         found = file_slice if file_slice.fresh_logs else file_slice.without_logs()
-        for rows in read_slice(table.storage, found, table.full_schema, table.config, self.completions, columns):
+        keys = None if self.keys is None else pa.array(self.keys, pa.string())
+        merged = (table.storage, found, table.full_schema, table.config, self.completions)
+        for rows in read_slice(*merged, columns, self.conditions, keys):
             if self.instants is not None:
                 wanted = pa.array(self.instants, pa.string())
                 rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
@@ -67,16 +73,23 @@ def plan_read(
     options: Mapping[str, object] | None = None,
     system: System = REAL_SYSTEM,
     conditions: Iterable[Condition] = (),
+    where: str = "",
 ) -> ReadPlan:
     """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`.
 
-    Slices in which no row fulfils the conditions may be missing; those that are there have other rows, too.
+    Slices in which no row fulfils the conditions, or what is understood of the SQL text `where`, may be missing; those
+    that are there may have other rows, too. Columns that `where` mentions come after those that are asked for.
     """
     read_options = ReadOptions.parse(options)
     storage = open_storage(path, read_options.storage)
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
     table, look = _open(storage)
-    return _confirmed(Pruning(table, tuple(conditions)), read_options, system, (now_ms, look))
+    full = table.full_schema
+    pruning = Pruning(table, (*conditions, *conditions_in(where, full)))
+    if where and read_options.columns is not None:
+        names = dict.fromkeys([*_selected(full, read_options.columns).names, *mentioned(where, full)])
+        read_options = replace(read_options, columns=tuple(names))
+    return _confirmed(pruning, read_options, system, (now_ms, look))
 
 
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
@@ -113,7 +126,7 @@ def _confirmed(pruning: Pruning, options: ReadOptions, system: System, first: tu
     view = TableView.of_look(table.storage, table.config, look, moment)
     for _ in range(_LOOKS_MAX):
         try:
-            plan = _plan(pruning, view, options, now_ms)
+            plan = _with_conditions(_plan(pruning, view, options, now_ms), pruning)
         except LakelatchError as error:
             if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
                 raise
@@ -151,6 +164,11 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
     return ReadPlan(table, tuple(slices), schema, completions=completions)
 
 
+def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:
+    keys = pruning.record_keys
+    return replace(plan, conditions=pruning.conditions, keys=None if keys is None else tuple(keys.to_pylist()))
+
+
 def _refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
     """`InvalidRequest` for a moment that is still to come: the same read would give other rows later.
 
@@ -175,14 +193,30 @@ def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
         table.config.check_mergeable()
 
 
-def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, where: str | Column | None = None
+) -> DataFrame:
     """The table as a frame, with Hudi's five meta columns: the rows of one moment, fixed when this is called.
 
     Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
-    Python, so name `columns` if few are needed. `as.of.instant` and incremental bounds speak of *completion* times.
-    One that is still to come is refused (`InvalidRequest`), since what completes until then would change the answer.
+    Python, to which Spark tells neither. So name `columns` if few are needed, and say as `where` which rows are wanted:
+    of SQL text that joins comparisons of single columns with AND, those of partition fields and of the record key say
+    which partitions, buckets and parts of files need no look; all of it says which rows there are. `as.of.instant` and
+    incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
+    completes until then would change the answer.
     """
-    plan = plan_read(path, options)
+    if where is None:
+        return _frame(spark, plan_read(path, options))
+    names = ReadOptions.parse(options).columns
+    if isinstance(where, str):
+        plan = plan_read(path, options, where=where)
+    else:  # nobody can say of which columns it speaks
+        plan = plan_read(path, {key: value for key, value in (options or {}).items() if key.lower() != COLUMNS})
+    frame = _frame(spark, plan).where(where)
+    return frame if names is None else frame.select(*names)
+
+
+def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     native = [found for found in plan.slices if found.base_file and not found.fresh_logs]
     merged = [found for found in plan.slices if found.fresh_logs]
     frames = []
