@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,11 +27,11 @@ from lakelatch.storage.contract import Storage
 #: What is read at once: a file of so many bytes is read whole, and of a larger one this end, with the footer.
 END_BYTES = 1024 * 1024
 #: Compressed bytes that are held at once, unless a row group alone has more.
-HELD_BYTES = 32 * 1024 * 1024
+HELD_BYTES = 16 * 1024 * 1024
 #: The most rows of a part; fewer, if they are long.
 BATCH_ROWS_MAX = 64 * 1024
 _BATCH_ROWS_MIN = 1024
-_BATCH_BYTES = 16 * 1024 * 1024
+_BATCH_BYTES = 4 * 1024 * 1024
 _GAP_BYTES = 64 * 1024  # read with what is wanted on both sides, since another request would take longer
 _TAIL_BYTES = 8  # how long the footer is, and the magic
 
@@ -119,6 +119,7 @@ class BaseFileRows:
                     yield part
             if self.held is not None:
                 self.held.release()
+                pa.default_memory_pool().release_unused()  # else the pool keeps as much as was ever needed at once
 
     def _spans(self, chunks: Sequence[tuple[str, int, int]]) -> Iterator[list[int]]:
         """The wanted row groups, so many at a time as are read at once."""
@@ -218,6 +219,13 @@ class _HeldParts(RangeFile):
             self.hold([(start, size_bytes)])
             found = self._found(start, size_bytes)
         return found if found is not None else memoryview(b"")
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Without a copy: the library takes anything that has bytes."""
+        left = max(0, self._size_bytes - self._at)
+        found = self.part(self._at, left if size is None or size < 0 else min(size, left))
+        self._at += len(found)
+        return cast("bytes", found)
 
     def _found(self, start: int, size_bytes: int) -> memoryview | None:
         for first, data in self._parts.items():

@@ -28,9 +28,10 @@ from lakelatch.storage.checksums import (
 #: Rows of which so many bytes are held in memory may become a file that is worth reading in parts.
 LARGE_ROWS_BYTES = 1024 * 1024
 #: Larger tables become files by way of a temporary one, so that memory need not hold the file besides the rows.
-IN_MEMORY_ROWS_BYTES = 64 * 1024 * 1024
-#: Rows of which so many bytes are held in memory, or a part more, become a row group.
-GROUP_BYTES = 64 * 1024 * 1024
+IN_MEMORY_ROWS_BYTES = 16 * 1024 * 1024
+#: A row group has at most as many rows as have so many bytes in memory.
+GROUP_BYTES = 16 * 1024 * 1024
+_FULL = 0.75  # of that: the next part would be torn apart for little
 _GROUP_ROWS_MAX = 1024 * 1024
 _DIGITS = 8
 
@@ -95,6 +96,7 @@ def _write(
             size_bytes += group.nbytes
             groups += 1
             writer.write_table(group, max(group.num_rows, 1))
+            pa.default_memory_pool().release_unused()  # else it keeps as much as was ever needed at once
         texts = dict(footer())
         if size_bytes >= LARGE_ROWS_BYTES:
             texts[PARTS_KEY] = f"{NO_PARTS}{'0' * _DIGITS * groups * _leaf_count(schema)}"
@@ -109,15 +111,16 @@ def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int) -
     pending = [schema.empty_table()]
     count = size_bytes = groups = 0
     for part in parts:
-        fitting = max(GROUP_BYTES * part.num_rows // max(part.nbytes, 1), 1)
+        row_bytes = max(part.nbytes, 1) / max(part.num_rows, 1)
         at = 0
         while at < part.num_rows:
+            fitting = max(int((GROUP_BYTES - size_bytes) / row_bytes), 1)
             piece = part.slice(at, min(group_rows - count, fitting))
             at += piece.num_rows
             pending.append(piece)
             count += piece.num_rows
             size_bytes += piece.nbytes
-            if count >= group_rows or size_bytes >= GROUP_BYTES:
+            if count >= group_rows or size_bytes >= GROUP_BYTES * _FULL:
                 yield pa.concat_tables(pending)
                 pending, count, size_bytes, groups = [schema.empty_table()], 0, 0, groups + 1
     if count or not groups:

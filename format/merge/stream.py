@@ -83,6 +83,7 @@ def in_order(merging: Merging) -> Iterator[Merged]:
         yield from map(Merged, base.parts())
         return
     logs = _SortedBlocks.of(blocks)
+    del blocks  # of which there is a copy now
     held = merging.reader.schema.empty_table()
     for part in base.parts():
         rows = pa.concat_tables([held, part]).combine_chunks()
