@@ -53,12 +53,12 @@ def open_base_file(
     path: str,
     columns: Sequence[str],
     what: str = "base file",
-    wanted: Callable[[Any], bool] | None = None,
+    wanted: Callable[[int, Any], bool] | None = None,
 ) -> BaseFileRows:
     """A base file of which nothing but the footer need be read yet. Of `columns` those that the file has.
 
-    `wanted` is asked for each row group, of which it is given the footer's metadata; those that are not wanted are not
-    read. Errors: `CorruptTable`, and those of the storage.
+    `wanted` is asked for each row group, of which it is given the number and the footer's metadata; those that are not
+    wanted are not read. Errors: `CorruptTable`, and those of the storage.
     """
     end, size_bytes = storage.read_end(path, END_BYTES)
     with _understood(path, what):
@@ -84,7 +84,7 @@ class BaseFileRows:
     path: str
     what: str
     names: Sequence[str]
-    wanted: Callable[[Any], bool] | None
+    wanted: Callable[[int, Any], bool] | None
     checksummed: bool
     held: _HeldParts | None = None
     checksums: Sequence[bytes] | None = None
@@ -127,7 +127,7 @@ class BaseFileRows:
         span: list[int] = []
         size_bytes = 0
         for group in range(metadata.num_row_groups):
-            if self.wanted is not None and not self.wanted(metadata.row_group(group)):
+            if self.wanted is not None and not self.wanted(group, metadata.row_group(group)):
                 continue
             own = sum(chunks[number][2] for number in self._numbers(group, chunks))
             if span and size_bytes + own > HELD_BYTES:
@@ -159,7 +159,7 @@ class BaseFileRows:
 
 
 def _of_bytes(
-    data: bytes, path: str, columns: Sequence[str], what: str, wanted: Callable[[Any], bool] | None
+    data: bytes, path: str, columns: Sequence[str], what: str, wanted: Callable[[int, Any], bool] | None
 ) -> BaseFileRows:
     """A file that is in memory."""
     file, checksummed = open_parquet(data, path)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _log = logging.getLogger("lakelatch.spark")
+_TASK_BYTES = 32 * 1024 * 1024  # compressed, of a base file; about as many rows as tasks of Spark's own get
 
 
 class LakelatchDataSource(DataSource):
@@ -88,13 +89,17 @@ class LakelatchDataSource(DataSource):
 
 @dataclass
 class SlicePartition(InputPartition):
-    """One file slice to read."""
+    """One file slice to read, or of its row groups every one whose number leaves a remainder by a count."""
 
     index: int
+    share: tuple[int, int] = (0, 1)
 
 
 class LakelatchReader(DataSourceReader):
-    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it."""
+    """Reads the slices of one moment, one task for each, and several for a large one without logs.
+
+    Planned when Spark asks for its partitions, or ships it.
+    """
 
     def __init__(self, path: str, options: dict[str, object]) -> None:
         self._path = path
@@ -111,11 +116,15 @@ class LakelatchReader(DataSourceReader):
         return plan_read(self._path, self._options, conditions=self._conditions)
 
     def partitions(self) -> list[InputPartition]:
-        return [SlicePartition(index) for index in range(len(self.plan.slices))]
+        return [
+            SlicePartition(index, (number, count))
+            for index, count in enumerate(self.plan.task_counts(_TASK_BYTES))
+            for number in range(count)
+        ]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            yield from self.plan.read(self.plan.slices[partition.index])
+            yield from self.plan.read(self.plan.slices[partition.index], partition.share)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"plan": self.plan}  # before Spark asks for partitions, which are numbers of its slices

@@ -28,7 +28,7 @@ class SliceReader:
     file_slice: FileSlice
     schema: pa.Schema
 
-    def base(self, wanted: Callable[[Any], bool] | None = None) -> Base:
+    def base(self, wanted: Callable[[int, Any], bool] | None = None) -> Base:
         """The base file, of which nothing but the footer is read yet; see `open_base_file` for `wanted`."""
         path = self.file_slice.base_path
         if path is None:

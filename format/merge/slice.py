@@ -46,16 +46,18 @@ def read_slice(
     columns: Sequence[str],
     conditions: Sequence[Condition] = (),
     keys: pa.Array | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[pa.Table]:
     """The same rows in no order, part by part: of a slice, its logs alone are held in memory.
 
     Rows that do not fulfil all conditions are left out, and so are those of other record keys than `keys`, if they are
-    given. A condition on a column that is not here, or with values of another kind, is passed over.
+    given. A condition on a column that is not here, or with values of another kind, is passed over. Of a slice without
+    logs several callers can have a `share` each: a number, and their count.
     """
     conditions = understood(conditions, schema)
     names = list(dict.fromkeys([*columns, *(one.column for one in conditions)]))
     merging = _merging(storage, file_slice, schema, config, completions, names)
-    for part in in_any_order(merging, conditions, keys):
+    for part in in_any_order(merging, conditions, keys, share):
         rows = fulfilling(part.rows, conditions)
         if rows.num_rows:
             yield rows.select(list(columns))

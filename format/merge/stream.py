@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelatch.errors import InvariantBroken
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.log.blocks import Deletes, LogEntries
 from lakelatch.format.merge.conditions import Condition, OneOf, row_group_may_hold
@@ -43,18 +44,26 @@ class Merging(ABC):
 
 
 def in_any_order(
-    merging: Merging, conditions: Sequence[Condition] = (), keys: pa.Array | None = None
+    merging: Merging,
+    conditions: Sequence[Condition] = (),
+    keys: pa.Array | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Merged]:
     """The rows of a slice. With `keys` those of other keys are left out, as early as possible.
+
+    Of a slice without logs several callers can have a `share` each: a number, and their count.
 
     Row groups that have no row which fulfils the conditions are passed over where there are no logs: where there are,
     the row that wins may fulfil none, and a row that loses to it all of them.
     """
     if merging.reader.file_slice.log_files:
         conditions = ()
+        if share != (0, 1):
+            raise InvariantBroken(f"the slice {merging.reader.file_slice.file_id} has logs, and cannot be shared")
     if keys is not None:
         conditions = (*conditions, OneOf(RECORD_KEY_COLUMN, tuple(keys.to_pylist())))
-    base = merging.reader.base(lambda group: row_group_may_hold(group, conditions))
+    number, count = share
+    base = merging.reader.base(lambda at, group: at % count == number and row_group_may_hold(group, conditions))
     blocks = [_of_keys(block, keys) for block in merging.blocks(base)]
     parts = base.parts() if keys is None else (_filtered(part, keys) for part in base.parts())
     if not blocks:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _READ_BY_ALL = ("", "file")  # sessions know these places without a connector
 _log = logging.getLogger("lakelatch.spark")
 _LOOKS_MAX = 20
+_SHARED_SLICES_MAX = 256  # with more, there are tasks enough, and sizes to ask for too many
 
 
 @dataclass(frozen=True)
@@ -53,15 +55,34 @@ class ReadPlan:
     conditions: tuple[Condition, ...] = ()
     keys: tuple[str, ...] | None = None
 
-    def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice, on whichever machine this is called."""
+    def task_counts(self, task_bytes: int) -> list[int]:
+        """How many tasks may share each slice, for so many bytes each: one, unless it is large and there are few.
+
+        One that has logs cannot be shared.
+        """
+        counts = [1] * len(self.slices)
+        paths = [None if found.fresh_logs else found.base_path for found in self.slices]
+        if len(paths) > _SHARED_SLICES_MAX:
+            return counts
+        shared = {number: path for number, path in enumerate(paths) if path is not None}
+        storage = self.table.storage
+        found = storage.together(*(partial(storage.stat, path) for path in shared.values()))
+        for number, status in zip(shared, found, strict=True):
+            counts[number] = -(-status.size_bytes // task_bytes) or 1
+        return counts
+
+    def read(self, file_slice: FileSlice, share: tuple[int, int] = (0, 1)) -> Iterator[pa.RecordBatch]:
+        """The rows of one slice, on whichever machine this is called.
+
+        The `share` of a task is a number and the count of tasks; all of them together have the rows.
+        """
         table = self.table
         more = [] if self.instants is None else [COMMIT_TIME_COLUMN]
         columns = list(dict.fromkeys([*self.schema.names, *more]))
         found = file_slice if file_slice.fresh_logs else file_slice.without_logs()
         keys = None if self.keys is None else pa.array(self.keys, pa.string())
         merged = (table.storage, found, table.full_schema, table.config, self.completions)
-        for rows in read_slice(*merged, columns, self.conditions, keys):
+        for rows in read_slice(*merged, columns, self.conditions, keys, share):
             if self.instants is not None:
                 wanted = pa.array(self.instants, pa.string())
                 rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
