@@ -98,6 +98,7 @@ def _read(spark: SparkSession, path: str, way: str, columns: str | None, where: 
     options = {"columns": columns} if named and columns is not None else {}
     if name == "read":
         return lakelatch.read(spark, path, options, where if named else None)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # versions before 4.1 know no such key
     return spark.read.format("lakelatch").options(**options).load(path)
 
 
