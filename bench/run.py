@@ -23,6 +23,7 @@ BENCHMARKS = (
     "markers",
     "steady_stream",
     "timeline",
+    "reading",
     "services.rewriting",
     "services.ingestion",
     "services.cleaning",

@@ -1,6 +1,7 @@
 """Base files by parts: of a large one the footer is read, and the chunks of the columns that are wanted.
 
-A small one is read whole, in one request. Each part that is read has a checksum in the footer, and the footer has one
+A small one is read whole, in one request. A large one comes some row groups at a time, so that whoever goes through its
+rows needs no memory for all of them. Each part that is read has a checksum in the footer, and the footer has one
 with the file's path, so that nothing is believed that was not written there. A file of ours without them is read whole,
 since its only checksum is that of all bytes; one of another writer has none.
 """
@@ -8,21 +9,29 @@ since its only checksum is that of all bytes; one of another writer has none.
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelatch.errors import CorruptTable, LakelatchError
-from lakelatch.format.parquet import chunks_of, read_parquet, undecodable
+from lakelatch.format.parquet import chunks_of, open_parquet, undecodable
 from lakelatch.range_file import RangeFile
 from lakelatch.storage.checksums import CHECKSUM_KEY, PARTS_KEY, damaged, part_checksum, verify_footer
 from lakelatch.storage.contract import Storage
 
 #: What is read at once: a file of so many bytes is read whole, and of a larger one this end, with the footer.
 END_BYTES = 1024 * 1024
+#: Compressed bytes that are held at once, unless a row group alone has more.
+HELD_BYTES = 16 * 1024 * 1024
+#: The most rows of a part; fewer, if they are long.
+BATCH_ROWS_MAX = 64 * 1024
+_BATCH_ROWS_MIN = 1024
+_BATCH_BYTES = 4 * 1024 * 1024
 _GAP_BYTES = 64 * 1024  # read with what is wanted on both sides, since another request would take longer
 _TAIL_BYTES = 8  # how long the footer is, and the magic
 
@@ -34,28 +43,138 @@ def read_base_file(
 
     Errors: `CorruptTable`, and those of the storage.
     """
+    file = open_base_file(storage, path, columns, what)
+    parts = list(file.parts())
+    return pa.concat_tables(parts) if parts else file.schema.empty_table(), file.footer
+
+
+def open_base_file(
+    storage: Storage,
+    path: str,
+    columns: Sequence[str],
+    what: str = "base file",
+    wanted: Callable[[int, Any], bool] | None = None,
+) -> BaseFileRows:
+    """A base file of which nothing but the footer need be read yet. Of `columns` those that the file has.
+
+    `wanted` is asked for each row group, of which it is given the number and the footer's metadata; those that are not
+    wanted are not read. Errors: `CorruptTable`, and those of the storage.
+    """
     end, size_bytes = storage.read_end(path, END_BYTES)
-    if size_bytes <= len(end):
-        return read_parquet(end, path, columns, what)
-    held = _HeldParts(storage, path, size_bytes, end)
-    try:
+    with _understood(path, what):
+        if size_bytes <= len(end):
+            return _of_bytes(end, path, columns, what, wanted)
+        held = _HeldParts(storage, path, size_bytes, end)
         file = pq.ParquetFile(held, pre_buffer=False)
         texts = file.metadata.metadata or {}
         if PARTS_KEY.encode() not in texts and CHECKSUM_KEY.encode() in texts:
-            return read_parquet(storage.read(path), path, columns, what)
+            return _of_bytes(storage.read(path), path, columns, what, wanted)
         checksums = _checksums_of(held, file.metadata, path) if PARTS_KEY.encode() in texts else None
-        names = [name for name in columns if name in file.schema_arrow.names]
-        chunks = list(chunks_of(file.metadata))
-        wanted = [number for number, (leaf, _, _) in enumerate(chunks) if _belongs(leaf, names)]
-        held.hold([chunks[number][1:] for number in wanted])
+        return BaseFileRows(file, path, what, _known(file, columns), wanted, checksums is not None, held, checksums)
+
+
+@dataclass(frozen=True)
+class BaseFileRows:
+    """An open base file: the texts of its footer, and its rows, part by part.
+
+    Of a file that is not in memory, `held` has what was read, and `checksums` those of the column chunks.
+    """
+
+    file: Any
+    path: str
+    what: str
+    names: Sequence[str]
+    wanted: Callable[[int, Any], bool] | None
+    checksummed: bool
+    held: _HeldParts | None = None
+    checksums: Sequence[bytes] | None = None
+
+    @property
+    def footer(self) -> Mapping[bytes, bytes]:
+        """The texts of the footer."""
+        return self.file.metadata.metadata or {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return pa.schema([self.file.schema_arrow.field(name) for name in self.names])
+
+    def parts(self) -> Iterator[pa.Table]:
+        """The rows in their order. What a part was made of is checked before it comes. Errors: as `open_base_file`."""
+        metadata = self.file.metadata
+        chunks = list(chunks_of(metadata))
+        for groups in self._spans(chunks):
+            with _understood(self.path, self.what):
+                self._hold(groups, chunks)
+                if not self.names:  # nothing says how many rows there are but the table as a whole
+                    yield self.file.read_row_groups(groups, columns=[])
+                    continue
+                rows = sum(metadata.row_group(group).num_rows for group in groups)
+                size_bytes = sum(metadata.row_group(group).total_byte_size for group in groups)
+                batch_rows = min(max(_BATCH_BYTES * rows // max(size_bytes, 1), _BATCH_ROWS_MIN), BATCH_ROWS_MAX)
+                for batch in self.file.iter_batches(batch_rows, row_groups=groups, columns=list(self.names)):
+                    part = pa.Table.from_batches([batch])
+                    if not self.checksummed:
+                        part.validate(full=True)  # texts, for one, are not looked at otherwise
+                    yield part
+            if self.held is not None:
+                self.held.release()
+                pa.default_memory_pool().release_unused()  # else the pool keeps as much as was ever needed at once
+
+    def _spans(self, chunks: Sequence[tuple[str, int, int]]) -> Iterator[list[int]]:
+        """The wanted row groups, so many at a time as are read at once."""
+        metadata = self.file.metadata
+        span: list[int] = []
+        size_bytes = 0
+        for group in range(metadata.num_row_groups):
+            if self.wanted is not None and not self.wanted(group, metadata.row_group(group)):
+                continue
+            own = sum(chunks[number][2] for number in self._numbers(group, chunks))
+            if span and size_bytes + own > HELD_BYTES:
+                yield span
+                span, size_bytes = [], 0
+            span.append(group)
+            size_bytes += own
+        if span:
+            yield span
+
+    def _numbers(self, group: int, chunks: Sequence[tuple[str, int, int]]) -> list[int]:
+        """Which chunks of a row group have the wanted columns."""
+        count = self.file.metadata.num_columns
+        return [
+            number for number in range(group * count, (group + 1) * count) if _belongs(chunks[number][0], self.names)
+        ]
+
+    def _hold(self, groups: Sequence[int], chunks: Sequence[tuple[str, int, int]]) -> None:
+        if self.held is None:
+            return
+        wanted = [number for group in groups for number in self._numbers(group, chunks)]
+        self.held.hold([chunks[number][1:] for number in wanted])
+        if self.checksums is None:
+            return
         for number in wanted:
             _, start, count = chunks[number]
-            if checksums is not None and part_checksum(held.part(start, count)) != checksums[number]:
-                raise damaged(path)
-        rows = file.read(columns=names)
-        if checksums is None:
-            rows.validate(full=True)  # texts, for one, are not looked at otherwise
-        return rows, texts
+            if part_checksum(self.held.part(start, count)) != self.checksums[number]:
+                raise damaged(self.path)
+
+
+def _of_bytes(
+    data: bytes, path: str, columns: Sequence[str], what: str, wanted: Callable[[int, Any], bool] | None
+) -> BaseFileRows:
+    """A file that is in memory."""
+    file, checksummed = open_parquet(data, path)
+    return BaseFileRows(file, path, what, _known(file, columns), wanted, checksummed)
+
+
+def _known(file: Any, columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if name in file.schema_arrow.names]
+
+
+@contextmanager
+def _understood(path: str, what: str) -> Iterator[None]:
+    """Whatever is wrong with a file is `CorruptTable`."""
+    try:
+        yield
     except LakelatchError:
         raise
     except Exception as error:  # the library raises whatever the bytes provoke
@@ -69,7 +188,12 @@ class _HeldParts(RangeFile):
         super().__init__(size_bytes)
         self._storage = storage
         self._path = path
-        self._parts = {size_bytes - len(end): memoryview(end)}
+        self._end = {size_bytes - len(end): memoryview(end)}
+        self._parts = dict(self._end)
+
+    def release(self) -> None:
+        """Forgets all but the end."""
+        self._parts = dict(self._end)
 
     def hold(self, parts: Collection[tuple[int, int]]) -> None:
         """Reads these parts, each a start and a size, that are not in memory: near ones at once, all side by side."""
@@ -95,6 +219,13 @@ class _HeldParts(RangeFile):
             self.hold([(start, size_bytes)])
             found = self._found(start, size_bytes)
         return found if found is not None else memoryview(b"")
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Without a copy: the library takes anything that has bytes."""
+        left = max(0, self._size_bytes - self._at)
+        found = self.part(self._at, left if size is None or size < 0 else min(size, left))
+        self._at += len(found)
+        return cast("bytes", found)
 
     def _found(self, start: int, size_bytes: int) -> memoryview | None:
         for first, data in self._parts.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
@@ -28,7 +28,10 @@ from lakelatch.storage.checksums import (
 #: Rows of which so many bytes are held in memory may become a file that is worth reading in parts.
 LARGE_ROWS_BYTES = 1024 * 1024
 #: Larger tables become files by way of a temporary one, so that memory need not hold the file besides the rows.
-IN_MEMORY_ROWS_BYTES = 64 * 1024 * 1024
+IN_MEMORY_ROWS_BYTES = 16 * 1024 * 1024
+#: A row group has at most as many rows as have so many bytes in memory.
+GROUP_BYTES = 16 * 1024 * 1024
+_FULL = 0.75  # of that: the next part would be torn apart for little
 _GROUP_ROWS_MAX = 1024 * 1024
 _DIGITS = 8
 
@@ -36,23 +39,8 @@ _DIGITS = 8
 def encode_parquet(rows: pa.Table, footer: Mapping[str, str], group_rows: int | None = None) -> bytes:
     """The file's bytes, to which `add_checksum` adds that of its path; in row groups of at most so many rows."""
     sink = io.BytesIO()
-    write_parquet(sink, rows, footer, group_rows)
+    _write(sink, rows.schema, (rows,), lambda: footer, group_rows)
     return sink.getvalue()
-
-
-def write_parquet(sink: BinaryIO, rows: pa.Table, footer: Mapping[str, str], group_rows: int | None = None) -> None:
-    """Writes the same bytes to a file that can be read as well."""
-    group_rows = min(group_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX)
-    texts = dict(footer)
-    if rows.nbytes >= LARGE_ROWS_BYTES:
-        groups = -(-rows.num_rows // group_rows) or 1
-        texts[PARTS_KEY] = f"{NO_PARTS}{'0' * _DIGITS * groups * _leaf_count(rows.schema)}"
-    with pq.ParquetWriter(sink, rows.schema, compression="zstd", store_schema=False) as writer:
-        writer.write_table(rows, group_rows)
-        # That of a schema is dropped with `store_schema=False`. The checksum is the last text in the file.
-        writer.add_key_value_metadata({**texts, CHECKSUM_KEY: NO_CHECKSUM})
-    if PARTS_KEY in texts:
-        _fill_parts(sink, texts[PARTS_KEY].encode())
 
 
 @contextmanager
@@ -63,10 +51,26 @@ def parquet_file(
 
     Errors: `Unavailable` where such files lie and nothing can be written.
     """
+    with parquet_file_of(rows.schema, (rows,), lambda: footer, path, group_rows) as file:
+        yield file
+
+
+@contextmanager
+def parquet_file_of(
+    schema: pa.Schema,
+    parts: Iterable[pa.Table],
+    footer: Callable[[], Mapping[str, str]],
+    path: str,
+    group_rows: int | None = None,
+) -> Iterator[BinaryIO]:
+    """As `parquet_file`, of rows that come in parts: a row group at a time is in memory.
+
+    `footer` is called when all rows have come.
+    """
     with ExitStack() as opened:
         try:
             file: Any = opened.enter_context(tempfile.TemporaryFile(prefix="lakelatch-"))
-            write_parquet(file, rows, footer, group_rows)
+            _write(file, schema, parts, footer, group_rows)
             add_checksum_to(file, path)
             file.flush()
         except OSError as error:
@@ -78,24 +82,77 @@ def parquet_file(
         yield file
 
 
+def _write(
+    sink: BinaryIO,
+    schema: pa.Schema,
+    parts: Iterable[pa.Table],
+    footer: Callable[[], Mapping[str, str]],
+    group_rows: int | None,
+) -> None:
+    """Writes to a file that can be read as well."""
+    size_bytes = groups = 0
+    with pq.ParquetWriter(sink, schema, compression="zstd", store_schema=False) as writer:
+        for group in _row_groups(schema, parts, min(group_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX)):
+            size_bytes += group.nbytes
+            groups += 1
+            writer.write_table(group, max(group.num_rows, 1))
+            pa.default_memory_pool().release_unused()  # else it keeps as much as was ever needed at once
+        texts = dict(footer())
+        if size_bytes >= LARGE_ROWS_BYTES:
+            texts[PARTS_KEY] = f"{NO_PARTS}{'0' * _DIGITS * groups * _leaf_count(schema)}"
+        # That of a schema is dropped with `store_schema=False`. The checksum is the last text in the file.
+        writer.add_key_value_metadata({**texts, CHECKSUM_KEY: NO_CHECKSUM})
+    if PARTS_KEY in texts:
+        _fill_parts(sink, texts[PARTS_KEY].encode())
+
+
+def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int) -> Iterator[pa.Table]:
+    """The rows, so many of them together as are a row group; one without rows if there are none."""
+    pending = [schema.empty_table()]
+    count = size_bytes = groups = 0
+    for part in parts:
+        row_bytes = max(part.nbytes, 1) / max(part.num_rows, 1)
+        at = 0
+        while at < part.num_rows:
+            fitting = max(int((GROUP_BYTES - size_bytes) / row_bytes), 1)
+            piece = part.slice(at, min(group_rows - count, fitting))
+            at += piece.num_rows
+            pending.append(piece)
+            count += piece.num_rows
+            size_bytes += piece.nbytes
+            if count >= group_rows or size_bytes >= GROUP_BYTES * _FULL:
+                yield pa.concat_tables(pending)
+                pending, count, size_bytes, groups = [schema.empty_table()], 0, 0, groups + 1
+    if count or not groups:
+        yield pa.concat_tables(pending)
+
+
 def read_parquet(
     data: bytes, path: str, columns: Sequence[str] | None = None, what: str = "file"
 ) -> tuple[pa.Table, Mapping[bytes, bytes]]:
     """The rows, and the texts of the footer. Of `columns` those that the file has. Errors: `CorruptTable`."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        footer = file.metadata.metadata or {}
-        # Another writer's footer may hold the same text as the least or the greatest value of a column.
-        checksummed = CHECKSUM_KEY.encode() in footer and verify_checksum(data, path)
+        file, checksummed = open_parquet(data, path)
         names = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
         rows = file.read(columns=names)
         if not checksummed:
             rows.validate(full=True)  # texts, for one, are not looked at otherwise
-        return rows, footer
+        return rows, file.metadata.metadata or {}
     except CorruptTable:
         raise
     except Exception as error:  # the library raises whatever the bytes provoke
         raise undecodable(path, what, error) from error
+
+
+def open_parquet(data: bytes, path: str) -> tuple[Any, bool]:
+    """A file in memory, and whether it has a checksum, which is right then.
+
+    Errors: `CorruptTable`, and those of the library.
+    """
+    file = pq.ParquetFile(pa.BufferReader(data))
+    footer = file.metadata.metadata or {}
+    # Another writer's footer may hold the same text as the least or the greatest value of a column.
+    return file, CHECKSUM_KEY.encode() in footer and verify_checksum(data, path)
 
 
 def undecodable(path: str, what: str, error: Exception) -> CorruptTable:

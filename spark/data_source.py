@@ -47,6 +47,7 @@ _NO_CATALOG = (
     "nothing can say where it lies. Use lakelatch.Table.for_path(spark, path).create_view(name), which SQL reads by "
     "name, and lakelatch.write(...) or df.write.format('lakelatch').options(...).save(path) to write"
 )
+_TASK_BYTES = 32 * 1024 * 1024  # compressed, of a base file; about as many rows as tasks of Spark's own get
 
 
 class LakelatchDataSource(DataSource):
@@ -106,13 +107,16 @@ def overwriting(options: dict[str, object]) -> dict[str, object]:
 
 @dataclass
 class SlicePartition(InputPartition):
-    """One file slice to read."""
+    """One file slice to read, or of its row groups every one whose number leaves a remainder by a count."""
 
     index: int
+    share: tuple[int, int] = (0, 1)
 
 
 class LakelatchReader(DataSourceReader):
-    """Reads the slices of one moment, one task for each. Planned when Spark asks for its partitions, or ships it.
+    """Reads the slices of one moment, one task for each, and several for a large one without logs.
+
+    Planned when Spark asks for its partitions, or ships it.
 
     Spark may use it for several scans of one frame, whose filters differ, so it takes no filters (`pushFilters`).
     """
@@ -130,11 +134,16 @@ class LakelatchReader(DataSourceReader):
         return Wanted.of(self._schema, self.plan.schema)
 
     def partitions(self) -> list[InputPartition]:
-        return [SlicePartition(index) for index in range(len(self.plan.slices))]
+        return [
+            SlicePartition(index, (number, count))
+            for index, count in enumerate(self.plan.task_counts(_TASK_BYTES))
+            for number in range(count)
+        ]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            yield from map(self.wanted.batch, self.plan.read(self.plan.slices[partition.index]))
+            found = self.plan.read(self.plan.slices[partition.index], partition.share)
+            yield from map(self.wanted.batch, found)
 
     def __getstate__(self) -> dict[str, Any]:
         # Before Spark asks for partitions, which are numbers of its slices.

@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 from lakelatch.errors import CorruptTable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, RECORD_KEY_COLUMN, avro_to_arrow
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.log.blocks import Deletes
+from lakelatch.format.log.blocks import Deletes, LogEntries
 from lakelatch.format.merge.ordering import chunked, comparable, flags, ranks
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
-from lakelatch.format.merge.reader import SliceReader, needed_columns, sort_rows
+from lakelatch.format.merge.reader import Base, SliceReader, needed_columns
+from lakelatch.format.merge.stream import Merging
 from lakelatch.format.parquet import encode_parquet, read_parquet
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup
@@ -33,47 +34,93 @@ _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
 
-def merge_groups(
-    storage: Storage,
-    file_slice: FileSlice,
-    schema: pa.Schema,
-    config: TableConfig,
-    completions: Mapping[str, str],
-    names: Sequence[str],
-    keeps_deletes: bool,
-) -> Merged:
-    """See `merge_slice`. With `keeps_deletes`, as for a compaction, it also finds the group deletes that won."""
-    groups = groups_of(config, schema.names)
-    reader = SliceReader(storage, file_slice, needed_columns(schema, names, _deciding(groups)))
-    base, footer = reader.base()
-    log, log_barriers = _log_entries(reader, groups)
-    if not log and not log_barriers:
-        group_deletes = next((part.rows for part in _kept_deletes(reader, footer)), None) if keeps_deletes else None
-        return Merged(sort_rows(base, names), group_deletes=group_deletes)
-    kept = _kept_deletes(reader, footer)
-    changed = chunked([*(part.rows[RECORD_KEY_COLUMN] for part in (*kept, *log)), *(keys for _, keys in log_barriers)])
-    touched = pc.is_in(base[RECORD_KEY_COLUMN], value_set=changed.unique())
-    touched_base = base.filter(touched)
-    untouched = base.filter(pc.invert(touched))
-    before = [_Part(touched_base, False, True), *kept]
-    offset = sum(part.rows.num_rows for part in before)
-    entries = _Entries.of([*before, *log], [(offset + place, keys) for place, keys in log_barriers])
-    found = _Found.among(entries, groups, completions)
-    found_names = list(dict.fromkeys([*names, RECORD_KEY_COLUMN]))
-    rows = sort_rows(pa.concat_tables([untouched.select(found_names), found.rows(found_names)]), names)
-    return Merged(rows, group_deletes=found.deletes() if keeps_deletes else None)
+@dataclass(frozen=True)
+class GroupMerging(Merging):
+    """Merging in a table with column groups. With `keeps_deletes`, as for a compaction, it also finds the group deletes
+    that won; see `merge_slice` for `completions`."""
+
+    reader: SliceReader
+    groups: tuple[ColumnGroup, ...]
+    completions: Mapping[str, str]
+    keeps_deletes: bool
+
+    @classmethod
+    def of(
+        cls,
+        storage: Storage,
+        file_slice: FileSlice,
+        schema: pa.Schema,
+        config: TableConfig,
+        completions: Mapping[str, str],
+        columns: Sequence[str] | None = None,
+    ) -> GroupMerging:
+        groups = groups_of(config, schema.names)
+        names = schema.names if columns is None else columns
+        reader = SliceReader(storage, file_slice, needed_columns(schema, names, _deciding(groups)))
+        return cls(reader, groups, completions, columns is None)
+
+    def blocks(self, base: Base) -> list[LogEntries]:
+        found = self.log_blocks()
+        return [*self._kept_deletes(base), *found] if found else []
+
+    def log_blocks(self) -> list[LogEntries]:
+        """Those of the logs alone.
+
+        `partial` are rows without the columns outside of every group, which have no ordering column of their own to
+        tell.
+        """
+        rest = {name for group in self.groups if group.ordering is None for name in group.columns}
+        found = []
+        for block in self.reader.log_entries():
+            ordering = None if block.deletes is None else block.deletes.ordering
+            if ordering is not None and ordering.null_count < len(ordering):
+                raise CorruptTable(
+                    f"a log block of {block.path} orders deletes of whole rows, and "
+                    f"the table has {COLUMN_GROUPS}: another writer must have made it. Let lakelatch alone write here"
+                )
+            partial = block.records is not None and not rest <= set(block.records.column_names)
+            found.append(replace(self.reader.conformed(block), partial=partial))
+        return found
+
+    def merge(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
+        found = self.found(rows, blocks)
+        deletes = found.deletes() if self.keeps_deletes else None
+        return Merged(found.rows(self.reader.schema.names), group_deletes=deletes)
+
+    def unmerged(self, base: Base) -> Merged:
+        kept = next((block.records for block in self._kept_deletes(base)), None) if self.keeps_deletes else None
+        return Merged(self.reader.schema.empty_table(), group_deletes=kept)
+
+    def found(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> _Found:
+        """Who wins among these rows and all blocks above them."""
+        parts = [_Part(rows, False, True)]
+        barriers: list[tuple[int, pa.ChunkedArray]] = []
+        count = rows.num_rows
+        for block in blocks:
+            if block.records is not None:
+                parts.append(_Part(block.records, block.group_deletes, not block.partial))
+                count += block.records.num_rows
+            elif block.deletes is not None:
+                barriers.append((count, chunked([block.deletes.keys])))
+        return _Found.among(_Entries.of(parts, barriers), self.groups, self.completions)
+
+    def _kept_deletes(self, base: Base) -> list[LogEntries]:
+        name = base.footer.get(KEPT_DELETES_FOOTER.encode())
+        if name is None:
+            return []
+        path = self.reader.file_slice.path_of(name.decode())
+        rows, _ = read_parquet(self.reader.storage.read(path), path)
+        return [LogEntries("", self.reader.conform(rows, path), partial=True, group_deletes=True, path=path)]
 
 
 def compact_groups(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema, config: TableConfig, completions: Mapping[str, str]
 ) -> CompactedLogs:
     """See `compact_logs`."""
-    groups = groups_of(config, schema.names)
-    logs_alone = replace(file_slice, base_file=None)
-    log, barriers = _log_entries(SliceReader(storage, logs_alone, schema), groups)
-    entries = _Entries.of([_Part(schema.empty_table(), False, False), *log], barriers)
-    found = _Found.among(entries, groups, completions)
-    wiped = [keys for _, keys in barriers]
+    merging = GroupMerging.of(storage, replace(file_slice, base_file=None), schema, config, completions)
+    blocks = merging.log_blocks()
+    found = merging.found(schema.empty_table(), blocks)
+    wiped = [chunked([block.deletes.keys]) for block in blocks if block.deletes is not None]
     return CompactedLogs(
         wiped=Deletes(chunked(wiped).unique(), file_slice.partition) if wiped else None,
         rows=tuple(found.split(found.taken, schema.names)),
@@ -291,40 +338,6 @@ class _Found:
         rows = self.entries.rows
         columns = [rows[name].take(pa.array(places, mask=missing)) for name, (places, missing) in sources.items()]
         return pa.table(columns, schema=pa.schema([rows.schema.field(name) for name in sources]))
-
-
-def _log_entries(
-    reader: SliceReader, groups: tuple[ColumnGroup, ...]
-) -> tuple[list[_Part], list[tuple[int, pa.ChunkedArray]]]:
-    """The rows of the logs, and keys that are deleted in any case, each with the number of rows before them."""
-    parts: list[_Part] = []
-    barriers: list[tuple[int, pa.ChunkedArray]] = []
-    rest = {name for group in groups if group.ordering is None for name in group.columns}
-    count = 0
-    for found in reader.log_entries():
-        if found.records is not None:
-            what = f"a log block of {found.path}"
-            parts.append(
-                _Part(reader.conform(found.records, what), found.group_deletes, rest <= set(found.records.column_names))
-            )
-            count += found.records.num_rows
-        elif found.deletes is not None:
-            if found.deletes.ordering is not None and found.deletes.ordering.null_count < len(found.deletes.keys):
-                raise CorruptTable(
-                    f"a log block of {found.path} orders deletes of whole rows, and "
-                    f"the table has {COLUMN_GROUPS}: another writer must have made it. Let lakelatch alone write here"
-                )
-            barriers.append((count, chunked([found.deletes.keys])))
-    return parts, barriers
-
-
-def _kept_deletes(reader: SliceReader, footer: Mapping[bytes, bytes]) -> list[_Part]:
-    name = footer.get(KEPT_DELETES_FOOTER.encode())
-    if name is None:
-        return []
-    path = reader.file_slice.path_of(name.decode())
-    rows, _ = read_parquet(reader.storage.read(path), path)
-    return [_Part(reader.conform(rows, path), True, False)]
 
 
 def _deciding(groups: tuple[ColumnGroup, ...]) -> list[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
 from lakelatch.format.avro import RECORD_KEY_COLUMN
-from lakelatch.format.base_files import read_base_file
+from lakelatch.format.base_files import BaseFileRows, open_base_file
 from lakelatch.format.evolution import conform
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries, read_log_file
@@ -28,13 +29,12 @@ class SliceReader:
     file_slice: FileSlice
     schema: pa.Schema
 
-    def base(self) -> tuple[pa.Table, Mapping[bytes, bytes]]:
-        """The base file's rows, and the texts of its footer; nothing if the slice has no base file."""
+    def base(self, wanted: Callable[[int, Any], bool] | None = None) -> Base:
+        """The base file, of which nothing but the footer is read yet; see `open_base_file` for `wanted`."""
         path = self.file_slice.base_path
         if path is None:
-            return self.schema.empty_table(), {}
-        table, footer = read_base_file(self.storage, path, self.schema.names)
-        return self.conform(table, path), footer
+            return Base(self, None)
+        return Base(self, open_base_file(self.storage, path, self.schema.names, wanted=wanted))
 
     def log_entries(self) -> list[LogEntries]:
         """The blocks that count, in order: those of their file's own instant that were not rolled back."""
@@ -52,6 +52,12 @@ class SliceReader:
                 elif entries.instant == name.instant:
                     found.append(entries)
         return found
+
+    def conformed(self, block: LogEntries) -> LogEntries:
+        """The block, with its rows as `conform` makes them."""
+        if block.records is None:
+            return block
+        return replace(block, records=self.conform(block.records, f"a log block of {block.path}"))
 
     def conform(self, table: pa.Table, what: str) -> pa.Table:
         """A file's rows with the columns and types of `schema`; those it lacks are null. Errors: `CorruptTable`."""
@@ -72,6 +78,30 @@ class SliceReader:
         return conformed
 
 
+@dataclass(frozen=True)
+class Base:
+    """The base file of a slice, or none: the texts of its footer, and its rows, part by part."""
+
+    reader: SliceReader
+    file: BaseFileRows | None
+
+    @property
+    def footer(self) -> Mapping[bytes, bytes]:
+        return {} if self.file is None else self.file.footer
+
+    def parts(self) -> Iterator[pa.Table]:
+        """Rows with the reader's columns. Errors: `CorruptTable`."""
+        for part in () if self.file is None else self.file.parts():
+            yield self.reader.conform(part, self.reader.file_slice.base_path or "")
+
+    def record_keys(self) -> Iterator[pa.ChunkedArray]:
+        """The record keys alone, for which nothing else is read."""
+        alone = pa.schema([self.reader.schema.field(RECORD_KEY_COLUMN)])
+        file = None if self.file is None else replace(self.file, names=alone.names)
+        for part in replace(self, reader=replace(self.reader, schema=alone), file=file).parts():
+            yield part[RECORD_KEY_COLUMN]
+
+
 def needed_columns(schema: pa.Schema, names: Sequence[str], deciding: Collection[str]) -> pa.Schema:
     """The columns that are wanted and those that decide who wins. Errors: `InvalidRequest` if one is missing."""
     wanted = {*names, *deciding}
@@ -82,7 +112,6 @@ def needed_columns(schema: pa.Schema, names: Sequence[str], deciding: Collection
     return pa.schema([field for field in schema if field.name in wanted])
 
 
-def sort_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """These columns, sorted by record key."""
-    order = pc.sort_indices(rows[RECORD_KEY_COLUMN])
-    return rows.select(names).take(order)
+def sort_rows(rows: pa.Table) -> pa.Table:
+    """The rows by record key."""
+    return rows.take(pc.sort_indices(rows[RECORD_KEY_COLUMN]))

@@ -9,7 +9,7 @@ such delete, then take the greatest (ordering value, position).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, LogEntries
 from lakelatch.format.merge.ordering import chunked, comparable, flags, is_default, ranks, restored
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
-from lakelatch.format.merge.reader import SliceReader, needed_columns, sort_rows
+from lakelatch.format.merge.reader import Base, SliceReader, needed_columns, sort_rows
+from lakelatch.format.merge.stream import Merging, whole
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
 
@@ -31,34 +32,22 @@ def merge_rows(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema, ordering_field: str | None, columns: Sequence[str]
 ) -> Merged:
     """See `merge_slice`; `ordering_field` is None under commit-time ordering."""
-    maker = _EntryMaker.of(storage, file_slice, schema, ordering_field, columns)
-    base, _ = maker.reader.base()
-    blocks = maker.reader.log_entries()
-    if not blocks:
-        return Merged(sort_rows(base, columns))
-    log = _Entries.join([maker.of_block(block) for block in blocks])
-    touched = pc.is_in(base[RECORD_KEY_COLUMN], value_set=log.keys.unique())
-    touched_base = base.filter(touched)
-    untouched = base.filter(pc.invert(touched))
-    both = _Entries.join([maker.of_rows(touched_base, may_delete=False), log])
-    outcomes = _outcomes(both)
-    winners = outcomes[~both.deletes[outcomes]]
-    rows = sort_rows(pa.concat_tables([untouched, both.rows.take(both.row_numbers(winners))]), columns)
-    return Merged(rows, maker.deletes(both, outcomes[both.deletes[outcomes]]))
+    merged = whole(RowMerging.of(storage, file_slice, schema, ordering_field, columns))
+    return replace(merged, rows=merged.rows.select(list(columns)))
 
 
 def compact_rows(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema, ordering_field: str | None
 ) -> CompactedLogs:
     """See `compact_logs`; `ordering_field` is None under commit-time ordering."""
-    maker = _EntryMaker.of(storage, file_slice, schema, ordering_field, schema.names)
-    blocks = maker.reader.log_entries()
+    maker = RowMerging.of(storage, file_slice, schema, ordering_field, schema.names)
+    blocks = maker.blocks()
     if not blocks:
         return CompactedLogs()
     log = _Entries.join([maker.of_block(block) for block in blocks])
     outcomes = _outcomes(log)
     deleting = log.deletes[outcomes]
-    rows = sort_rows(log.rows.take(log.row_numbers(outcomes[~deleting])), schema.names)
+    rows = sort_rows(log.rows.take(log.row_numbers(outcomes[~deleting]))).select(schema.names)
     partition = file_slice.partition
     if ordering_field is None:
         gone = log.keys.take(pa.array(outcomes[deleting]))
@@ -100,8 +89,8 @@ class _Entries:
 
 
 @dataclass(frozen=True)
-class _EntryMaker:
-    """Makes entries of what the files of a slice hold."""
+class RowMerging(Merging):
+    """Merging in a table without column groups; `ordering_field` is None under commit-time ordering."""
 
     reader: SliceReader
     ordering_field: str | None
@@ -114,22 +103,37 @@ class _EntryMaker:
         schema: pa.Schema,
         ordering_field: str | None,
         columns: Sequence[str],
-    ) -> _EntryMaker:
+    ) -> RowMerging:
         deciding = [RECORD_KEY_COLUMN, *([ordering_field] if ordering_field else [])]
         if IS_DELETED_COLUMN in schema.names:
             deciding.append(IS_DELETED_COLUMN)
         return cls(SliceReader(storage, file_slice, needed_columns(schema, columns, deciding)), ordering_field)
 
+    def blocks(self, base: Base | None = None) -> list[LogEntries]:
+        found = self.reader.log_entries()
+        for block in found:
+            if block.partial:
+                raise InvalidRequest(
+                    f"a log block of {block.path} is a partial update by Hudi, which can "
+                    f"be read only in a table with {COLUMN_GROUPS}: let Hudi compact the table first"
+                )
+        return [self.reader.conformed(block) for block in found]
+
+    def merge(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
+        both = _Entries.join([self.of_rows(rows, may_delete=False), *map(self.of_block, blocks)])
+        outcomes = _outcomes(both)
+        deleting = both.deletes[outcomes]
+        winners = outcomes[~deleting]
+        found = both.rows if len(winners) == both.rows.num_rows else both.rows.take(both.row_numbers(winners))
+        return Merged(found, self.deletes(both, outcomes[deleting]))
+
+    def unmerged(self, base: Base) -> Merged:
+        return Merged(self.reader.schema.empty_table())
+
     def of_block(self, found: LogEntries) -> _Entries:
         """The rows or deletes of a log block."""
-        if found.partial:
-            raise InvalidRequest(
-                f"a log block of {found.path} is a partial update by Hudi, which can "
-                f"be read only in a table with {COLUMN_GROUPS}: let Hudi compact the table first"
-            )
         if found.records is not None:
-            rows = self.reader.conform(found.records, f"a log block of {found.path}")
-            return self.of_rows(rows, may_delete=True)
+            return self.of_rows(found.records, may_delete=True)
         deletes = found.deletes
         if deletes is None:
             raise InvariantBroken(f"a log block of {found.instant} holds neither rows nor deletes")
@@ -186,8 +190,11 @@ class _EntryMaker:
 
 def _outcomes(entries: _Entries) -> npt.NDArray[np.int64]:
     """The position of the entry that wins, for each key; none if nothing follows a delete that wins in any case."""
-    codes = np.asarray(entries.keys.combine_chunks().dictionary_encode().indices).astype(np.int64)
-    positions = np.arange(len(codes))
+    encoded = entries.keys.combine_chunks().dictionary_encode()
+    positions = np.arange(len(encoded))
+    if len(encoded.dictionary) == len(encoded):  # each key once, as after most bulk loads
+        return positions if entries.ordering is None else positions[~entries.default_deletes]
+    codes = np.asarray(encoded.indices).astype(np.int64)
     if entries.ordering is None:
         order = np.argsort(codes, kind="stable")
     else:

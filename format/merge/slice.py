@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.merge.column_groups import compact_groups, merge_groups
+from lakelatch.format.merge.column_groups import GroupMerging, compact_groups
+from lakelatch.format.merge.conditions import Condition, fulfilling, understood
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
-from lakelatch.format.merge.rows import compact_rows, merge_rows
+from lakelatch.format.merge.rows import RowMerging, compact_rows
+from lakelatch.format.merge.stream import Merging, in_any_order, in_order, whole
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
@@ -30,12 +33,41 @@ def merge_slice(
     incremental read finds it by any of them. Errors: `CorruptTable`, `InvalidRequest` for logs of a table whose writers
     merge in a way that is not known here, and `NotFound` for a file that was cleaned meanwhile.
     """
-    if file_slice.log_files:
-        config.check_mergeable()
-    names = schema.names if columns is None else list(columns)
-    if config.column_groups:
-        return merge_groups(storage, file_slice, schema, config, completions, names, columns is None)
-    return merge_rows(storage, file_slice, schema, _ordering_field(config), names)
+    merged = whole(_merging(storage, file_slice, schema, config, completions, columns))
+    return replace(merged, rows=merged.rows.select(schema.names if columns is None else list(columns)))
+
+
+def read_slice(
+    storage: Storage,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    config: TableConfig,
+    completions: Mapping[str, str],
+    columns: Sequence[str],
+    conditions: Sequence[Condition] = (),
+    keys: pa.Array | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[pa.Table]:
+    """The same rows in no order, part by part: of a slice, its logs alone are held in memory.
+
+    Rows that do not fulfil all conditions are left out, and so are those of other record keys than `keys`, if they are
+    given. A condition on a column that is not here, or with values of another kind, is passed over. Of a slice without
+    logs several callers can have a `share` each: a number, and their count.
+    """
+    conditions = understood(conditions, schema)
+    names = list(dict.fromkeys([*columns, *(one.column for one in conditions)]))
+    merging = _merging(storage, file_slice, schema, config, completions, names)
+    for part in in_any_order(merging, conditions, keys, share):
+        rows = fulfilling(part.rows, conditions)
+        if rows.num_rows:
+            yield rows.select(list(columns))
+
+
+def merge_in_order(
+    storage: Storage, file_slice: FileSlice, schema: pa.Schema, config: TableConfig, completions: Mapping[str, str]
+) -> Iterator[Merged]:
+    """As `merge_slice`, part by part, each of other keys than those before it; deletes come with their part."""
+    return in_order(_merging(storage, file_slice, schema, config, completions, None))
 
 
 def compact_logs(
@@ -46,6 +78,22 @@ def compact_logs(
     if config.column_groups:
         return compact_groups(storage, file_slice, schema, config, completions)
     return compact_rows(storage, file_slice, schema, _ordering_field(config))
+
+
+def _merging(
+    storage: Storage,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    config: TableConfig,
+    completions: Mapping[str, str],
+    columns: Sequence[str] | None,
+) -> Merging:
+    if file_slice.log_files:
+        config.check_mergeable()
+    if config.column_groups:
+        return GroupMerging.of(storage, file_slice, schema, config, completions, columns)
+    names = schema.names if columns is None else columns
+    return RowMerging.of(storage, file_slice, schema, _ordering_field(config), names)
 
 
 def _ordering_field(config: TableConfig) -> str | None:

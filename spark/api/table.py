@@ -138,14 +138,19 @@ class Table:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def to_df(
-        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool = False
+        self,
+        as_of: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool = False,
+        where: Expression | None = None,
     ) -> DataFrame:
         """The rows of one moment, fixed when this is called: now, or as of a completion time.
 
-        `meta_columns` adds Hudi's five. Errors: `InvalidRequest` for a time that is still to come, and for columns that
-        are not there.
+        `meta_columns` adds Hudi's five. With `where`, those that fulfil a condition: as SQL text it says as well which
+        partitions, buckets and parts of files need not be read (see `lakelatch.read`). Errors: `InvalidRequest` for a
+        time that is still to come, and for columns that are not there.
         """
-        return self._read(moment(as_of), columns, meta_columns)
+        return self._read(moment(as_of), columns, meta_columns, where)
 
     def create_view(
         self,
@@ -320,8 +325,10 @@ class Table:
         config = opened.config
         return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
 
-    def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> DataFrame:
-        frame = read(self.spark, self.path, self._reading(more, columns, meta_columns))
+    def _read(
+        self, more: Options, columns: Iterable[str] | None, meta_columns: bool, where: Expression | None = None
+    ) -> DataFrame:
+        frame = read(self.spark, self.path, self._reading(more, columns, meta_columns), where)
         return frame if meta_columns or columns is not None else frame.drop(*META_COLUMNS)
 
     def _reading(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> dict[str, object]:
@@ -332,8 +339,7 @@ class Table:
         return {**options, COLUMNS: ",".join(dict.fromkeys([*META_COLUMNS, *names] if meta_columns else names))}
 
     def _where(self, condition: Expression | None) -> DataFrame:
-        frame = self.to_df()
-        return frame if condition is None else frame.where(column_of(condition))
+        return self.to_df(where=condition)
 
     def _write(
         self, frame: DataFrame | Callable[[], DataFrame], operation: str, options: Options | None

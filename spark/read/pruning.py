@@ -11,75 +11,32 @@ rows that are wanted: a number, a day, or one of some wanted texts that have no 
 from __future__ import annotations
 
 import datetime
-import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any
 
 import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts, bucket_of_file_id
+from lakelatch.format.merge.conditions import Bound as Bound
+from lakelatch.format.merge.conditions import Condition as Condition
+from lakelatch.format.merge.conditions import OneOf as OneOf
+from lakelatch.format.merge.conditions import Present as Present
+from lakelatch.format.merge.conditions import kind_of
 from lakelatch.format.record_keys import DEFAULT_PARTITION, partition_paths, record_keys
 from lakelatch.spark.table import OpenedTable, check_key_generator
 
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 _TRUTHS = {"true": True, "false": False}
 _PATHS_MAX = 64
 _KEYS_MAX = 4096
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """The column has one of these values, of which None is null."""
-
-    column: str
-    values: tuple[object, ...]
-
-    def allows(self, value: object) -> bool:
-        return value in self.values
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The column compares so with a value; null never does."""
-
-    column: str
-    comparison: str
-    value: object
-
-    @property
-    def values(self) -> tuple[object, ...]:
-        return (self.value,)
-
-    def allows(self, value: object) -> bool:
-        return value is not None and _COMPARISONS[self.comparison](value, self.value)
-
-
-@dataclass(frozen=True)
-class Present:
-    """The column is not null."""
-
-    column: str
-    values: tuple[object, ...] = ()
-
-    def allows(self, value: object) -> bool:
-        return value is not None
-
-
-Condition = OneOf | Bound | Present
 
 
 @dataclass(frozen=True)
@@ -171,14 +128,8 @@ class Pruning:
         """What values of a column are in Python; None for those of which nobody here makes folders or buckets."""
         if column not in self.table.schema.names:
             return None
-        kind = self.table.schema.field(column).type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return str
-        if pa.types.is_integer(kind):
-            return int
-        if self.table.config.made_here and pa.types.is_date32(kind):
-            return datetime.date
-        return bool if self.table.config.made_here and pa.types.is_boolean(kind) else None
+        kind = kind_of(self.table.schema.field(column).type)
+        return kind if kind in (str, int) or self.table.config.made_here else None
 
     def _choice(self, column: str, kinds: Sequence[type]) -> tuple[object, ...] | None:
         """The values that a column of such a kind may have; None if they are not named, or one has a slash."""
@@ -218,28 +169,49 @@ class Pruning:
             return None
 
     @cached_property
+    def record_keys(self) -> pa.Array | None:
+        """The only record keys of such rows, whether they are there or not; None if that is not known.
+
+        Only of tables that were made here, unless a condition names the keys themselves.
+        """
+        named = [
+            pa.array(one.values, pa.string())
+            for one in self.conditions
+            if isinstance(one, OneOf) and one.column == RECORD_KEY_COLUMN
+            if all(isinstance(value, str) for value in one.values)
+        ]
+        config = self.table.config
+        if config.prefixed_keys is not None:
+            fields, prefixed = config.record_key_fields, config.prefixed_keys
+            named += self._of_wanted(fields, lambda rows: record_keys(rows, fields, prefixed))
+        return min(named, key=len, default=None)
+
+    @cached_property
     def _buckets(self) -> frozenset[int] | None:
         """The buckets that may have such rows; None if they are not known. Only of tables that were made here."""
         config = self.table.config
-        prefixed = bool(config.prefixed_keys)
-        fields = config.record_key_fields if prefixed else config.hash_fields or config.record_key_fields
+        count = config.bucket_count
+        if not count:
+            return None
+        if config.prefixed_keys:
+            fields = config.record_key_fields
+            found = self._of_wanted(fields, lambda rows: bucket_ids_of_texts([record_keys(rows, fields, True)], count))
+        else:
+            hashed = config.hash_fields or config.record_key_fields
+            found = self._of_wanted(hashed, lambda rows: bucket_ids(rows, hashed, count))
+        return frozenset(found[0].to_pylist()) if found else None
+
+    def _of_wanted(self, fields: Sequence[str], make: Callable[[pa.Table], pa.Array]) -> list[pa.Array]:
+        """What is made of the only values that such rows can have in these columns; nothing if they are not known."""
         choices = [self._choice_of_key(field) for field in fields]
         found = [choice for choice in choices if choice is not None]
-        if len(found) < len(fields) or not config.bucket_count or not config.made_here:
-            return None
-        if prod(map(len, found)) > _KEYS_MAX:
-            return None
+        if len(found) < len(fields) or not self.table.config.made_here or prod(map(len, found)) > _KEYS_MAX:
+            return []
         try:
             wanted = self._rows_of(fields, found)
-            if not wanted.num_rows:
-                return frozenset()
-            if prefixed:
-                buckets = bucket_ids_of_texts([record_keys(wanted, fields, prefixed)], config.bucket_count)
-            else:
-                buckets = bucket_ids(wanted, fields, config.bucket_count)
+            return [make(wanted) if wanted.num_rows else pa.array([], pa.string())]
         except InvalidRequest:  # what can be no key has no row, but that is for the filter to find
-            return None
-        return frozenset(buckets.to_pylist())
+            return []
 
     def _choice_of_key(self, field: str) -> tuple[object, ...] | None:
         named = [one.values for one in self._by_column.get(field, ()) if isinstance(one, OneOf)]

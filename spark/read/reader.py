@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,12 +13,13 @@ import pyarrow.compute as pc
 from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.merge.slice import merge_slice
+from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import look_at, table_at
-from lakelatch.spark.options import AS_OF, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
+from lakelatch.spark.options import AS_OF, COLUMNS, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
 from lakelatch.spark.read.native import read_natively, split_by_types
 from lakelatch.spark.read.pruning import Condition, Pruning
+from lakelatch.spark.read.where import conditions_in, mentioned
 from lakelatch.spark.spark_types import for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
@@ -28,16 +30,18 @@ from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOOKS_MAX = 20
+_SHARED_SLICES_MAX = 256  # with more, there are tasks enough, and sizes to ask for too many
 
 
 @dataclass(frozen=True)
 class ReadPlan:
     """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted.
 
-    `completions` has what the merge of a table with column groups needs, and is empty for other tables.
+    `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
+    not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here.
     """
 
     table: OpenedTable
@@ -45,17 +49,41 @@ class ReadPlan:
     schema: pa.Schema
     instants: tuple[str, ...] | None = None
     completions: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    keys: tuple[str, ...] | None = None
 
-    def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice, on whichever machine this is called."""
+    def task_counts(self, task_bytes: int) -> list[int]:
+        """How many tasks may share each slice, for so many bytes each: one, unless it is large and there are few.
+
+        One that has logs cannot be shared.
+        """
+        counts = [1] * len(self.slices)
+        paths = [None if found.fresh_logs else found.base_path for found in self.slices]
+        if len(paths) > _SHARED_SLICES_MAX:
+            return counts
+        shared = {number: path for number, path in enumerate(paths) if path is not None}
+        storage = self.table.storage
+        found = storage.together(*(partial(storage.stat, path) for path in shared.values()))
+        for number, status in zip(shared, found, strict=True):
+            counts[number] = -(-status.size_bytes // task_bytes) or 1
+        return counts
+
+    def read(self, file_slice: FileSlice, share: tuple[int, int] = (0, 1)) -> Iterator[pa.RecordBatch]:
+        """The rows of one slice, on whichever machine this is called.
+
+        The `share` of a task is a number and the count of tasks; all of them together have the rows.
+        """
         table = self.table
         more = [] if self.instants is None else [COMMIT_TIME_COLUMN]
         columns = list(dict.fromkeys([*self.schema.names, *more]))
-        rows = merge_slice(table.storage, file_slice, table.full_schema, table.config, self.completions, columns).rows
-        if self.instants is not None:
-            wanted = pa.array(self.instants, pa.string())
-            rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
-        yield from for_spark(rows.select(self.schema.names), self.schema)
+        found = file_slice if file_slice.fresh_logs else file_slice.without_logs()
+        keys = None if self.keys is None else pa.array(self.keys, pa.string())
+        merged = (table.storage, found, table.full_schema, table.config, self.completions)
+        for rows in read_slice(*merged, columns, self.conditions, keys, share):
+            if self.instants is not None:
+                wanted = pa.array(self.instants, pa.string())
+                rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
+            yield from for_spark(rows.select(self.schema.names), self.schema)
 
 
 def plan_read(
@@ -63,23 +91,25 @@ def plan_read(
     options: Mapping[str, object] | None = None,
     system: System = REAL_SYSTEM,
     conditions: Iterable[Condition] = (),
+    where: str = "",
 ) -> ReadPlan:
     """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`.
 
-    Slices in which no row fulfils the conditions may be missing; those that are there have other rows, too.
+    Slices in which no row fulfils the conditions, or what is understood of the SQL text `where`, may be missing; those
+    that are there may have other rows, too. Columns that `where` mentions come after those that are asked for.
     """
     read_options = ReadOptions.parse(options)
     storage = open_storage(path, read_options.storage)
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
     config, look = look_at(storage)
-    return _confirmed(storage, config, tuple(conditions), read_options, system, (now_ms, look))
+    return _confirmed(storage, config, _Asked(read_options, tuple(conditions), where), system, (now_ms, look))
 
 
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
     """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
     now_ms = system.realtime_ms()
     first = now_ms, Timeline.look(table.storage)
-    return _confirmed(table.storage, table.config, (), options, system, first)
+    return _confirmed(table.storage, table.config, _Asked(options), system, first)
 
 
 def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Schema:
@@ -91,26 +121,38 @@ def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Sc
     return _selected(table.full_schema, read_options.columns)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a read asks for; the columns of which it speaks are those of the moment that is read."""
+
+    options: ReadOptions
+    conditions: tuple[Condition, ...] = ()
+    where: str = ""
+
+    def of(self, table: OpenedTable) -> tuple[Pruning, ReadOptions]:
+        full, options = table.full_schema, self.options
+        pruning = Pruning(table, (*self.conditions, *conditions_in(self.where, full)))
+        if self.where and options.columns is not None:
+            names = dict.fromkeys([*_selected(full, options.columns).names, *mentioned(self.where, full)])
+            options = replace(options, columns=tuple(names))
+        return pruning, options
+
+
 def _confirmed(
-    storage: Storage,
-    config: TableConfig,
-    conditions: tuple[Condition, ...],
-    options: ReadOptions,
-    system: System,
-    first: tuple[int, Timeline],
+    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Timeline]
 ) -> ReadPlan:
     """The plan of the first look that nothing has overtaken.
 
     The first one is a lone listing of the timeline, which the last request of the plan confirms. Where that one does
     not, whatever was found or raised says nothing, and further looks list until two listings agree.
     """
-    moment = options.end or options.as_of
+    moment = asked.options.end or asked.options.as_of
     now_ms, look = first
     view = TableView.of_look(storage, config, look, moment)
     for _ in range(_LOOKS_MAX):
         try:
-            table = table_at(storage, config, view.timeline, moment)
-            plan = _plan(Pruning(table, conditions), view, options, now_ms)
+            pruning, found = asked.of(table_at(storage, config, view.timeline, moment))
+            plan = _with_conditions(_plan(pruning, view, found, now_ms), pruning)
         except LakelatchError as error:
             if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
                 raise
@@ -148,6 +190,11 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
     return ReadPlan(table, tuple(slices), schema, completions=completions)
 
 
+def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:
+    keys = pruning.record_keys
+    return replace(plan, conditions=pruning.conditions, keys=None if keys is None else tuple(keys.to_pylist()))
+
+
 def _refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
     """`InvalidRequest` for a moment that is still to come: the same read would give other rows later.
 
@@ -172,14 +219,30 @@ def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
         table.config.check_mergeable()
 
 
-def read(spark: SparkSession, path: str, options: Mapping[str, object] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, where: str | Column | None = None
+) -> DataFrame:
     """The table as a frame, with Hudi's five meta columns: the rows of one moment, fixed when this is called.
 
     Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
-    Python, so name `columns` if few are needed. `as.of.instant` and incremental bounds speak of *completion* times.
-    One that is still to come is refused (`InvalidRequest`), since what completes until then would change the answer.
+    Python, to which Spark tells neither. So name `columns` if few are needed, and say as `where` which rows are wanted:
+    of SQL text that joins comparisons of single columns with AND, those of partition fields and of the record key say
+    which partitions, buckets and parts of files need no look; all of it says which rows there are. `as.of.instant` and
+    incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
+    completes until then would change the answer.
     """
-    plan = plan_read(path, options)
+    if where is None:
+        return _frame(spark, plan_read(path, options))
+    names = ReadOptions.parse(options).columns
+    if isinstance(where, str):
+        plan = plan_read(path, options, where=where)
+    else:  # nobody can say of which columns it speaks
+        plan = plan_read(path, {key: value for key, value in (options or {}).items() if key.lower() != COLUMNS})
+    frame = _frame(spark, plan).where(where)
+    return frame if names is None else frame.select(*names)
+
+
+def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     native = [found for found in plan.slices if found.base_file and not found.fresh_logs]
     merged = [found for found in plan.slices if found.fresh_logs]
     frames = []

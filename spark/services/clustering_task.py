@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lakelatch.errors import CorruptTable
-from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
+from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.row_order import LINEAR, ordered
 from lakelatch.spark.services.clustering_commit import Place, called_off, place_of, touched_since
-from lakelatch.spark.services.compaction_task import CompactTask, stats_of
+from lakelatch.spark.services.compaction_task import CompactTask, slice_of, stats_of
 from lakelatch.spark.write.task import FileReport
 from lakelatch.timeline.metadata import CompactionOperation, WriteStat
 
@@ -47,13 +45,11 @@ class ClusterTask(CompactTask):
             return None
         return super().run(operation)
 
-    def content(self, rows: pa.Table, name: str, kept: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
-        """As `CompactTask.content`, in the plan's order."""
-        return super().content(ordered(rows, self.columns, self.layout), name, kept)
-
-    def key_bounds(self, rows: pa.Table) -> tuple[str, str]:
-        bounds = pc.min_max(rows[RECORD_KEY_COLUMN])
-        return bounds["min"].as_py(), bounds["max"].as_py()
+    def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
+        """All rows at once, in the plan's order."""
+        table = self.table
+        found = merge_slice(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
+        yield replace(found, rows=ordered(found.rows, self.columns, self.layout))
 
 
 def target_of(operation: CompactionOperation, instant: str) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import FILE_NAME_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file
 from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER, encode_kept_deletes, kept_deletes_name
-from lakelatch.format.merge.slice import merge_slice
+from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.slice import merge_in_order
+from lakelatch.format.merge.stream import joined_deletes, joined_group_deletes
 from lakelatch.format.names import FIXED_TOKEN, BaseFile, check_own_file, kept_deletes_file
 from lakelatch.spark.services.plans import RewriteTask
 from lakelatch.spark.write.task import FileReport
@@ -48,36 +51,65 @@ class CompactTask(RewriteTask):
         It is a log file, but for deletes of column groups, which Hudi's readers would take for rows.
         """
         name, file_id = self.name_of(operation), self.target_of(operation)
-        table = self.table
-        merged = merge_slice(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
-        kept = {}
-        if self.keep_deletes and merged.group_deletes is not None:
-            kept[KEPT_DELETES_FOOTER] = kept_deletes_name(file_id, self.instant)
-            self.put(operation, kept[KEPT_DELETES_FOOTER], encode_kept_deletes(merged.group_deletes))
+        gathered = _Gathered()
         kept_bytes = 0
-        if self.keep_deletes and merged.deletes is not None:
-            log = encode_log_file(self.instant, self.table.full_avro_schema, None, merged.deletes)
-            self.put(operation, kept_deletes_file(file_id, self.instant).name, log)
-            kept_bytes = len(log)
-        rows, footer = self.content(merged.rows, name, kept)
+
+        def footer() -> Mapping[str, str]:
+            nonlocal kept_bytes
+            texts = {AVRO_SCHEMA_FOOTER: self.table.full_avro_schema, **gathered.key_bounds()}
+            deletes, group_deletes = joined_deletes(gathered.parts), joined_group_deletes(gathered.parts)
+            if self.keep_deletes and group_deletes is not None:
+                texts[KEPT_DELETES_FOOTER] = kept_deletes_name(file_id, self.instant)
+                self.put(operation, texts[KEPT_DELETES_FOOTER], encode_kept_deletes(group_deletes))
+            if self.keep_deletes and deletes is not None:
+                log = encode_log_file(self.instant, self.table.full_avro_schema, None, deletes)
+                self.put(operation, kept_deletes_file(file_id, self.instant).name, log)
+                kept_bytes = len(log)
+            return texts
+
+        rows = (with_file_name(part, name) for part in gathered.noting(self.merged(operation)))
         size_bytes = self.put_parquet(operation, name, rows, footer, self.group_rows)
         failpoint("compact.after_base_file")
-        records = merged.rows.num_rows
-        return FileReport(operation.partition, file_id, name, records, 0, size_bytes, 0, kept_bytes=kept_bytes)
+        return FileReport(operation.partition, file_id, name, gathered.records, 0, size_bytes, 0, kept_bytes=kept_bytes)
 
-    def content(self, rows: pa.Table, name: str, kept: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
-        """A base file as Hudi's readers know it: the file's name in each row, and the Avro schema in the footer."""
-        column = rows.schema.get_field_index(FILE_NAME_COLUMN)
-        rows = rows.set_column(column, FILE_NAME_COLUMN, pa.repeat(name, rows.num_rows))
-        footer = {AVRO_SCHEMA_FOOTER: self.table.full_avro_schema, **kept}
-        if rows.num_rows:
-            footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = self.key_bounds(rows)
-        return rows, footer
+    def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
+        """What the base file is made of, in its order."""
+        table = self.table
+        return merge_in_order(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
 
-    def key_bounds(self, rows: pa.Table) -> tuple[str, str]:
-        """The least and the greatest record key."""
-        keys = rows[RECORD_KEY_COLUMN]
-        return keys[0].as_py(), keys[rows.num_rows - 1].as_py()
+
+@dataclass
+class _Gathered:
+    """What is known of the rows when they have gone by. `parts` have their deletes alone."""
+
+    records: int = 0
+    least: str | None = None
+    greatest: str | None = None
+    parts: list[Merged] = field(default_factory=list)
+
+    def noting(self, parts: Iterable[Merged]) -> Iterator[pa.Table]:
+        for part in parts:
+            if part.deletes is not None or part.group_deletes is not None:
+                self.parts.append(replace(part, rows=part.rows.slice(0, 0)))
+            if part.rows.num_rows:
+                self.records += part.rows.num_rows
+                found = pc.min_max(part.rows[RECORD_KEY_COLUMN])
+                least, greatest = found["min"].as_py(), found["max"].as_py()
+                self.least = least if self.least is None else min(self.least, least)
+                self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
+                yield part.rows
+
+    def key_bounds(self) -> Mapping[str, str]:
+        """The least and the greatest record key, as Hudi's footers have them."""
+        if self.least is None or self.greatest is None:
+            return {}
+        return {"hoodie_min_record_key": self.least, "hoodie_max_record_key": self.greatest}
+
+
+def with_file_name(rows: pa.Table, name: str) -> pa.Table:
+    """The rows with the name of their file, as Hudi's readers know them."""
+    column = rows.schema.get_field_index(FILE_NAME_COLUMN)
+    return rows.set_column(column, FILE_NAME_COLUMN, pa.repeat(name, rows.num_rows))
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:

@@ -17,7 +17,7 @@ from lakelatch.errors import CorruptTable, LakelatchError, TransactionEnded, rer
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
-from lakelatch.format.parquet import IN_MEMORY_ROWS_BYTES, encode_parquet, parquet_file
+from lakelatch.format.parquet import IN_MEMORY_ROWS_BYTES, encode_parquet, parquet_file_of
 from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
@@ -97,23 +97,39 @@ class RewriteTask(ABC):
         self,
         operation: CompactionOperation,
         name: str,
-        rows: pa.Table,
-        footer: Mapping[str, str],
+        parts: Iterator[pa.Table],
+        footer: Callable[[], Mapping[str, str]],
         group_rows: int | None = None,
     ) -> int:
-        """Puts rows as a file of the operation, unless it is there already; how many bytes it has.
+        """Puts rows that come in parts as a file of the operation, unless it is there already; how many bytes it has.
 
-        A large one goes through a temporary file, so that memory holds the rows alone.
+        A large one goes through a temporary file, so that memory holds a row group of it. `footer` is called when all
+        rows have come.
         """
-        if rows.nbytes <= IN_MEMORY_ROWS_BYTES:
-            data = encode_parquet(rows, footer, group_rows)
+        schema, first = self.table.full_schema, []
+        size_bytes = 0
+        for part in parts:
+            first.append(part)
+            size_bytes += part.nbytes
+            if size_bytes > IN_MEMORY_ROWS_BYTES:
+                break
+        else:
+            rows = pa.concat_tables([schema.empty_table(), *first])
+            data = encode_parquet(rows, footer(), group_rows)
             self.put(operation, name, data)
             return len(data)
         path = path_below(operation.partition, name)
-        with parquet_file(rows, footer, path, group_rows) as file:
+        with parquet_file_of(schema, _drained(first, parts), footer, path, group_rows) as file:
             ensure_beating(self.table.storage, self.instant)
             self.table.storage.create_from_file(path, file)
             return file.seek(0, SEEK_END)
+
+
+def _drained(first: list[pa.Table], more: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The first parts, each of which is forgotten when it has been given, and the others."""
+    while first:
+        yield first.pop(0)
+    yield from more
 
 
 Operations: TypeAlias = tuple[CompactionOperation, ...]

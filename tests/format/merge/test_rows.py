@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelatch.errors import CorruptTable, InvalidRequest
+from lakelatch.format import base_files
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.log.framing import COMMAND_BLOCK, INSTANT_TIME, TARGET_INSTANT_TIME, encode_block
 from lakelatch.format.merge.outcome import Merged
-from lakelatch.format.merge.rows import merge_rows
+from lakelatch.format.merge.rows import RowMerging, merge_rows
+from lakelatch.format.merge.stream import in_order, joined_deletes
 from lakelatch.format.names import BaseFile, LogFile
 from lakelatch.storage.contract import NotFound
 from lakelatch.storage.memory import MemoryStorage
@@ -79,6 +81,17 @@ class Group:
         found = self.merge(mode).rows.select(["_hoodie_record_key", "v", "ts"]).to_pylist()
         return [(row["_hoodie_record_key"], row["v"], row["ts"]) for row in found]
 
+    def rows_in_parts(self, mode: str) -> tuple[list[Row], Deletes | None]:
+        """By parts of the base file that have a row or two."""
+        ordering_field = "ts" if mode == EVENT_TIME else None
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(base_files, "BATCH_ROWS_MAX", 2)
+            merging = RowMerging.of(self.storage, self.slice, FULL, ordering_field, FULL.names)
+            parts = list(in_order(merging))
+        rows = pa.concat_tables([part.rows for part in parts])
+        found = rows.select(["_hoodie_record_key", "v", "ts"]).to_pylist()
+        return [(row["_hoodie_record_key"], row["v"], row["ts"]) for row in found], joined_deletes(parts)
+
 
 Entry = tuple[str, "int | None", "int | None"]  # key, value or None for a delete, ordering value
 
@@ -105,10 +118,15 @@ block = st.tuples(st.lists(row, max_size=5), st.lists(delete, max_size=4))
     base=st.lists(row, max_size=4, unique_by=lambda found: found[0]),
     blocks=st.lists(block, max_size=5),
     mode=st.sampled_from([EVENT_TIME, COMMIT_TIME]),
+    in_key_order=st.booleans(),
 )
-def test_merging_is_the_fold(base: list[Row], blocks: list[tuple[list[Row], list[Delete]]], mode: str) -> None:
+def test_merging_is_the_fold(
+    base: list[Row], blocks: list[tuple[list[Row], list[Delete]]], mode: str, in_key_order: bool
+) -> None:
     group = Group()
     entries: list[Entry] = [(key, value, at) for key, value, at in base]
+    if in_key_order:
+        base = sorted(base)
     if base:
         group.put_base(table_of(base, 0))
     for rows, deletes in blocks:
@@ -117,6 +135,7 @@ def test_merging_is_the_fold(base: list[Row], blocks: list[tuple[list[Row], list
         entries += [(key, None, at) for key, at in deletes if at is None]  # written as a block before the others
         entries += [(key, None, at) for key, at in deletes if at is not None]
     assert group.rows(mode) == fold(entries, mode == EVENT_TIME)
+    assert group.rows_in_parts(mode) == (group.rows(mode), group.merge(mode).deletes)
 
 
 def test_meta_columns_are_those_of_the_winner() -> None:
@@ -142,6 +161,13 @@ def test_rows_of_a_base_that_no_log_names_are_left_as_they_are() -> None:
     group.put_base(table_of([("a", 1, 1), ("a", 2, 1), ("b", 1, 1)], 0))
     group.put_block([("b", 3, 1)], [])
     assert group.rows() == [("a", 1, 1), ("a", 2, 1), ("b", 3, 1)]
+
+
+def test_rows_of_a_base_with_one_key_become_one_though_they_come_in_several_parts() -> None:
+    group = Group()
+    group.put_base(table_of([("a", 1, 1), ("b", 1, 1), ("b", 2, 1), ("b", 3, 1), ("c", 1, 1)], 0))
+    group.put_block([("b", 4, 1)], [])
+    assert group.rows_in_parts(EVENT_TIME)[0] == group.rows() == [("a", 1, 1), ("b", 4, 1), ("c", 1, 1)]
 
 
 def test_zero_byte_logs_are_skipped() -> None:

@@ -195,8 +195,8 @@ class Disturbed(Table):
 
     readings = 0
 
-    def to_df(self, as_of: Any = None, columns: Any = None, meta_columns: bool = False) -> DataFrame:
-        read = super().to_df(as_of, columns, meta_columns)
+    def to_df(self, as_of: Any = None, columns: Any = None, meta_columns: bool = False, where: Any = None) -> DataFrame:
+        read = super().to_df(as_of, columns, meta_columns, where)
         self.readings += 1
         if self.readings == 2:
             lakelatch.write(frame(self.spark, [(1, 2, "theirs", "p")]), self.path)

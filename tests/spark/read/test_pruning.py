@@ -206,6 +206,15 @@ def test_partitions_that_are_named_are_opened_alone(far: CountingStorage) -> Non
     assert opened(far, OneOf("region", ("nowhere",)), OneOf("hour", (1,))) == (["nowhere/1"], 0, 3)
 
 
+def test_files_of_partitions_that_are_not_wanted_are_not_opened(far: CountingStorage) -> None:
+    plan = plan_read(far.uri, conditions=[OneOf("region", ("eu",)), OneOf("hour", (2,))])
+    far.forget()
+    rows = [row for one in plan.slices for batch in plan.read(one) for row in batch.to_pylist()]
+    assert len(rows) == 20 and {(row["region"], row["hour"]) for row in rows} == {("eu", 2)}
+    read = [one.path for one in far.calls]
+    assert len(read) == len(plan.slices) == 5 and all(path.startswith("eu/2/") for path in read)
+
+
 def test_other_conditions_on_partitions_open_what_they_may_lead_to(far: CountingStorage) -> None:
     assert opened(far, OneOf("region", ("us",))) == (["", "us", "us/1", "us/2", "us/3"], 15, 6)
     assert opened(far, OneOf("region", ("us",)), Bound("hour", ">", 1))[:2] == (["", "us", "us/2", "us/3"], 10)

@@ -1,0 +1,135 @@
+"""Reads of a table beside those of plain parquet: the same rows, as many files, in one Spark session.
+
+A table is read after a bulk load, after its compaction, with logs on a tenth of its file groups, and on all of them: a
+tenth of the rows of these was written again. Its peer is what Spark has written of the same rows with the meta columns.
+*named* says in the read's options what is wanted (`columns`, and `where` for a lookup); the other reads say it in
+Spark alone. READ_ROWS says how many rows the table has (1,000,000), READ_STATES and READ_WAYS which figures are wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from bench.harness import Result, time_ms
+from pyspark.sql import DataFrame, SparkSession
+
+import lakelatch
+from lakelatch.console.sessions import open_session
+from lakelatch.format.bucket_index import bucket_ids
+
+_ROWS = int(os.environ.get("READ_ROWS", "1000000"))
+_STATES = os.environ.get("READ_STATES", "bulk,compacted,tenth,all").split(",")
+_WAYS = os.environ.get("READ_WAYS", "read,read_named,format,format_named").split(",")
+_BUCKETS = 10
+_ROUNDS = 3
+_OPTIONS = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.bucket.index.num.buckets": _BUCKETS,
+    "hoodie.datasource.write.operation": "bulk_insert",
+}
+_KEY = f"key-{_ROWS // 3:09d}"
+#: A query's name, the columns and the condition that it needs, and its least share of plain parquet's speed.
+_QUERIES: tuple[tuple[str, str | None, str | None], ...] = (
+    ("count", "_hoodie_record_key", None),
+    ("column", "v", None),
+    ("scan", None, None),
+    ("lookup", None, f"id = '{_KEY}'"),
+)
+_GOAL = {"bulk": 0.3, "compacted": 0.9, "tenth": 0.7, "all": 0.3}
+
+
+def run() -> list[Result]:
+    spark = open_session("lakelatch bench", cores=2, memory_mb=2048)
+    try:
+        with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as folder:
+            return [result for state in _states(spark, folder) for result in _figures(spark, folder, state)]
+    finally:
+        spark.stop()
+
+
+def _states(spark: SparkSession, folder: str) -> Iterator[str]:
+    """Brings the table into one state after the other."""
+    table = f"{folder}/table"
+    held = lakelatch.Table(spark, table, _OPTIONS)
+    frame = spark.range(_ROWS).selectExpr(
+        "format_string('key-%09d', id) AS id",
+        "1L AS ts",
+        "hash(id) AS v",
+        "xxhash64(id) AS w",
+        "md5(CAST(id AS STRING)) AS text",
+    )
+    lakelatch.write(frame, table, _OPTIONS)
+    rows = lakelatch.open(table).to_arrow()
+    buckets = bucket_ids(rows, ["id"], _BUCKETS)
+    for state in ("bulk", "compacted", "tenth", "all"):
+        if state == "compacted":
+            held.compact()
+        elif state in ("tenth", "all"):
+            touched = rows.filter(pc.equal(buckets, 0)) if state == "tenth" else rows
+            again = touched.take(pa.array(np.arange(0, touched.num_rows, 10)))
+            later = pa.array(np.full(again.num_rows, 2 if state == "tenth" else 3, np.int64))
+            again = again.set_column(again.column_names.index("ts"), "ts", later)
+            lakelatch.open(table, _OPTIONS).upsert(again)
+        if state in _STATES:
+            plain = lakelatch.read(spark, table).repartition(_BUCKETS)
+            plain.write.option("compression", "zstd").parquet(f"{folder}/{state}")
+            yield state
+
+
+def _figures(spark: SparkSession, folder: str, state: str) -> Iterator[Result]:
+    for query, columns, where in _QUERIES:
+        peer = partial(_answer, query, partial(spark.read.parquet, f"{folder}/{state}"), where)
+        for way in _WAYS:
+            ours = partial(_answer, query, partial(_read, spark, f"{folder}/table", way, columns, where), where)
+            yield _compare(f"reading_{state}_{query}_{way}", state, ours, peer)
+
+
+def _read(spark: SparkSession, path: str, way: str, columns: str | None, where: str | None) -> DataFrame:
+    name, _, named = way.partition("_")
+    options = {"columns": columns} if named and columns is not None else {}
+    if name == "read":
+        return lakelatch.read(spark, path, options, where if named else None)
+    return spark.read.format("lakelatch").options(**options).load(path)
+
+
+def _answer(query: str, frame: Callable[[], DataFrame], where: str | None) -> object:
+    rows = frame()
+    if query == "count":
+        return rows.count()
+    if query == "column":
+        return rows.selectExpr("sum(CAST(v AS BIGINT)) AS total").collect()[0].total
+    if query == "lookup":
+        return rows.where(str(where)).select("id", "ts", "v", "w", "text").collect()
+    rows.write.format("noop").mode("overwrite").save()
+    return None
+
+
+def _compare(name: str, state: str, ours: Callable[[], object], peer: Callable[[], object]) -> Result:
+    if ours() != peer():  # and warms up
+        raise AssertionError(f"{name}: other rows than plain parquet's")
+    times: tuple[list[float], list[float]] = [], []
+    for turn in range(_ROUNDS):
+        for place, action in ((0, ours), (1, peer))[:: -1 if turn % 2 else 1]:
+            times[place].append(time_ms(action))
+    ratios = [theirs / our for our, theirs in zip(*times, strict=True)]
+    speed = statistics.median(ratios)
+    return Result(
+        name,
+        round(statistics.median(times[0]), 0),
+        "ms",
+        None,
+        round(statistics.median(times[1]), 0),
+        round(speed, 2),
+        f"at least {_GOAL[state]:g} of plain parquet's speed",
+        speed >= _GOAL[state],
+        f"{_ROWS:,} rows in {_BUCKETS} buckets; {_ROUNDS} turns, {min(ratios):.2f} to {max(ratios):.2f}",
+    )

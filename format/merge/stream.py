@@ -1,0 +1,224 @@
+"""Going through a slice part by part: its logs are held in memory, its base file is not.
+
+Rows of the base file of which no log speaks pass as they came, as Arrow's own columns. Those of which one does are
+taken out and merged with the logs, at the end, or key range by key range where the rows have to come in the order of
+their keys and the base file has that order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.errors import InvariantBroken
+from lakelatch.format.avro import RECORD_KEY_COLUMN
+from lakelatch.format.log.blocks import Deletes, LogEntries
+from lakelatch.format.merge.conditions import Condition, OneOf, row_group_may_hold
+from lakelatch.format.merge.ordering import chunked
+from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.reader import Base, SliceReader, sort_rows
+
+
+class Merging(ABC):
+    """How the logs of a slice are merged with rows of its base file, in one kind of table."""
+
+    reader: SliceReader
+
+    @abstractmethod
+    def blocks(self, base: Base) -> list[LogEntries]:
+        """What is merged with the base file's rows, in order, with the reader's columns; empty if there are no logs."""
+
+    @abstractmethod
+    def merge(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
+        """Some rows of the base file, and all blocks' entries for their keys and for others; in no order."""
+
+    @abstractmethod
+    def unmerged(self, base: Base) -> Merged:
+        """What is left of a slice without logs beside its rows."""
+
+
+def in_any_order(
+    merging: Merging,
+    conditions: Sequence[Condition] = (),
+    keys: pa.Array | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[Merged]:
+    """The rows of a slice. With `keys` those of other keys are left out, as early as possible.
+
+    Of a slice without logs several callers can have a `share` each: a number, and their count.
+
+    Row groups that have no row which fulfils the conditions are passed over where there are no logs: where there are,
+    the row that wins may fulfil none, and a row that loses to it all of them.
+    """
+    if merging.reader.file_slice.log_files:
+        conditions = ()
+        if share != (0, 1):
+            raise InvariantBroken(f"the slice {merging.reader.file_slice.file_id} has logs, and cannot be shared")
+    if keys is not None:
+        conditions = (*conditions, OneOf(RECORD_KEY_COLUMN, tuple(keys.to_pylist())))
+    number, count = share
+    base = merging.reader.base(lambda at, group: at % count == number and row_group_may_hold(group, conditions))
+    blocks = [_of_keys(block, keys) for block in merging.blocks(base)]
+    parts = base.parts() if keys is None else (_filtered(part, keys) for part in base.parts())
+    if not blocks:
+        yield merging.unmerged(base)
+        yield from map(Merged, parts)
+        return
+    changed = keys_of(blocks)
+    touched = [merging.reader.schema.empty_table()]
+    for part in parts:
+        own, others = split(part, changed)
+        touched += [own] if own.num_rows else []
+        if others.num_rows:
+            yield Merged(others)
+    yield merging.merge(pa.concat_tables(touched), blocks)
+
+
+def in_order(merging: Merging) -> Iterator[Merged]:
+    """The rows of a slice by record key, in parts. If its base file has another order, there is one part."""
+    base = merging.reader.base()
+    if not is_sorted(base):
+        yield whole(merging)
+        return
+    blocks = merging.blocks(base)
+    if not blocks:
+        yield merging.unmerged(base)
+        yield from map(Merged, base.parts())
+        return
+    logs = _SortedBlocks.of(blocks)
+    del blocks  # of which there is a copy now
+    held = merging.reader.schema.empty_table()
+    for part in base.parts():
+        rows = pa.concat_tables([held, part]).combine_chunks()
+        keys = rows[RECORD_KEY_COLUMN]
+        cut = _place(bisect_left, keys, keys[-1].as_py())  # further rows of the last key may be in the next part
+        held = rows.slice(cut)
+        if cut:
+            yield _in_order(merging, rows.slice(0, cut), logs.until(keys[cut - 1].as_py()))
+    yield _in_order(merging, held, logs.until(None))
+
+
+def is_sorted(base: Base) -> bool:
+    """Whether a base file has its rows in the order of their keys, as compactions write them; true if there is none."""
+    last = None
+    for keys in base.record_keys():
+        if last is not None and keys[0].as_py() < last:
+            return False
+        if not pc.all(pc.less_equal(keys.slice(0, len(keys) - 1), keys.slice(1)), min_count=0).as_py():
+            return False
+        last = keys[-1].as_py()
+    return True
+
+
+def whole(merging: Merging) -> Merged:
+    """All of a slice at once, by record key."""
+    parts = list(in_any_order(merging))
+    rows = pa.concat_tables([merging.reader.schema.empty_table(), *(part.rows for part in parts)])
+    return Merged(sort_rows(rows), joined_deletes(parts), joined_group_deletes(parts))
+
+
+def joined_deletes(parts: Sequence[Merged]) -> Deletes | None:
+    """The deletes of all parts."""
+    found = [part.deletes for part in parts if part.deletes is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    ordering = None if found[0].ordering is None else chunked([one.ordering for one in found])
+    return Deletes(chunked([one.keys for one in found]), found[0].partition, ordering)
+
+
+def joined_group_deletes(parts: Sequence[Merged]) -> pa.Table | None:
+    """The group deletes of all parts."""
+    found = [part.group_deletes for part in parts if part.group_deletes is not None]
+    return pa.concat_tables(found) if found else None
+
+
+def split(rows: pa.Table, keys: pa.Array) -> tuple[pa.Table, pa.Table]:
+    """The rows of these keys, and the others; where these are all of the rows, they are not copied."""
+    mask = pc.is_in(rows[RECORD_KEY_COLUMN], value_set=keys)
+    count = pc.sum(mask, min_count=0).as_py()
+    if count in (0, rows.num_rows):
+        return (rows, rows.slice(0, 0)) if count else (rows.slice(0, 0), rows)
+    return rows.filter(mask), rows.filter(pc.invert(mask))
+
+
+def keys_of(blocks: Sequence[LogEntries]) -> pa.Array:
+    """The keys of which these blocks speak, each once."""
+    return chunked([_keys(block) for block in blocks]).unique()
+
+
+@dataclass
+class _SortedBlocks:
+    """Blocks whose entries are in the order of their keys, and those of one key in their own."""
+
+    blocks: Sequence[LogEntries]
+    starts: list[int]
+
+    @classmethod
+    def of(cls, blocks: Sequence[LogEntries]) -> _SortedBlocks:
+        ordered = [_taken(block, pc.sort_indices(_keys(block))) for block in blocks]  # which is stable
+        return cls(ordered, [0] * len(ordered))
+
+    def until(self, key: str | None) -> list[LogEntries]:
+        """What is left of each block up to this key, or all that is left for None; it is left no more."""
+        found = []
+        for number, block in enumerate(self.blocks):
+            keys = _keys(block)
+            start, end = self.starts[number], len(keys) if key is None else _place(bisect_right, keys, key)
+            self.starts[number] = end
+            if end > start:
+                found.append(_sliced(block, start, end - start))
+        return found
+
+
+def _in_order(merging: Merging, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
+    """One part by record key."""
+    if not blocks:
+        return Merged(rows)
+    own, others = split(rows, keys_of(blocks))
+    found = merging.merge(own, blocks)
+    return replace(found, rows=sort_rows(pa.concat_tables([others, found.rows])))
+
+
+def _filtered(rows: pa.Table, keys: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows[RECORD_KEY_COLUMN], value_set=keys))
+
+
+def _place(bisect: Any, keys: pa.ChunkedArray, key: str) -> int:
+    return int(bisect(range(len(keys)), key, key=lambda number: keys[number].as_py()))
+
+
+def _keys(block: LogEntries) -> pa.ChunkedArray:
+    if block.deletes is not None:
+        return chunked([block.deletes.keys])
+    return pa.chunked_array([], pa.string()) if block.records is None else block.records[RECORD_KEY_COLUMN]
+
+
+def _of_keys(block: LogEntries, keys: pa.Array | None) -> LogEntries:
+    if keys is None:
+        return block
+    mask = pc.is_in(_keys(block), value_set=keys)
+    return _changed(block, lambda values: values.filter(mask))
+
+
+def _taken(block: LogEntries, places: pa.Array) -> LogEntries:
+    return _changed(block, lambda values: values.take(places))
+
+
+def _sliced(block: LogEntries, start: int, count: int) -> LogEntries:
+    return _changed(block, lambda values: values.slice(start, count))
+
+
+def _changed(block: LogEntries, change: Any) -> LogEntries:
+    """The same block with other entries."""
+    if block.records is not None:
+        return replace(block, records=change(block.records))
+    if block.deletes is None:
+        return block
+    ordering = None if block.deletes.ordering is None else change(chunked([block.deletes.ordering]))
+    return replace(block, deletes=replace(block.deletes, keys=change(chunked([block.deletes.keys])), ordering=ordering))
