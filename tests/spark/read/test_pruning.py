@@ -189,6 +189,7 @@ def far(request: pytest.FixtureRequest, tmp_path: Path) -> CountingStorage:
     for path in table.storage.walk(""):
         far.put(path, table.storage.read(path))
     far.listed_at_once = 1
+    plan_read(far.uri)  # which reads the commit, once for each process
     return far
 
 
