@@ -20,7 +20,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.spark.open_table import open_for_write
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.read.pruning import Bound, Condition, OneOf, Present
-from lakelatch.spark.read.reader import plan_read
+from lakelatch.spark.read.reader import plan_read, read_schema
 from lakelatch.storage.local import LocalStorage
 from lakelatch.transactions.settings import NON_BLOCKING
 
@@ -189,6 +189,7 @@ def far(request: pytest.FixtureRequest, tmp_path: Path) -> CountingStorage:
     for path in table.storage.walk(""):
         far.put(path, table.storage.read(path))
     far.listed_at_once = 1
+    read_schema(far.uri)  # which a process reads of each commit once
     return far
 
 
