@@ -7,7 +7,8 @@ and whoever tidies up next removes them.
 Of what a rollback names only what had completed before it: a file with which a write begins makes it pending, and then
 it is rolled back once more, with the data that came late as well; and the plan of a service is left to its next
 executor, as in Hudi. A restore takes plans away, too. It is carried out once all its completed files have gone: from
-its inflight file on, one that is there has come back.
+its inflight file on, one that is there has come back. The files with which an instant begins are there until its data
+has gone, for else others would count that, so they have come back if they are there after the restore's end.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ class Rollbacks:
         Errors: `CorruptTable` for what cannot be read.
         """
         found = [one for name in names if undoes(name) and (one := parse_file_name(name)) is not None]
-        restores = {one.requested for one in found if one.action == RESTORE and one.state != REQUESTED}
-        rollbacks = {one.requested for one in found if one.action == ROLLBACK and one.state == COMPLETED}
-        if not restores and not rollbacks:
+        begun = {one.requested for one in found if one.action == RESTORE and one.state != REQUESTED}
+        done = {one.requested for one in found if one.state == COMPLETED}
+        if not begun and not done:
             return frozenset()
-        self._read_all(sorted(restores | rollbacks), names)
-        restored = frozenset[str]().union(*(self._targets.get(one, ()) for one in restores))
-        rolled_back = {target: one for one in sorted(rollbacks) for target in self._targets.get(one, ())}
-        if not restored and not rolled_back:
+        self._read_all(sorted(begun | done), names)
+        restored, restoring = self._all_targets(begun & done), self._all_targets(begun - done)
+        rolled_back = {target: one for one in sorted(done - begun) for target in self._targets.get(one, ())}
+        if not restored and not restoring and not rolled_back:
             return frozenset()
         instants = (one for one in map(parse_file_name, names) if one is not None and one.action != SAVEPOINT)
         return frozenset(
             one.file_name
             for one in instants
             if one.requested in restored
+            or (one.completion is not None and one.requested in restoring)
             or (one.completion is not None and one.completion < rolled_back.get(one.requested, ""))
         )
 
@@ -58,6 +60,9 @@ class Rollbacks:
         """The instants that a rollback or a restore undoes, by its plan; none if its files are gone meanwhile."""
         self._read_all([rollback], names)
         return self._targets.get(rollback, frozenset())
+
+    def _all_targets(self, rollbacks: Collection[str]) -> frozenset[str]:
+        return frozenset[str]().union(*(self._targets.get(one, ()) for one in rollbacks))
 
     def _read_all(self, rollbacks: Collection[str], names: Collection[str]) -> None:
         unread = [one for one in rollbacks if one not in self._targets]

@@ -8,8 +8,9 @@ import pytest
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
 from lakelatch.errors import TransactionEnded
+from lakelatch.failpoints import FailpointHit, active
 from lakelatch.storage import LocalStorage
-from lakelatch.timeline.actions import COMPACTION, ROLLBACK
+from lakelatch.timeline.actions import COMPACTION, RESTORE, ROLLBACK
 from lakelatch.timeline.metadata import RollbackMetadata
 from lakelatch.timeline.rollbacks import Rollbacks
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, parse_file_name, requested
@@ -96,3 +97,18 @@ def test_the_plan_of_a_service_outlives_a_rollback_of_its_run(tmp_path: Path) ->
     lives = [requested(plan, COMPACTION), inflight(plan, COMPACTION), completed(plan, COMPACTION, later)]
     over = completed(plan, COMPACTION, "20260101000000004")
     assert rollbacks.late([one.file_name for one in (*lives, over, done)]) == {over.file_name}
+
+
+def test_what_a_restore_has_not_come_to_is_left_to_it(table: KeptTable) -> None:
+    """The files with which an instant begins go after its data: without them other readers would count that."""
+    first = table.write(rows(4, 1, "a"))
+    victim = table.write(rows(4, 2, "b"))
+    with active("restore.after_claim=raise"), pytest.raises(FailpointHit):
+        table.restore(first.instant)
+    (restore,) = [one.requested for one in map(parse_file_name, table.timeline()) if one and one.action == RESTORE]
+    table.storage.put(inflight(restore, RESTORE).path, b"")
+    log = table.manager().context.log.projections
+    assert [one for one in log.undone(table.timeline()) if one.requested == victim.instant] == []
+    table.all_died()
+    assert table.manager().recover() == [victim.instant]
+    assert not any(name.startswith(victim.instant) for name in table.timeline())
