@@ -102,7 +102,8 @@ class BaseFileRows:
     def parts(self) -> Iterator[pa.Table]:
         """The rows in their order. What a part was made of is checked before it comes. Errors: as `open_base_file`."""
         metadata = self.file.metadata
-        chunks = list(chunks_of(metadata))
+        with _understood(self.path, self.what):
+            chunks = list(chunks_of(metadata))
         for groups in self._spans(chunks):
             with _understood(self.path, self.what):
                 self._hold(groups, chunks)
@@ -127,7 +128,8 @@ class BaseFileRows:
         span: list[int] = []
         size_bytes = 0
         for group in range(metadata.num_row_groups):
-            if self.wanted is not None and not self.wanted(group, metadata.row_group(group)):
+            found = metadata.row_group(group)
+            if not found.num_rows or (self.wanted is not None and not self.wanted(group, found)):
                 continue
             own = sum(chunks[number][2] for number in self._numbers(group, chunks))
             if span and size_bytes + own > HELD_BYTES:

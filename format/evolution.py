@@ -33,7 +33,8 @@ class Comparison:
     """Some columns beside those of a table, by name; their order says nothing.
 
     `schema` has the table's columns first, as they become if all of these are written: with those that are `added`, and
-    with the types of those that are `widened`. It has nothing of what is `unfit`.
+    with the types of those that are `widened`. It has nothing of what is `unfit`. What is `alike` is added under a name
+    that differs from another one, which comes second, only in the case of its letters: most engines take them for one.
     """
 
     schema: pa.Schema
@@ -41,12 +42,14 @@ class Comparison:
     missing: tuple[str, ...]
     widened: tuple[Mismatch, ...]
     unfit: tuple[Mismatch, ...]
+    alike: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, stored: pa.Schema, given: pa.Schema) -> Comparison:
-        walk = _Walk([], [], [], [])
+        walk = _Walk([], [], [], [], [])
         schema = pa.schema(walk.fields(stored, given, ""))
-        return cls(schema, tuple(walk.added), tuple(walk.missing), tuple(walk.widened), tuple(walk.unfit))
+        found = (walk.added, walk.missing, walk.widened, walk.unfit, walk.alike)
+        return cls(schema, *(tuple(one) for one in found))  # type: ignore[arg-type]
 
 
 def may_become(stored: pa.DataType, given: pa.DataType) -> bool:
@@ -91,6 +94,7 @@ class _Walk:
     missing: list[str]
     widened: list[Mismatch]
     unfit: list[Mismatch]
+    alike: list[tuple[str, str]]
 
     def fields(self, stored: Iterable[pa.Field], given: Iterable[pa.Field], path: str) -> list[pa.Field]:
         left = {field.name: field for field in given}
@@ -102,7 +106,12 @@ class _Walk:
                 self.missing.append(column)
             kind = field.type if other is None else self.type(field.type, other.type, column)
             found.append(pa.field(field.name, kind))
-        self.added.extend(f"{path}{name}" for name in left)
+        known = {field.name.lower(): field.name for field in found}
+        for name in left:
+            self.added.append(f"{path}{name}")
+            other = known.setdefault(name.lower(), name)
+            if other != name:
+                self.alike.append((f"{path}{name}", f"{path}{other}"))
         return [*found, *(pa.field(field.name, field.type) for field in left.values())]
 
     def type(self, stored: pa.DataType, given: pa.DataType, column: str) -> pa.DataType:

@@ -161,12 +161,15 @@ def undecodable(path: str, what: str, error: Exception) -> CorruptTable:
 
 
 def chunks_of(metadata: Any) -> Iterator[tuple[str, int, int]]:
-    """Each column chunk in the order of the file: the leaf's path, where it begins, and of how many bytes it is."""
+    """Each column chunk in the order of the file: the leaf's path, where it begins, and of how many bytes it is.
+
+    One without rows may have no page, and then begins nowhere.
+    """
     for group in range(metadata.num_row_groups):
         for leaf in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(leaf)
             starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
-            yield chunk.path_in_schema, min(start for start in starts if start), chunk.total_compressed_size
+            yield chunk.path_in_schema, min(filter(None, starts), default=0), chunk.total_compressed_size
 
 
 def _leaf_count(schema: pa.Schema) -> int:

@@ -99,7 +99,12 @@ def prepare_table(storage: Storage, options: WriteOptions, schema: pa.Schema) ->
     """
     if is_table(storage):
         return open_existing(storage, options)
-    config = _new_config(storage, options, schema)
+    try:
+        config = _new_config(storage, options, schema)
+    except InvalidRequest:
+        if is_table(storage):  # by now
+            return open_existing(storage, options)
+        raise
     check_mode(options, config)
     columns = parsed_schema(config.create_schema or "", PROPERTIES_PATH).columns
     return OpenedTable(storage, config, columns, is_new=True)
@@ -175,6 +180,9 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
     if merge_mode == EVENT_TIME and not options.ordering_field:
         raise InvalidRequest(f"{MERGE_MODE}={EVENT_TIME} needs {ORDERING_FIELD}: the column whose greater value wins")
     hash_fields = options.hash_fields or options.record_key_fields
+    twice = sorted({one for one in schema.names if schema.names.count(one) > 1})
+    if twice:
+        raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
     _check_fields(schema, options, hash_fields)
     config = TableConfig(
         name=name,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
 from lakelatch.format.avro import arrow_to_avro, avro_to_arrow, without_meta_columns
-from lakelatch.format.evolution import Comparison
+from lakelatch.format.evolution import Comparison, may_become
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
@@ -106,7 +106,8 @@ def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: s
 
 def _merged(table: OpenedTable, resolved: Resolved, latest: TableSchema, completed: Collection[OtherWrite]) -> Resolved:
     compared = Comparison.of(latest.columns, table.schema)
-    if not compared.unfit:
+    # What others have made wider stays so.
+    if not compared.alike and all(may_become(one.given, one.stored) for one in compared.unfit):
         schema = arrow_to_avro(compared.schema, table.config.name)
         metadata = resolved.metadata
         return replace(resolved, metadata=replace(metadata, extra={**metadata.extra, SCHEMA_KEY: schema}))

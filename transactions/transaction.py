@@ -201,10 +201,10 @@ class Transaction:
         """
         if self.status not in (OPEN, LOST):
             return
-        if conflict is not None:
-            record_loss(self._context.storage, self._context.writer, conflict)
         lost = self.status == LOST
         self._end(ABORTED)
+        if conflict is not None:
+            record_loss(self._context.storage, self._context.writer, conflict)
         Recovery(self._context).roll_back(self.instant, self.state.action)
         if lost:
             forget_notes(self._context.storage, self.instant)

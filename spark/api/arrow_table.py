@@ -130,7 +130,7 @@ class ArrowRows:
         fields = [pa.field(field.name, _stored(field.type)) for field in table.schema]
         try:
             return cls(table.cast(pa.schema(fields)))
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise InvalidRequest(f"a value cannot be stored: {error}") from error
 
     @property

@@ -39,13 +39,18 @@ def split_by_types(
     if parsed_schema(config.create_schema, PROPERTIES_PATH).columns == table.schema:
         return slices, []
     timeline = Timeline.look(table.storage)
+    completions = {one.requested: one.completion for one in timeline.completed}
     readable = {}
     for instant in {one.base_instant for one in slices}:
-        then = schema_at(table.storage, config, timeline, instant).columns
-        readable[instant] = all(
-            then.field(one.name).type == one.type or (then.field(one.name).type, one.type) in _WIDENED_BY_SPARK
+        began = schema_at(table.storage, config, timeline, instant).columns
+        # A service that began then may have found columns that came while it was at work, nobody knows of which type.
+        ended = completions.get(instant)
+        after = table.schema if ended is None else schema_at(table.storage, config, timeline, ended).columns
+        came_between = set(after.names).difference(began.names)
+        readable[instant] = came_between.isdisjoint(schema.names) and all(
+            began.field(one.name).type == one.type or (began.field(one.name).type, one.type) in _WIDENED_BY_SPARK
             for one in schema
-            if one.name in then.names
+            if one.name in began.names
         )
     return (
         [one for one in slices if readable[one.base_instant]],

@@ -89,9 +89,10 @@ class StreamOptions:
 
 @dataclass
 class WindowPartition(InputPartition):
-    """One file slice of one window, with all that is needed to read it."""
+    """One file slice of one window, with all that is needed to read it; `older` columns held less then."""
 
     plan: ReadPlan
+    older: frozenset[str]
 
 
 class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -139,8 +140,11 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start[_COMPLETION] >= end[_COMPLETION]:
             return []
         window = {QUERY_TYPE: INCREMENTAL, BEGIN_INSTANT: start[_COMPLETION], END_INSTANT: end[_COMPLETION]}
+        given = {key: value for key, value in self._options.items() if key != COLUMNS}
+        then = read_schema(self._path, {**given, **window})
+        names, older = self._wanted.at(then)
         try:
-            plan = plan_read(self._path, {**self._options, **window})
+            plan = plan_read(self._path, {**given, **window, COLUMNS: ",".join(names or then.names[:1])})
         except InvalidRequest as error:
             raise InvalidRequest(
                 f"what was written after {start[_COMPLETION]} and until {end[_COMPLETION]} cannot be told any more: "
@@ -148,13 +152,13 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"{START_OFFSET}={LATEST} or a later time, beside a batch read of the table as it is",
                 option=START_OFFSET,
             ) from error
-        return [WindowPartition(replace(plan, slices=(found,))) for found in plan.slices]
+        return [WindowPartition(replace(plan, slices=(found,)), older) for found in plan.slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, WindowPartition):
             plan = partition.plan
             for found in plan.slices:
-                yield from map(self._wanted.batch, plan.read(found))
+                yield from (self._wanted.batch(batch, partition.older) for batch in plan.read(found))
 
     def _latest(self, otherwise: str) -> str:
         _, found = self._completed(_BEGINNING)

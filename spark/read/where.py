@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakelatch.format.merge.conditions import Bound, Condition, OneOf, Present, kind_of
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<text>'[^'\\]*')|(?P<number>-?\d+(?![\w.]))|(?P<odd>\d[\w.]*)|(?P<name>[^\W\d]\w*)|"
+    r"\s*(?:(?P<text>'[^'\\$]*')|(?P<number>-?\d+(?![\w.]))|(?P<odd>\d[\w.]*)|(?P<name>[^\W\d]\w*)|"
     r"`(?P<quoted>[^`]+)`|(?P<sign><=>|<=|>=|<>|!=|==|[=<>(),.]))"
 )
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -45,6 +45,11 @@ def fitted(
         raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
     compared = Comparison.of(table.schema, data_schema)
     _check_missing(table, data_schema, compared, options, known)
+    for name, other in compared.alike:
+        raise InvalidRequest(
+            f"the column {name!r} differs from {other!r} only in the case of its letters, and most engines take them "
+            f"for one: call it {other!r}"
+        )
     changes = options.merge_schema and not deleting and not table.config.column_groups
     if compared.added and not changes:
         way_out = "" if deleting or table.config.column_groups else f", or add them with {_MERGE}"

@@ -157,7 +157,7 @@ def _attempt(
             reports = rows.write(task, options, transaction)
         else:
             reports = lost.rewrite(task, relocator)
-        return commit_files(transaction, table, options, reports, relocator, keep_files=keep_files)
+        return commit_files(transaction, table, options, reports, relocator, keep_files=keep_files and not table.is_new)
 
     try:
         return attempted(transaction, work)

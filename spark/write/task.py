@@ -199,11 +199,7 @@ class WriteTask:
         schema = self.schema
         if self.config.column_groups:
             schema = pa.schema([field for field in schema if field.name in rows.column_names])
-        data = [
-            conform(rows[one.name], one.type) if one.name in rows.column_names else pa.nulls(count, one.type)
-            for one in schema
-        ]
-        return pa.table([*meta, *data], schema=with_meta_columns(schema))
+        return pa.table([*meta, *(_column(rows, field) for field in schema)], schema=with_meta_columns(schema))
 
     def _deletes(self, rows: pa.Table) -> Deletes:
         ordering = None
@@ -309,3 +305,15 @@ def collect_reports(reports: DataFrame) -> list[FileReport]:
 
 def _boolean(values: pa.ChunkedArray | pa.Array) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """A column as the table has it, null if the rows lack it. Errors: `InvalidRequest`."""
+    if field.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    try:
+        return conform(rows[field.name], field.type)
+    except pa.ArrowException as error:
+        raise InvalidRequest(
+            f"a value of the column {field.name!r} cannot be stored as {field.type}: {error}"
+        ) from error

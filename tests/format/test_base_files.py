@@ -135,6 +135,14 @@ def test_a_small_file_is_one_request(storage: Asked) -> None:
         assert storage.taken() == [len(data)]
 
 
+def test_a_file_without_rows_has_no_parts(storage: Asked) -> None:
+    """All rows of its file group were deleted before a compaction. A column of booleans has no page then."""
+    schema = pa.schema([*FULL, ("ok", pa.bool_())])
+    storage.put(PATH, add_checksum(encode_parquet(schema.empty_table(), {"made": "here"}), PATH))
+    rows, footer = read_base_file(storage, PATH, ["ok", RECORD_KEY_COLUMN])
+    assert (rows.num_rows, rows.column_names, footer[b"made"]) == (0, ["ok", RECORD_KEY_COLUMN], b"here")
+
+
 def test_small_rows_are_written_as_before() -> None:
     rows = rows_of(2000)
     assert rows.nbytes < LARGE_ROWS_BYTES and PARTS_KEY.encode() not in encode_parquet(rows, {})

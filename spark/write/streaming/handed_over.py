@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,11 +68,12 @@ class BegunWrite:
             self._abort(manager)
 
     def _abort(self, manager: TransactionManager) -> None:
-        try:
+        with suppress(LakelatchError):  # left to the next writer's rollback; Spark shows what brought us here
             transaction = manager.resume(self.state)
-            transaction.abort(transaction.found_early())
-        except LakelatchError:
-            return  # left to the next writer's rollback; Spark shows the error that brought us here
+            conflict = None
+            with suppress(LakelatchError):  # it has to end in any case: this process may live on, and beat
+                conflict = transaction.found_early()
+            transaction.abort(conflict)
 
     def _committed(
         self, manager: TransactionManager, reports: list[FileReport], register: BatchRegister | None

@@ -49,6 +49,7 @@ DAY = datetime.date(2024, 1, 31)
         ("CASE WHEN n = 1 AND n = 2 THEN b ELSE b END", []),
         ("exists(x, y -> b AND n = 2)", []),
         ("n = 1 AND (n = 2", []),
+        ("id = '${key}' AND n = 1", []),  # Spark puts a setting there
     ],
 )
 def test_a_text_says_what_is_clear_of_single_columns(text: str, expected: list[Condition]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION
 from lakelatch.spark.write.streaming.stream_writer import LakelatchStreamWriter
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.transaction import Transaction
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
@@ -96,3 +98,21 @@ def test_of_two_drivers_of_one_query_one_commits_a_batch(make_table: MakeTable) 
     driver().commit(write(driver(), [{"id": 3, "ts": 1, "v": "next"}]), 1)
     driver().commit(paused, 0)
     assert table.read() == [(1, 1, "other"), (3, 1, "next")] and len(commits(table.path)) == 2
+
+
+def test_an_abort_that_cannot_look_for_conflicts_still_ends_its_transaction(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark uses the process of an abort again, and whoever beats is not rolled back."""
+    table = make_table(hoodie__write__concurrency__mode="NON_BLOCKING_CONCURRENCY_CONTROL")
+    writer = LakelatchStreamWriter(table.path, {**table.options, BATCH_APPLICATION: "q"}, SCHEMA)
+    begun = write(writer, [{"id": 1, "ts": 1, "v": "aborted"}])
+
+    def unreachable(_: Transaction) -> None:
+        raise errors.Unavailable("the storage does not answer")
+
+    monkeypatch.setattr(Transaction, "found_early", unreachable)
+    writer.abort(begun, 0)
+    instant = begun[0].begun.state.instant
+    assert [one.name for one in threading.enumerate() if instant in one.name] == []
+    assert Timeline.load(open_storage(table.path)).pending == ()
