@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from simulate import Total, many, open_pool, simulate
 
-SEEDS = int(os.environ.get("LAKELATCH_SIMULATION_SEEDS", "300"))
+SEEDS = int(os.environ.get("LAKELATCH_SIMULATION_SEEDS", "100"))
 
 
 @pytest.mark.parametrize("seed", range(3, 9))

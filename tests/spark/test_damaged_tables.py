@@ -169,6 +169,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM
 """
 
 
+@pytest.mark.long
 def test_a_full_disk(make_table: MakeTable, tree_hash: TreeHash, run_python: RunPython) -> None:
     """No file may grow beyond 100 kB: the data file cannot be written, the rollback can."""
     table = make_table()

@@ -268,6 +268,7 @@ except WriteConflict as conflict:
 """
 
 
+@pytest.mark.long
 def test_sparks_second_attempts_of_an_aborted_task_announce_nothing(
     table: Any, small_job: Callable[..., SmallJob], run_python: RunPython
 ) -> None:

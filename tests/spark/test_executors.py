@@ -31,6 +31,7 @@ print(result.rows_written, lakelatch.read(spark, path).count())
 """
 
 
+@pytest.mark.long
 def test_rows_never_come_to_the_driver(make_table: MakeTable, run_python: RunPython) -> None:
     """The driver accepts 1 MB of results, and the rows are 3 MB."""
     table = make_table()

@@ -62,9 +62,8 @@ def test_a_plan_that_writers_have_overtaken_ends_and_the_next_call_plans_anew(ma
         lakelatch.execute_clustering(table.spark, table.path, other)
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param("compact.after_base_file", marks=pytest.mark.long), "cluster.before_commit"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["compact.after_base_file", "cluster.before_commit"])
 def test_the_plan_of_a_killed_executor_is_taken_over(make_table: MakeTable, run_python: RunPython, point: str) -> None:
     table = make_table()
     table.write(rows(20))
@@ -78,6 +77,7 @@ def test_the_plan_of_a_killed_executor_is_taken_over(make_table: MakeTable, run_
     assert sorted(files) == list(result.files)
 
 
+@pytest.mark.long
 def test_the_command(make_table: MakeTable, capsys: pytest.CaptureFixture[str], run_python: RunPython) -> None:
     table = make_table()
     table.write(rows(20))

@@ -124,9 +124,8 @@ def test_a_second_executor_leaves_a_plan_to_the_first(make_table: MakeTable, run
     assert table.read() == [(1, 1, "a")]
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param("compact.after_base_file", marks=pytest.mark.long), "compact.before_commit"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["compact.after_base_file", "compact.before_commit"])
 def test_the_plan_of_a_killed_executor_is_taken_over(make_table: MakeTable, run_python: RunPython, point: str) -> None:
     table = make_table()
     table.write([(key, 1, "a") for key in range(6)])

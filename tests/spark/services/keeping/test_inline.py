@@ -114,6 +114,7 @@ def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     assert str(ServiceRun("clean", DONE, "7", "3 files", 0.25)) == "clean 7 done in 0.2 s: 3 files"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_write_on_spark_says_what_ran(make_table: MakeTable) -> None:
     table = make_table(hoodie__compact__inline="true")
