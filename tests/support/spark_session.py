@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 SESSION_SETTINGS = {
     "spark.driver.memory": "1g",
@@ -30,3 +31,9 @@ def open_test_session() -> SparkSession:
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def local_frame(spark: SparkSession, rows: list[tuple[Any, ...]], columns: str) -> DataFrame:
+    """A frame that is in the driver already, which is written without a Spark job."""
+    made = spark.createDataFrame(rows, columns)
+    return spark.createDataFrame(made.toArrow(), made.schema)

@@ -8,6 +8,7 @@ import hudi
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
+from spark_session import local_frame
 
 from lakelatch import Table
 from lakelatch.errors import InvalidRequest
@@ -25,8 +26,7 @@ def table(spark: SparkSession, table_path: str) -> Table:
 
 
 def frame(spark: SparkSession, rows: list[tuple[Any, ...]], columns: str = COLUMNS) -> DataFrame:
-    made = spark.createDataFrame(rows, columns)
-    return spark.createDataFrame(made.toArrow(), made.schema)
+    return local_frame(spark, rows, columns)
 
 
 def rows_of(table: Table) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
+from spark_session import local_frame
 
 import lakelatch
 from lakelatch import Table
@@ -26,9 +27,7 @@ def make(spark: SparkSession, path: str | Path, ordering: str | None = "ts", **m
 
 
 def frame(spark: SparkSession, rows: list[tuple[Any, ...]], columns: str = COLUMNS) -> DataFrame:
-    """One that is in the driver already, which is written without a Spark job."""
-    made = spark.createDataFrame(rows, columns)
-    return spark.createDataFrame(made.toArrow(), made.schema)
+    return local_frame(spark, rows, columns)
 
 
 def rows_of(table: Table, **read: Any) -> list[tuple[Any, ...]]:
