@@ -247,6 +247,7 @@ PLANTED: dict[str, Mistake] = {
         "_sweep",
         (("for path in outputs.tombstones:", "for path in ():"),),
         seeds=100,
+        first=340,
         stocked=True,
     ),
     "a dropped part is not hidden": Mistake(
@@ -254,6 +255,7 @@ PLANTED: dict[str, Mistake] = {
         "resolve",
         (("sorted({*kept, *spared})", "sorted(kept)"),),
         seeds=100,
+        first=180,
         stocked=True,
     ),
     "a clean ignores savepoints": Mistake(
