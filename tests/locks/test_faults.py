@@ -58,7 +58,12 @@ class Scene:
         assert self.holders() == []
 
 
-ON_EVERY_SERVICE = pytest.mark.parametrize("scene", sorted(SERVER_OF), indirect=True)
+_POLLED = ("dynamodb", "storage")  # which nobody wakes, so that it all takes longer
+ON_EVERY_SERVICE = pytest.mark.parametrize(
+    "scene",
+    [pytest.param(name, marks=pytest.mark.long if name in _POLLED else ()) for name in sorted(SERVER_OF)],
+    indirect=True,
+)
 
 
 @pytest.fixture(params=[pytest.param(name, marks=() if name == "redis" else pytest.mark.long) for name in SERVER_OF])

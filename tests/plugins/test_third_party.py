@@ -64,6 +64,7 @@ class TestConformance(LockProviderConformance):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_spark_job_uses_it_by_name(in_this_process: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, database = tmp_path / "table", tmp_path / "locks.db"
     job = [sys.executable, str(HERE / "writer.py"), str(table), str(database)]
