@@ -12,6 +12,8 @@ STORE ?=
 LOCK ?= $(if $(STORE),storage,filesystem)
 # Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
 TEST_LIMIT ?= 40m
+# Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest.
+VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3
 SEEDS ?= 1000
 LONG_SEEDS ?= 2000
 # Most lock tests wait for leases to end, so there are more workers than cores. Each of them gets whole files, and has a
@@ -20,7 +22,7 @@ PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help test test-long test-java test-containers servers demo bench lint format venv java clean
+.PHONY: help test test-long test-java test-versions test-containers servers demo bench lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
@@ -29,6 +31,7 @@ help:
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
 	@echo "make test-long   what takes longer: 2,000 seeds, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
+	@echo "make test-versions   some tests of Spark with other Pythons and PySparks: VERSIONS='python3.10:4.0 ...'"
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
 	@echo "make lint    ruff and mypy only"
@@ -67,6 +70,10 @@ test-long: java servers
 test-java: java servers
 	@.ci/install-java-hudi
 	$(PYTEST) -n 0 -m java $(or $(TEST_ARGS),tests/java)
+
+# Some tests of Spark with other versions, each in an environment of its own.
+test-versions: java
+	for version in $(VERSIONS); do .ci/test-versions $${version/:/ } $(TEST_ARGS) || exit 1; done
 
 # The lock providers once more, with their servers in containers: of the engine that answers, or of one of our own.
 test-containers: java $(STAMP)

@@ -87,7 +87,7 @@ class NbccWriter(TableWriter):
     def update(self, rows: pa.Table) -> None:
         table, options, manager = self._table, self._asked, self._manager
         manager.recover()
-        transaction = manager.begin(options.action)
+        transaction = manager.begin(options.action_on(self._table.config.table_type))
 
         def work() -> CommitResult | Lost:
             task = write_task(table, options, transaction)

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 BENCHMARKS = (
     "commit_overhead",
-    "small_write",
+    "spark.small_write",
     "locks.uncontended",
     "locks.handoff",
     "locks.takeover",
@@ -23,10 +23,14 @@ BENCHMARKS = (
     "markers",
     "steady_stream",
     "timeline",
-    "reading",
+    "spark.loading",
+    "spark.reading",
+    "spark.delta",
+    "planning",
     "services.rewriting",
     "services.ingestion",
     "services.cleaning",
+    "services.memory",
 )
 
 

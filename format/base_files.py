@@ -32,6 +32,8 @@ HELD_BYTES = 16 * 1024 * 1024
 BATCH_ROWS_MAX = 64 * 1024
 _BATCH_ROWS_MIN = 1024
 _BATCH_BYTES = 4 * 1024 * 1024
+_SPARING_BYTES = 2 * 1024 * 1024
+_ROW_BYTES = 512  # of a row in memory, as long as none is known
 _GAP_BYTES = 64 * 1024  # read with what is wanted on both sides, since another request would take longer
 _TAIL_BYTES = 8  # how long the footer is, and the magic
 
@@ -99,12 +101,17 @@ class BaseFileRows:
         """The columns of the rows."""
         return pa.schema([self.file.schema_arrow.field(name) for name in self.names])
 
-    def parts(self) -> Iterator[pa.Table]:
-        """The rows in their order. What a part was made of is checked before it comes. Errors: as `open_base_file`."""
+    def parts(self, sparing: bool = False) -> Iterator[pa.Table]:
+        """The rows in their order. What a part was made of is checked before it comes. Errors: as `open_base_file`.
+
+        With `sparing` one row group is held at a time, parts have some 2 MiB as they are in memory, not as they are in
+        the file, and are decoded in this thread, since the pool keeps what other threads have freed.
+        """
         metadata = self.file.metadata
         with _understood(self.path, self.what):
             chunks = list(chunks_of(metadata))
-        for groups in self._spans(chunks):
+        row_bytes = 0.0  # in memory, of the last part
+        for groups in self._spans(chunks, 0 if sparing else HELD_BYTES):
             with _understood(self.path, self.what):
                 self._hold(groups, chunks)
                 if not self.names:  # nothing says how many rows there are but the table as a whole
@@ -113,7 +120,11 @@ class BaseFileRows:
                 rows = sum(metadata.row_group(group).num_rows for group in groups)
                 size_bytes = sum(metadata.row_group(group).total_byte_size for group in groups)
                 batch_rows = min(max(_BATCH_BYTES * rows // max(size_bytes, 1), _BATCH_ROWS_MIN), BATCH_ROWS_MAX)
-                for batch in self.file.iter_batches(batch_rows, row_groups=groups, columns=list(self.names)):
+                if sparing:
+                    batch_rows = min(max(int(_SPARING_BYTES / (row_bytes or _ROW_BYTES)), _BATCH_ROWS_MIN), batch_rows)
+                names = list(self.names)
+                for batch in self.file.iter_batches(batch_rows, groups, names, use_threads=not sparing):
+                    row_bytes = batch.nbytes / batch.num_rows if batch.num_rows else row_bytes
                     part = pa.Table.from_batches([batch])
                     if not self.checksummed:
                         part.validate(full=True)  # texts, for one, are not looked at otherwise
@@ -122,8 +133,8 @@ class BaseFileRows:
                 self.held.release()
                 pa.default_memory_pool().release_unused()  # else the pool keeps as much as was ever needed at once
 
-    def _spans(self, chunks: Sequence[tuple[str, int, int]]) -> Iterator[list[int]]:
-        """The wanted row groups, so many at a time as are read at once."""
+    def _spans(self, chunks: Sequence[tuple[str, int, int]], held_bytes: int) -> Iterator[list[int]]:
+        """The wanted row groups, so many at a time as have so many compressed bytes; at least one."""
         metadata = self.file.metadata
         span: list[int] = []
         size_bytes = 0
@@ -132,7 +143,7 @@ class BaseFileRows:
             if not found.num_rows or (self.wanted is not None and not self.wanted(group, found)):
                 continue
             own = sum(chunks[number][2] for number in self._numbers(group, chunks))
-            if span and size_bytes + own > HELD_BYTES:
+            if span and size_bytes + own > held_bytes:
                 yield span
                 span, size_bytes = [], 0
             span.append(group)

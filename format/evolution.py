@@ -48,8 +48,14 @@ class Comparison:
     def of(cls, stored: pa.Schema, given: pa.Schema) -> Comparison:
         walk = _Walk([], [], [], [], [])
         schema = pa.schema(walk.fields(stored, given, ""))
-        found = (walk.added, walk.missing, walk.widened, walk.unfit, walk.alike)
-        return cls(schema, *(tuple(one) for one in found))  # type: ignore[arg-type]
+        return cls(
+            schema,
+            added=tuple(walk.added),
+            missing=tuple(walk.missing),
+            widened=tuple(walk.widened),
+            unfit=tuple(walk.unfit),
+            alike=tuple(walk.alike),
+        )
 
 
 def may_become(stored: pa.DataType, given: pa.DataType) -> bool:
@@ -69,6 +75,8 @@ def fits(given: pa.DataType, stored: pa.DataType) -> bool:
         return (given.tz is None) == (stored.tz is None)
     if str(given) in _BITS and str(stored) in _BITS:
         return _BITS[str(given)] <= _BITS[str(stored)]
+    if str(given) in _BITS and types.is_float64(stored):
+        return _BITS[str(given)] <= 32
     if types.is_floating(given) and types.is_floating(stored):
         return bool(given.bit_width <= stored.bit_width)
     if types.is_decimal128(given) and types.is_decimal128(stored):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import FileIds
+from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.table_view import TableView
 from lakelatch.storage.contract import Storage
@@ -76,3 +77,28 @@ class LiveGroups:
     @property
     def _count(self) -> int:
         return self._config.bucket_count or 1
+
+
+class LiveSlices(LiveGroups):
+    """The latest slice of each bucket at the moment of a view: what a write merges its rows with.
+
+    What has completed since is not in it. A write that commits above that would take it away, so it is for the commit
+    to find: whatever the view does not know of has to be held against it.
+    """
+
+    def __init__(self, view: TableView, ours: FileIds) -> None:
+        super().__init__(view.storage, view.config, ours)
+        self._view = view
+        self._slices: dict[str, dict[int, FileSlice]] = {}
+
+    def of(self, partition: str, bucket: int) -> str:
+        return self.slice_of(partition, bucket).file_id
+
+    def slice_of(self, partition: str, bucket: int) -> FileSlice:
+        """The slice, or an empty one under the file id for the bucket's first rows. Errors: those of `of`."""
+        if partition not in self._slices and not self._ours.of_one_replace:
+            assert self._view is not None
+            latest = (group[0] for group in self._view.groups([partition]))
+            self._slices[partition] = {self._bucket(partition, found.file_id): found for found in latest}
+        found = self._slices.get(partition, {}).get(bucket)
+        return found or FileSlice(partition, self._ours.of(partition, bucket), "", None, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.plans.compacted_logs import COMPACTED_TOKEN
@@ -86,6 +87,7 @@ def is_kept_deletes(file: LogFile) -> bool:
     return file.write_token == _KEPT_DELETES_TOKEN
 
 
+@lru_cache(maxsize=4096)  # a plan asks several times of each name of a partition, and then goes on to the next one
 def parse_data_file(name: str) -> BaseFile | LogFile | None:
     """What a name in a partition folder stands for; None for files of other kinds (`.cdc` logs among them)."""
     if name.startswith("."):

@@ -9,9 +9,12 @@ import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelatch.errors import CorruptTable, InvariantBroken, Unavailable
@@ -34,6 +37,8 @@ GROUP_BYTES = 16 * 1024 * 1024
 _FULL = 0.75  # of that: the next part would be torn apart for little
 _GROUP_ROWS_MAX = 1024 * 1024
 _DIGITS = 8
+_SAMPLE_ROWS = 4096
+_DISTINCT = 0.9
 
 
 def encode_parquet(rows: pa.Table, footer: Mapping[str, str], group_rows: int | None = None) -> bytes:
@@ -91,15 +96,19 @@ def _write(
 ) -> None:
     """Writes to a file that can be read as well."""
     size_bytes = groups = 0
-    with pq.ParquetWriter(sink, schema, compression="zstd", store_schema=False) as writer:
-        for group in _row_groups(schema, parts, min(group_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX)):
+    found = _row_groups(schema, parts, min(group_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX))
+    first = next(found)
+    leaves = _leaves(schema)
+    dictionary = [leaf for leaf in leaves if not (leaf in schema.names and _is_distinct(first[leaf]))]
+    with pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=dictionary, store_schema=False) as writer:
+        for group in chain([first], found):
             size_bytes += group.nbytes
             groups += 1
             writer.write_table(group, max(group.num_rows, 1))
             pa.default_memory_pool().release_unused()  # else it keeps as much as was ever needed at once
         texts = dict(footer())
         if size_bytes >= LARGE_ROWS_BYTES:
-            texts[PARTS_KEY] = f"{NO_PARTS}{'0' * _DIGITS * groups * _leaf_count(schema)}"
+            texts[PARTS_KEY] = f"{NO_PARTS}{'0' * _DIGITS * groups * len(leaves)}"
         # That of a schema is dropped with `store_schema=False`. The checksum is the last text in the file.
         writer.add_key_value_metadata({**texts, CHECKSUM_KEY: NO_CHECKSUM})
     if PARTS_KEY in texts:
@@ -172,10 +181,20 @@ def chunks_of(metadata: Any) -> Iterator[tuple[str, int, int]]:
             yield chunk.path_in_schema, min(filter(None, starts), default=0), chunk.total_compressed_size
 
 
-def _leaf_count(schema: pa.Schema) -> int:
+def _leaves(schema: pa.Schema) -> list[str]:
+    """The paths of the columns that a file of this schema has."""
     sink = io.BytesIO()
     pq.ParquetWriter(sink, schema, store_schema=False).close()
-    return int(pq.read_metadata(io.BytesIO(sink.getvalue())).num_columns)
+    found = pq.read_metadata(io.BytesIO(sink.getvalue())).schema
+    return [found.column(place).path for place in range(len(found))]
+
+
+def _is_distinct(values: pa.ChunkedArray) -> bool:
+    """Whether a sample of a column has hardly a value twice: a dictionary of it would be built and then given up."""
+    if len(values) < _SAMPLE_ROWS:
+        return False
+    sample = values.take(pa.array(np.arange(0, len(values), len(values) // _SAMPLE_ROWS)))
+    return bool(pc.count_distinct(sample).as_py() > len(sample) * _DISTINCT)
 
 
 def _fill_parts(file: BinaryIO, value: bytes) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from lakelatch.format.index.file_index import INDEX_FOLDER
 from lakelatch.format.names import parse_data_file
 from lakelatch.storage.contract import Listing, Storage, path_below
 from lakelatch.timeline.table_config import TableConfig
+
+#: So many folders are listed at least as fast as an index is found and read.
+FEW_FOLDERS = 64
+#: The names of the live files of each partition, from an index; None if they have to be listed. It is told the names of
+#: the indexes if these have been seen.
+Indexed: TypeAlias = Callable[[Collection[str] | None], Mapping[str, tuple[str, ...]] | None]
+
+#: What one request shows of a table: paths, and whether these are all of them.
+FirstAnswer: TypeAlias = tuple[Sequence[str], bool]
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 _TABLE_FOLDER = ".hoodie"
@@ -40,8 +50,17 @@ class Everything:
         return True
 
 
+def first_answer(storage: Storage, config: TableConfig) -> FirstAnswer:
+    """The first request of `partition_files` where no selection names its partitions, for who makes it before."""
+    return storage.first_paths("") if config.partition_fields else (storage.list("").files, True)
+
+
 def partition_files(
-    storage: Storage, config: TableConfig, selection: Selection | None = None
+    storage: Storage,
+    config: TableConfig,
+    selection: Selection | None = None,
+    indexed: Indexed | None = None,
+    first: Callable[[], FirstAnswer] | None = None,
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each partition's path with the names of the files in its folder, by path; each folder is listed once.
 
@@ -50,23 +69,38 @@ def partition_files(
     lie within another. A folder with a table of its own is none of this one's.
 
     One request does it where the storage shows all paths at once; else the folders of one depth are listed together.
-    Folders that lead to no partition of the selection are not opened, nor any others if it names its partitions.
+    Folders that lead to no partition of the selection are not opened, nor any others if it names its partitions. Where
+    `indexed` is given it is asked before many folders are listed, and then only live files may be among the names.
+    `first` has the answer of `first_answer`.
     """
-    selection = selection or Everything()
+    selection, first = selection or Everything(), first or partial(first_answer, storage, config)
     if not config.partition_fields:
-        yield "", storage.list("").files
+        yield "", tuple(first()[0])
         return
-    if selection.paths is not None:
-        found = dict(zip(selection.paths, (one.files for one in _list_all(storage, selection.paths)), strict=True))
-    else:
-        paths = storage.paths_at_once("")
-        found = _listed(storage, selection) if paths is None else _of_paths(paths)
+    found = _found(storage, selection, indexed, first)
     for folder in sorted(found, key=lambda folder: folder.split("/")):
         files = found[folder]
         if selection.holds(folder) and any(
             name.startswith(PARTITION_METADATA) or parse_data_file(name) is not None for name in files
         ):
             yield folder, files
+
+
+def _found(
+    storage: Storage, selection: Selection, indexed: Indexed | None, first: Callable[[], FirstAnswer]
+) -> Mapping[str, tuple[str, ...]]:
+    """The names of the files in each folder that may be a partition of the selection, and perhaps in others."""
+    if selection.paths is not None:
+        known = indexed(None) if indexed is not None and len(selection.paths) >= FEW_FOLDERS else None
+        if known is not None:
+            return {path: known[path] for path in selection.paths if path in known}
+        return dict(zip(selection.paths, (one.files for one in _list_all(storage, selection.paths)), strict=True))
+    paths, complete = first()
+    if complete:
+        return _of_paths(paths)
+    names = [path.rpartition("/")[2] for path in paths if path.startswith(f"{INDEX_FOLDER}/")]
+    known = indexed(names) if indexed is not None and names else None
+    return _listed(storage, selection, indexed if not names else None) if known is None else known
 
 
 def _of_paths(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -87,12 +121,16 @@ def _of_paths(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _listed(storage: Storage, selection: Selection) -> dict[str, tuple[str, ...]]:
-    """The same, folder by folder."""
+def _listed(storage: Storage, selection: Selection, indexed: Indexed | None) -> Mapping[str, tuple[str, ...]]:
+    """The same, folder by folder, or from an index once there are many folders."""
     found: dict[str, tuple[str, ...]] = {}
     level = [name for name in storage.list("").folders if name != _TABLE_FOLDER]
     while level:
         level = [folder for folder in level if selection.leads_on(folder)]
+        if indexed is not None and len(level) >= FEW_FOLDERS:
+            known, indexed = indexed(None), None
+            if known is not None:
+                return known
         below: list[str] = []
         for folder, listing in zip(level, _list_all(storage, level), strict=True):
             if _TABLE_FOLDER not in listing.folders:

@@ -6,7 +6,7 @@ dates as `2024-01-31`, timestamps as microseconds since 1970, decimals with all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -23,11 +23,14 @@ _NAME_BYTES_MAX = 200  # of the 255 that file systems take; a field's name may s
 _UNSAFE_IN_PATHS = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
 
 
-def record_keys(table: pa.Table, fields: Sequence[str], prefixed: bool = False) -> pa.Array:
+def record_keys(table: pa.Table, fields: Sequence[str], prefixed: bool = False, commas: bool = True) -> pa.Array:
     """The key of each row: the plain value of a single field (`f:v` if `prefixed`), `f1:v1,f2:v2` of several.
 
-    Errors: `InvalidRequest` for missing columns, keys that are null or empty, and values that would be torn apart
-    where a key is split again (`,` and `:`).
+    Hudi escapes nothing, and takes the last `,` before a `:` for the end of a value where it splits a key again. So a
+    value may hold both but for a `,` with a `:` anywhere behind it: two rows could have one key. Earlier versions of
+    Hudi split at each `,`: without `commas` a value of several may hold none.
+
+    Errors: `InvalidRequest` for missing columns, keys that are null or empty, and values that would be torn apart.
     """
     if not fields:
         raise InvalidRequest("a record needs a key: set hoodie.datasource.write.recordkey.field")
@@ -37,7 +40,7 @@ def record_keys(table: pa.Table, fields: Sequence[str], prefixed: bool = False) 
         return pc.binary_join_element_wise(f"{fields[0]}:", texts[0], "") if prefixed else texts[0]
     parts: list[pa.Array | str] = []
     for field, column in zip(fields, texts, strict=True):
-        _check_part(column, field)
+        _check_part(column, field, commas)
         shown = pc.if_else(pc.equal(column, ""), EMPTY_TEXT, column)
         parts += [f"{',' if parts else ''}{field}:", pc.fill_null(shown, NULL_TEXT)]
     blank = reduce(pc.and_, [pc.fill_null(pc.equal(column, ""), True) for column in texts])
@@ -45,14 +48,21 @@ def record_keys(table: pa.Table, fields: Sequence[str], prefixed: bool = False) 
     return pc.binary_join_element_wise(*parts, "")
 
 
-def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool, url_encode: bool = False) -> pa.Array:
-    """The folder of each row below the table: `v`, or `field=v`, joined by `/`; "" for a table without partitions.
+def folder_paths(
+    texts: Sequence[pa.Array],
+    fields: Sequence[str],
+    hive_style: bool = False,
+    url_encode: bool = False,
+    split: Collection[str] = (),
+) -> pa.Array:
+    """The folder of each row, of the text of each partition field: `v`, or `field=v`, joined by `/`.
 
-    Errors: `InvalidRequest` for missing columns and, unless `url_encode`, for values that are no safe folder names.
+    Of the fields in `split` a value with slashes makes several folders, one in the other. Errors: `InvalidRequest`,
+    unless `url_encode`, for values that are no safe folder names.
     """
-    if not fields:
-        return pa.repeat("", table.num_rows)
-    levels = [_level(value_texts(table, field), field, hive_style, url_encode) for field in fields]
+    levels = [
+        _level(text, field, hive_style, url_encode, field in split) for text, field in zip(texts, fields, strict=True)
+    ]
     return pc.binary_join_element_wise(*levels, "/") if len(levels) > 1 else levels[0]
 
 
@@ -96,7 +106,7 @@ def _check_single(texts: pa.Array, field: str, prefixed: bool) -> None:
         _refuse(pc.is_null(texts), f"have no value in the record key field {field!r}", remedy)
     _refuse(pc.equal(texts, ""), f"have an empty value in the record key field {field!r}", remedy)
     torn = pc.match_substring(texts, ",")
-    if prefixed:  # the ':' is in the prefix
+    if prefixed:  # the ':' is in the prefix, and the bucket would be that of the value alone
         what, remedy = "','", "replace it"
     else:
         torn = pc.and_(torn, pc.match_substring(texts, ":"))
@@ -104,13 +114,15 @@ def _check_single(texts: pa.Array, field: str, prefixed: bool) -> None:
     _refuse(torn, f"have {what} in the record key field {field!r}, which Hudi reads as a key of several fields", remedy)
 
 
-def _check_part(texts: pa.Array, field: str) -> None:
-    torn = pc.or_(pc.match_substring(texts, ","), pc.match_substring(texts, ":"))
-    _refuse(
-        pc.fill_null(torn, False),
-        f"have ',' or ':' in {field!r}, one of several record key fields: the key could not be split again",
-        "replace these characters",
-    )
+def _check_part(texts: pa.Array, field: str, commas: bool) -> None:
+    one_of_several = f"{field!r}, one of several record key fields"
+    if commas:
+        torn, remedy = pc.match_substring_regex(texts, "(?s),.*:"), "replace one of the two characters"
+        what = f"have ',' and a ':' behind it in {one_of_several}: Hudi would split the key there"
+    else:
+        torn, remedy = pc.match_substring(texts, ","), "replace it, or make the table with version 9"
+        what = f"have ',' in {one_of_several}: the Hudi that writes tables of version 8 would split the key there"
+    _refuse(pc.fill_null(torn, False), what, remedy)
     reserved = pc.is_in(texts, value_set=pa.array([NULL_TEXT, EMPTY_TEXT]))
     _refuse(
         reserved, f"have {NULL_TEXT!r} or {EMPTY_TEXT!r} in {field!r}, which stand for null and empty", "replace it"
@@ -123,11 +135,20 @@ def _refuse(wrong: pa.Array, what: str, remedy: str) -> None:
         raise InvalidRequest(f"{count} of {len(wrong)} rows {what}: {remedy}", rows=count)
 
 
-def _level(texts: pa.Array, field: str, hive_style: bool, url_encode: bool) -> pa.Array:
-    """One level of the path. There are few distinct values, so those are worked on, not the rows."""
+def _level(texts: pa.Array, field: str, hive_style: bool, url_encode: bool, split: bool) -> pa.Array:
+    """What one field adds to the path. There are few distinct values, so those are worked on, not the rows."""
     distinct = texts.dictionary_encode(null_encoding="encode")
     prefix = f"{field}=" if hive_style else ""
-    names = [prefix + _folder_name(value, field, url_encode) for value in distinct.dictionary.to_pylist()]
+
+    def folders(value: str | None) -> str:
+        names = value.split("/") if value and split and not url_encode else [value]
+        if len(names) > 1 and not all(names):
+            raise InvalidRequest(
+                f"the value {value!r} of the partition field {field!r} has an empty name between slashes: replace it"
+            )
+        return prefix + "/".join(_folder_name(name, field, url_encode) for name in names)
+
+    names = [folders(value) for value in distinct.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(distinct.indices)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins
 from lakelatch.format.file_slices import FileSlice, file_slices
-from lakelatch.format.names import COMPACTED_MARK, parse_data_file
-from lakelatch.format.partitions import Selection, partition_files
+from lakelatch.format.index.file_index import FileIndex
+from lakelatch.format.index.reading import current_index
+from lakelatch.format.log.compactions import LogCompactions
+from lakelatch.format.names import COMPACTED_MARK, LogFile, is_compacted_log, parse_data_file
+from lakelatch.format.partitions import FirstAnswer, Indexed, Selection, first_answer, partition_files
 from lakelatch.format.tombstones import ensure_tombstone, taken_back
-from lakelatch.storage.contract import NotFound, Storage, path_below
+from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, DELTA_COMMIT, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
@@ -50,6 +53,7 @@ class TableView:
     as_of: str | None = None
     lone: bool = False
     _names_since: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _ahead: list[FirstAnswer] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig, as_of: str | None = None) -> TableView:
@@ -70,6 +74,35 @@ class TableView:
         """The latest slice of every file group, of all partitions or of those named."""
         return [group[0] for group in self.groups(partitions)]
 
+    def latest(self, selection: Selection | None = None, by_index: bool = True) -> tuple[FileSlice, ...]:
+        """The latest slice of every file group of a selection, for a reader; from the file index where that pays.
+
+        By it, these are the slices that are listed, but for files of failed attempts, which are empty. What turns out
+        to be damaged by it is listed.
+        """
+        self._names_since.clear()
+        used: list[FileIndex] = []
+
+        def ask(names: Collection[str] | None) -> Mapping[str, tuple[str, ...]] | None:
+            index = current_index(self.whole, names)
+            if index is not None:
+                used.append(index)
+            return None if index is None else index.files
+
+        files = self._files(None, selection, ask if by_index and self.as_of is None else None)
+        try:
+            found = [
+                group[0]
+                for partition, names in files
+                for group in self._groups_of(partition, names, used[0].completions if used else None)
+            ]
+        except CorruptTable:
+            if not used:
+                raise
+            return self.latest(selection, by_index=False)
+        self._ensure_still_there()
+        return tuple(found)
+
     def replaced(self) -> dict[tuple[str, str], str]:
         """When each replaced file group was replaced: the completion time of the last replace commit that names it."""
         return {
@@ -77,6 +110,10 @@ class TableView:
             for replace in self._replaces
             for group in replace.replaced_file_groups()
         }
+
+    def look_ahead(self) -> None:
+        """Makes the first request of the next `latest` or `groups` of all partitions now, beside others."""
+        self._ahead[:] = [first_answer(self.storage, self.config)]
 
     def groups(self, partitions: list[str] | None = None, selection: Selection | None = None) -> list[list[FileSlice]]:
         """Every file group's slices, latest first; groups without a visible file are left out.
@@ -86,25 +123,43 @@ class TableView:
         As of a time, slices may name files that a clean has removed since: `ensure_there` refuses those.
         """
         self._names_since.clear()
-        replaced: dict[str, dict[str, str]] = {}
-        for (inside, file_id), time in self.replaced().items():
-            replaced.setdefault(inside, {})[file_id] = time
-        found: list[list[FileSlice]] = []
-        for partition, names in self._files(partitions, selection):
-            instants = {file.instant for file in map(parse_data_file, names) if file is not None}
-            gone = replaced.get(partition, {})
-            groups = file_slices(
-                partition,
-                names,
-                self.whole.completion_times(instants),
-                as_of=self.as_of,
-                replaced=gone,
-                absorbed_logs=self._absorbed(partition, names, instants),
-                committed_by=self.files_of,
-            )
-            found.extend(self._live(partition, groups, gone))
+        files = self._files(partitions, selection)
+        found = [group for partition, names in files for group in self._groups_of(partition, names)]
         self._ensure_still_there()
         return found
+
+    def slices_at(self, times: Collection[str], partitions: list[str]) -> dict[str, list[FileSlice]]:
+        """The latest slices of these partitions at several times, none before the view's own, from one listing.
+
+        A slice may name files that a clean has removed since: `ensure_there` refuses those.
+        """
+        files = list(self._files(partitions))
+        found = {}
+        for time in times:
+            view = replace(self, as_of=time)
+            found[time] = [group[0] for inside, names in files for group in view._groups_of(inside, names)]
+        replace(self, as_of=max(times, default=self.as_of))._ensure_still_there()
+        return found
+
+    def _groups_of(
+        self, partition: str, names: Collection[str], completions: Mapping[str, str] | None = None
+    ) -> list[list[FileSlice]]:
+        """The file groups of one partition, of which these files are there or were.
+
+        `completions` are those of the files' instants, for a caller who knows them.
+        """
+        instants = {file.instant for file in map(parse_data_file, names) if file is not None}
+        gone = self._replaced_in.get(partition, {})
+        groups = file_slices(
+            partition,
+            names,
+            self.whole.completion_times(instants) if completions is None else completions,
+            as_of=self.as_of,
+            replaced=gone,
+            absorbed_logs=self._absorbed(partition, names, instants),
+            committed_by=self.files_of,
+        )
+        return self._live(partition, groups, gone)
 
     def _ensure_still_there(self) -> None:
         """`Unavailable` if a commit that counts here has been taken back since: files may have gone before the listing.
@@ -206,6 +261,8 @@ class TableView:
             return self.storage.stat(path).size_bytes > 0
         except NotFound:
             file = parse_data_file(name)
+            if isinstance(file, LogFile) and is_compacted_log(file):  # it has the instant of another commit's file
+                return True
             return file is not None and path in self.files_of(file.instant)
 
     def partitions(self) -> list[str]:
@@ -213,11 +270,12 @@ class TableView:
         return sorted(partition for partition, _ in self._files(None))
 
     def _files(
-        self, partitions: list[str] | None, selection: Selection | None = None
+        self, partitions: list[str] | None, selection: Selection | None = None, indexed: Indexed | None = None
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The names of the files in each partition, with those that a clean has removed since the view's time."""
         if partitions is None:
-            there = partition_files(self.storage, self.config, selection)
+            ahead = self._ahead.pop if self._ahead else None
+            there = partition_files(self.storage, self.config, selection, indexed, ahead)
         else:
             listings = self.storage.together(*(partial(self.storage.list, partition) for partition in partitions))
             there = ((found, listing.files) for found, listing in zip(partitions, listings, strict=True))
@@ -248,6 +306,14 @@ class TableView:
         """Paths of the files that the completed write of this requested time names."""
         found = self.whole.find(instant)
         return frozenset(stat.path for stat in self.metadata(found).stats) if found is not None else frozenset()
+
+    @cached_property
+    def _replaced_in(self) -> Mapping[str, Mapping[str, str]]:
+        """When each replaced file group was replaced, by partition."""
+        found: dict[str, dict[str, str]] = {}
+        for (partition, file_id), time in self.replaced().items():
+            found.setdefault(partition, {})[file_id] = time
+        return found
 
     @cached_property
     def _replaces(self) -> list[ReplaceCommit]:
@@ -343,23 +409,3 @@ class TableView:
                 if (operation.partition, operation.file_id) in groups:
                     absorbed.update((operation.partition, name) for name in operation.delta_files)
         return LogCompactions(frozenset(absorbed), frozenset(compacted_logs))
-
-
-@dataclass(frozen=True)
-class LogCompactions:
-    """Log files that others repeat (by partition and name), and the paths of those that repeat them.
-
-    File groups of different partitions have the same file ids, and so their files may have the same names.
-    """
-
-    absorbed: frozenset[tuple[str, str]]
-    compacted_logs: frozenset[str]
-
-    def hidden(self, partition: str, names: Iterable[str]) -> frozenset[str]:
-        """Files of a partition that do not count: what was absorbed, and compacted logs that no commit names yet."""
-        return frozenset(
-            name
-            for name in names
-            if (partition, name) in self.absorbed
-            or (COMPACTED_MARK in name and path_below(partition, name) not in self.compacted_logs)
-        )

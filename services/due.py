@@ -90,6 +90,7 @@ class Standing:
         ours = [one for one in self.completed if one.action == REPLACE_COMMIT and self._has_plan(one, CLUSTERING)]
         last = max((one.requested for one in ours), default="")
         writes = [*self._deltas, *(one for one in self.completed if one.action == REPLACE_COMMIT and one not in ours)]
+        writes += [one for one in self.completed if one.action == COMMIT and not self._has_plan(one, COMPACTION)]
         return not self.waiting(CLUSTERING) and sum((one.completion or "") > last for one in writes) >= commits
 
     def clean_due(self, options: CleaningOptions) -> bool:
@@ -102,9 +103,9 @@ class Standing:
         if self.waiting(CLEAN):
             return True
         last = max((one.requested for one in self.completed if one.action == CLEAN), default="")
-        if sum((one.completion or "") > last for one in self._writes) < options.trigger_commits:
+        if sum((one.completion or "") > last for one in self.writes) < options.trigger_commits:
             return False
-        left = [one.completion or "" for one in self._writes if one.action != DELTA_COMMIT]
+        left = [one.completion or "" for one in self.writes if one.action != DELTA_COMMIT]
         undone = (one.completion or "" for one in self.completed if one.action in (ROLLBACK, RESTORE))
         bars = [*undone, *self.aborted]
         day_ms = int(options.tombstone_hours * _HOUR_MS)
@@ -115,18 +116,19 @@ class Standing:
 
     def archive_due(self, most: int) -> bool:
         """Whether more writes than that are on the active timeline."""
-        return len(self._writes) > most
+        return len(self.writes) > most
 
     def _moment(self, options: CleaningOptions, before: str) -> str:
         """What was superseded until then may go: as of now, or as a clean at the time `before` saw it."""
         if options.policy == KEEP_LATEST_BY_HOURS:
             return _earlier(to_ms(before) if before else self.now_ms, options.hours * _HOUR_MS)
         kept = options.versions if options.policy == KEEP_LATEST_FILE_VERSIONS else options.commits
-        writes = [one for one in self._writes if not before or (one.completion or "") < before]
+        writes = [one for one in self.writes if not before or (one.completion or "") < before]
         return (writes[-kept - 1].completion or "") if len(writes) > kept else ""
 
     @cached_property
-    def _writes(self) -> list[Instant]:
+    def writes(self) -> list[Instant]:
+        """Completed writes, and the services that rewrite, in order of completion."""
         return [one for one in self.completed if one.action in WRITE_ACTIONS]
 
     @cached_property

@@ -30,7 +30,7 @@ from lakelatch.timeline.actions import (
 )
 from lakelatch.timeline.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_plan
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, find_archived, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
@@ -72,6 +72,8 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
     def build(folder: TimelineFolder) -> Undo:
         ensure_no_restore(manager, folder)
         commit = commit_on_timeline(folder, storage, instant)
+        if find_archived(storage, folder.names, instant) is not None:
+            raise _was_archived(commit, instant)
         _ensure_no_savepoint(folder, [commit, *_completed_after(folder, commit)], instant)  # the later ones include it
         metadata = CommitMetadata.read(storage, commit.path)
         groups = metadata.file_groups() | metadata.replaced_file_groups()
@@ -110,7 +112,8 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
     """Takes the table back to where it was when the commit of this requested time completed, a savepoint or not.
 
     What completed later is undone, services included, and so are plans that were made later. Every transaction that is
-    under way ends, under either concurrency mode. Readers see the table as it was at some moment, or an error.
+    under way ends, under either concurrency mode. Readers see the table as it was at some moment, or an error. Where a
+    clean has removed files of what is undone, its rows may go a moment before the rest of it does.
 
     Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline; if a
     later one was archived, or is kept by a savepoint; if a clean has removed files that are needed, or has begun to.
@@ -228,17 +231,22 @@ def _ensure_no_savepoint(folder: TimelineFolder, commits: Iterable[Instant], ins
 
 
 def _ensure_not_archived(manager: TransactionManager, folder: TimelineFolder, target: Instant) -> None:
-    """An instant that is only in the history has no file that could be taken away, and counts for every reader."""
+    """An instant that is in the history counts for every reader, whatever becomes of its files on the timeline.
+
+    They may still be there, if its archiver has died, or is at work.
+    """
     if HISTORY_NAME not in folder.names:
         return
     for one in History.load(manager.storage).instants(WRITE_ACTIONS, after=target.completion or ""):
-        if one.instant.file_name not in folder.names:
-            raise InvalidRequest(
-                f"{one.action} {one.requested} completed after {target.requested} and was archived, so it cannot be "
-                "undone any more: restore to a later commit",
-                instant=target.requested,
-                archived=one.requested,
-            )
+        raise _was_archived(one.instant, target.requested)
+
+
+def _was_archived(one: Instant, instant: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{one.action} {one.requested} was archived, so it cannot be undone any more: restore to a later commit",
+        instant=instant,
+        archived=one.requested,
+    )
 
 
 def _meet(commit: Instant, groups: Iterable[FileGroup], others: Iterable[FileGroup]) -> bool:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from lakelatch.errors import LakelatchError
+from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id, key_hashes, possible_bucket_counts
 from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.record_keys import record_keys, value_texts
 from lakelatch.format.table_view import TableView
@@ -20,14 +21,22 @@ from lakelatch.spark.options import BUCKET_COUNT, BUCKET_ENGINE, HASH_FIELD, IND
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ, TableConfig
+from lakelatch.timeline.table_config import COMMIT_TIME, CUSTOM_KEYS, EVENT_TIME, TableConfig
 from lakelatch.timeline.timeline import INFLIGHT, Timeline
 
 TIMEZONE = "hoodie.table.timeline.timezone"
 _KEY_GENERATOR, _KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"
-_KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "SIMPLE_AVRO", "COMPLEX_AVRO", "NON_PARTITION_AVRO")
+_KEY_GENERATORS = (
+    "TIMESTAMP",
+    "CUSTOM",
+    "SIMPLE",
+    "COMPLEX",
+    "NON_PARTITION",
+    "SIMPLE_AVRO",
+    "COMPLEX_AVRO",
+    "NON_PARTITION_AVRO",
+)
 _KEY_GENERATOR_CLASSES = ("SimpleKeyGenerator", "ComplexKeyGenerator", "NonpartitionedKeyGenerator")
-_CDC = "hoodie.table.cdc.enabled"
 _SLICES_LOOKED_AT = 24
 _SHOWN = 3
 
@@ -102,8 +111,6 @@ def _by_properties(config: TableConfig) -> Iterator[str]:
             f"it has a metadata table ({indexes}), which lakelatch does not keep, so that its readers would miss new "
             "files: let Java write once with hoodie.metadata.enable=false, which removes it, and never again with true"
         )
-    if config.table_type != MERGE_ON_READ:
-        yield f"it is {config.table_type}, and only {MERGE_ON_READ} can be written: make a new table of its rows"
     if config.merge_mode not in (EVENT_TIME, COMMIT_TIME):
         yield f"hoodie.record.merge.mode={config.merge_mode}: only {EVENT_TIME} and {COMMIT_TIME} are known"
     if not config.record_key_fields:
@@ -115,8 +122,13 @@ def _by_properties(config: TableConfig) -> Iterator[str]:
         yield f"{_KEY_GENERATOR}={kind} makes keys and folders that lakelatch does not: write it with Java alone"
     elif not kind and class_name and class_name.rpartition(".")[2] not in _KEY_GENERATOR_CLASSES:
         yield f"{_KEY_GENERATOR_CLASS}={class_name} makes keys and folders that lakelatch does not"
-    if raw.get(_CDC, "false").lower() != "false":
-        yield f"{_CDC}={raw[_CDC]}: only false is known"
+    elif config.key_generator == CUSTOM_KEYS and config.partition_fields and not config.partition_kinds:
+        yield f"hoodie.table.partition.fields={','.join(config.partition_fields)}: {CUSTOM_KEYS} needs a kind for each"
+    elif config.time_fields:
+        try:
+            TimePartitions.of(dict(config.time_options))
+        except InvalidRequest as error:
+            yield f"{_KEY_GENERATOR}={kind or class_name} makes folders of times: {error.message}"
 
 
 def _by_timeline(storage: Storage, config: TableConfig, now_ms: int) -> Iterator[str]:

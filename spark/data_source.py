@@ -27,7 +27,8 @@ from pyspark.sql.datasource import (
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.options import COLUMNS, OPERATION, normalise
-from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
+from lakelatch.spark.read.images import ImagePlan
+from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
 from lakelatch.spark.read.wanted import Wanted
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.spark_types import to_spark
@@ -126,8 +127,8 @@ class LakelatchReader(DataSourceReader):
         self._options = {**options, COLUMNS: ",".join(schema.names)}
 
     @cached_property
-    def plan(self) -> ReadPlan:
-        return plan_read(self._path, self._options)
+    def plan(self) -> ReadPlan | ImagePlan:
+        return plan_query(self._path, self._options)
 
     @cached_property
     def wanted(self) -> Wanted:
@@ -142,7 +143,7 @@ class LakelatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            found = self.plan.read(self.plan.slices[partition.index], partition.share)
+            found = self.plan.read_at(partition.index, partition.share)
             yield from map(self.wanted.batch, found)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.keygen.time_partitions import KNOWN_TIME_OPTIONS
 from lakelatch.services.options import cleaning
-from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
+from lakelatch.timeline.table_config import COMMIT_TIME, CUSTOM_KEYS, EVENT_TIME, TIME_OPTIONS, TIMESTAMP_KEYS
 
 _log = logging.getLogger("lakelatch.spark")
 
@@ -24,6 +25,7 @@ OTHER_NAMES = {  # Hudi's, for options that take effect
     "hoodie.table.partition.fields": "hoodie.datasource.write.partitionpath.field",
     "hoodie.table.recordkey.fields": "hoodie.datasource.write.recordkey.field",
     "hoodie.table.type": "hoodie.datasource.write.table.type",
+    **{f"hoodie.deltastreamer.keygen.timebased.{key.removeprefix(TIME_OPTIONS)}": key for key in KNOWN_TIME_OPTIONS},
     "hoodie.write.handle.missing.cols.with.lossless.type.promotion": "hoodie.write.set.null.for.missing.columns",
 }
 
@@ -44,7 +46,14 @@ NO_PARTITIONS = (
     "NON_PARTITION",
     "NON_PARTITION_AVRO",
 )
-_GENERATORS = (*SIMPLE_KEYS, *COMPLEX_KEYS, *NO_PARTITIONS)
+_TIMESTAMP_NAMES = (
+    f"{_KEYGEN}TimestampBasedKeyGenerator",
+    f"{_KEYGEN}TimestampBasedAvroKeyGenerator",
+    "TIMESTAMP",
+    "TIMESTAMP_AVRO",
+)
+_CUSTOM_NAMES = (f"{_KEYGEN}CustomKeyGenerator", f"{_KEYGEN}CustomAvroKeyGenerator", "CUSTOM", "CUSTOM_AVRO")
+_GENERATORS = (*SIMPLE_KEYS, *COMPLEX_KEYS, *NO_PARTITIONS, *_TIMESTAMP_NAMES, *_CUSTOM_NAMES)
 KEY_GENERATOR_KEYS = (
     "hoodie.datasource.write.keygenerator.class",
     "hoodie.datasource.write.keygenerator.type",
@@ -69,7 +78,7 @@ class Rule:
 
 _ARCHIVE = "hoodie.keep.min.commits and hoodie.keep.max.commits say what is archived, as one level file a run"
 _CLEAN = "a clean plans one at a time, for all partitions that have changed"
-_COMPACT = "a compaction takes all file groups that are due into one plan, and each becomes one base file"
+_COMPACT = "each file group that a compaction takes becomes one base file, by one task"
 _CLUSTER = "a clustering rewrites each file group as one file of the same bucket: see lakelatch.cluster"
 _SYNC = "no catalog is told of the table: register its folder there"
 _METRICS = "nothing is measured for Hudi's reporters: see CommitResult and `lakelatch timeline`"
@@ -78,7 +87,7 @@ _INDEX = "the bucket index looks nothing up"
 _TASKS = "Spark decides how many tasks there are, or the parallelism of the operation"
 _MEMORY = "a task holds the rows of one file, and spills nothing"
 _VIEWS = "files are listed when they are needed"
-_KEYS = "keys and partition values become text as Hudi's simple, complex and non-partitioned generators make it"
+_KEYS = "keys and folders are made as these key generators of Hudi's make them"
 _COLUMNS = "a frame's columns are always checked against the table's"
 _METADATA = "lakelatch keeps no metadata table, and reads none"
 
@@ -103,14 +112,12 @@ RULES: tuple[Rule, ...] = (
     *(Rule(key, _SIZES) for key in ("hoodie.record.size.*", "hoodie.hfile.*", "hoodie.orc.*")),
     *(Rule(key, _INDEX) for key in ("hoodie.bloom.*", "hoodie.simple.index.*", "hoodie.global.simple.index.*")),
     *(Rule(key, _INDEX) for key in ("hoodie.index.bloom.*", "hoodie.record.index.*", "hoodie.bucket.index.query.*")),
-    *(
-        Rule(key, _TASKS)
-        for key in ("hoodie.rollback.parallelism", "hoodie.finalize.write.parallelism", "hoodie.bulkinsert.sort.mode")
-    ),
+    *(Rule(key, _TASKS) for key in ("hoodie.rollback.parallelism", "hoodie.finalize.write.parallelism")),
     *(
         Rule(key, _TASKS)
         for key in ("hoodie.markers.delete.parallelism", "hoodie.bulkinsert.user.defined.*", "hoodie.write.executor.*")
     ),
+    Rule("hoodie.bulkinsert.sort.mode", "the rows of each base file are sorted by record key"),
     Rule("hoodie.datasource.write.row.writer.enable", "rows are written by one way only"),
     *(Rule(key, _MEMORY) for key in ("hoodie.memory.*", "hoodie.common.spillable.*", "hoodie.common.diskmap.*")),
     *(Rule(key, _VIEWS) for key in ("hoodie.filesystem.*", "hoodie.consistency.check.*", "hoodie.file.index.*")),
@@ -134,16 +141,17 @@ RULES: tuple[Rule, ...] = (
     Rule("hoodie.datasource.write.table.name", "the table is called by hoodie.table.name"),
     Rule("hoodie.datasource.write.commitmeta.key.prefix", "options are not copied into commits"),
     Rule("hoodie.write.auto.upgrade", "a table is never upgraded by a write"),
-    Rule("hoodie.combine.before.insert", "rows of one key become one when they are read, as Hudi's merge has it"),
+    Rule("hoodie.combine.before.insert", "a table has one row of each key, also of keys that come twice in an insert"),
     Rule("hoodie.combine.before.delete", "several deletes of a key do no more than one"),
-    Rule("hoodie.merge.allow.duplicate.on.inserts", "under a bucket index an insert of a known key updates it"),
+    Rule(
+        "hoodie.merge.allow.duplicate.on.inserts",
+        "a table has one row of each key: an insert of a known key updates it",
+    ),
     # Values that would make another table of it, or give other rows.
     *(Rule(key, _KEYS, _GENERATORS) for key in KEY_GENERATOR_KEYS),
     *(Rule(key, _KEYS, ()) for key in ("hoodie.keygen.*", "hoodie.streamer.keygen.*", "hoodie.deltastreamer.keygen.*")),
     Rule("hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", _KEYS, _OFF),
     Rule("hoodie.combine.before.upsert", "an upsert writes one row for each key of its frame", _ON),
-    Rule("hoodie.datasource.write.insert.drop.duplicates", "an insert of a known key updates it", _OFF),
-    Rule("hoodie.datasource.insert.dup.policy", "an insert of a known key updates it", ("none",)),
     Rule("hoodie.record.merge.strategy.id", "hoodie.record.merge.mode says how rows are merged", ()),
     *(
         Rule(key, "rows are merged as hoodie.record.merge.mode says", _MERGERS)
@@ -152,8 +160,6 @@ RULES: tuple[Rule, ...] = (
             "hoodie.datasource.write.record.merger.impls",
         )
     ),
-    Rule("hoodie.table.cdc.enabled", "no images of rows are kept for change queries", _OFF),
-    Rule("hoodie.table.cdc.*", "no images of rows are kept for change queries"),
     Rule("hoodie.populate.meta.fields", "every row has Hudi's five meta columns", _ON),
     Rule("hoodie.datasource.write.drop.partition.columns", "partition columns stay in the files", _OFF),
     Rule("hoodie.partition.metafile.use.base.format", "the partition's file is text", _OFF),
@@ -172,7 +178,6 @@ RULES: tuple[Rule, ...] = (
         "log files are always merged; hoodie.datasource.query.type=read_optimized leaves them out",
         ("payload_combine",),
     ),
-    Rule("hoodie.datasource.query.incremental.format", "an incremental read gives rows as they are", ("latest_state",)),
     Rule("hoodie.datasource.read.paths", "one table is read: name its folder as the path", ()),
     Rule("hoodie.datasource.read.incr.path.glob", "an incremental read is of the whole table", ()),
     Rule("hoodie.datasource.read.extract.partition.values.from.path", "partition columns are in the files", _OFF),
@@ -209,28 +214,38 @@ def merge_mode_of(key: str, payload: str) -> str:
     return PAYLOADS[payload.strip()]
 
 
+def named_key_generator(given: Mapping[str, str]) -> str | None:
+    """`TIMESTAMP_KEYS` or `CUSTOM_KEYS` if the options name such a key generator."""
+    named = {given[key].strip().lower() for key in KEY_GENERATOR_KEYS if key in given}
+    kinds = ((TIMESTAMP_KEYS, _TIMESTAMP_NAMES), (CUSTOM_KEYS, _CUSTOM_NAMES))
+    return next((kind for kind, names in kinds if not named.isdisjoint(map(str.lower, names))), None)
+
+
 def check_key_generator(values: Mapping[str, str], record_key: str, partition_field: str) -> None:
     """`InvalidRequest` for a key generator that does not go with the fields which the same options name."""
-    for key in KEY_GENERATOR_KEYS:
-        named = values.get(key, "").strip().lower()
-        keys, partitions = (values.get(field, "").split(",") for field in (record_key, partition_field))
+    keys, partitions = (values.get(field, "").split(",") for field in (record_key, partition_field))
+    for key in (one for one in KEY_GENERATOR_KEYS if one in values):
+        named = values[key].strip().lower()
+        problem = ""
         if named in map(str.lower, NO_PARTITIONS) and any(part.strip() for part in partitions):
-            raise InvalidRequest(
-                f"{key}={values[key]!r} and {partition_field} do not go together: remove one", option=key
+            problem = f"and {partition_field} do not go together: remove one"
+        elif named in map(str.lower, (*SIMPLE_KEYS, *_TIMESTAMP_NAMES)) and (len(keys) > 1 or len(partitions) > 1):
+            other = "complex" if named in map(str.lower, SIMPLE_KEYS) else "custom"
+            problem = f"is for one field each in {record_key} and {partition_field}: use the {other} one, or remove it"
+        elif named in map(str.lower, COMPLEX_KEYS) and all(
+            len(fields) == 1 and fields[0].strip() for fields in (keys, partitions)
+        ):  # its keys would be `field:value`
+            problem = (
+                f"is for several fields, and {record_key} and {partition_field} name one each: use the simple one, or "
+                "remove it"
             )
-        if named in map(str.lower, SIMPLE_KEYS) and (len(keys) > 1 or len(partitions) > 1):
-            raise InvalidRequest(
-                f"{key}={values[key]!r} is for one field each in {record_key} and {partition_field}: use the complex "
-                "one, or remove it",
-                option=key,
+        elif named in map(str.lower, _CUSTOM_NAMES) and any(part.strip() and ":" not in part for part in partitions):
+            problem = (
+                f"needs a kind for each field of {partition_field}={values.get(partition_field)}, as in "
+                "region:simple,time:timestamp"
             )
-        one_each = all(len(fields) == 1 and fields[0].strip() for fields in (keys, partitions))
-        if named in map(str.lower, COMPLEX_KEYS) and one_each:  # its keys would be `field:value`
-            raise InvalidRequest(
-                f"{key}={values[key]!r} is for several fields, and {record_key} and {partition_field} name one each: "
-                "use the simple one, or remove it",
-                option=key,
-            )
+        if problem:
+            raise InvalidRequest(f"{key}={values[key]!r} {problem}", option=key)
 
 
 def tell(without_effect: Mapping[str, str]) -> None:

@@ -11,11 +11,13 @@ from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import META_COLUMNS, arrow_to_avro
 from lakelatch.format.evolution import Comparison
+from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.format.record_keys import check_text
 from lakelatch.spark.options import (
     DEFAULT_BUCKET_COUNT,
     HASH_FIELD,
+    KEY_GENERATOR,
     MERGE_MODE,
     ORDERING_FIELD,
     PARTITION_FIELD,
@@ -25,15 +27,19 @@ from lakelatch.spark.options import (
 )
 from lakelatch.spark.table import OpenedTable, check_agreement, check_mode, check_writable
 from lakelatch.spark.table_schema import parsed_schema, schema_at
-from lakelatch.spark.write.columns import check_groups
+from lakelatch.spark.write.columns import check_groups, check_unique
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
+    CUSTOM_KEYS,
+    DATA_BEFORE_AFTER,
     EVENT_TIME,
     FIELD_PREFIXED,
     LATEST_VERSION,
+    MERGE_ON_READ,
     PROPERTIES_PATH,
+    TIMESTAMP_KEYS,
     VALUE_ONLY,
     TableConfig,
     is_table,
@@ -180,29 +186,57 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
     if merge_mode == EVENT_TIME and not options.ordering_field:
         raise InvalidRequest(f"{MERGE_MODE}={EVENT_TIME} needs {ORDERING_FIELD}: the column whose greater value wins")
     hash_fields = options.hash_fields or options.record_key_fields
-    twice = sorted({one for one in schema.names if schema.names.count(one) > 1})
-    if twice:
-        raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
+    check_unique(schema)
     _check_fields(schema, options, hash_fields)
     config = TableConfig(
         name=name,
         database=options.database,
         record_key_fields=options.record_key_fields,
         partition_fields=options.partition_fields or (),
+        key_generator=options.key_generator,
+        partition_kinds=options.partition_kinds,
+        time_options=options.time_options,
         ordering_field=options.ordering_field,
         merge_mode=merge_mode,
+        table_type=options.table_type or MERGE_ON_READ,
         hive_style_partitioning=bool(options.hive_style),
         url_encode_partitioning=bool(options.url_encode),
         bucket_count=options.bucket_count or DEFAULT_BUCKET_COUNT,
         hash_fields=hash_fields,
         column_groups=options.column_groups or (),
+        cdc_enabled=bool(options.cdc_enabled),
+        cdc_mode=options.cdc_mode or DATA_BEFORE_AFTER,
         version=options.table_version or LATEST_VERSION,
         create_schema=arrow_to_avro(schema, name),
     )
+    _check_times(config, schema)
     if len(config.record_key_fields) == 1 and config.complex_keys:
         config = replace(config, key_encoding=FIELD_PREFIXED if config.version >= LATEST_VERSION else VALUE_ONLY)
     check_groups(config, schema)
     return config
+
+
+def _check_times(config: TableConfig, schema: pa.Schema) -> None:
+    """`InvalidRequest` unless each partition field is of a type of which its key generator makes folders."""
+    fields = config.partition_fields
+    if config.key_generator == TIMESTAMP_KEYS and (len(fields), len(config.record_key_fields)) != (1, 1):
+        raise InvalidRequest(
+            f"{KEY_GENERATOR}={TIMESTAMP_KEYS} is for one field each in {RECORD_KEY} and {PARTITION_FIELD}: use CUSTOM",
+            option=KEY_GENERATOR,
+        )
+    if config.time_options and not config.time_fields:
+        option, value = config.time_options[0]
+        raise InvalidRequest(
+            f"{option}={value} makes no folders without {KEY_GENERATOR}={TIMESTAMP_KEYS}, or {CUSTOM_KEYS} with a "
+            "field of the kind timestamp: name one, or remove the option",
+            option=option,
+        )
+    times = TimePartitions.of(dict(config.time_options)) if config.time_fields else None
+    for field in fields:
+        if times is not None and field in config.time_fields:
+            times.check_type(field, schema.field(field).type)
+        else:
+            check_text(field, schema.field(field).type)
 
 
 def _check_place(storage: Storage) -> None:
@@ -240,7 +274,7 @@ def _check_fields(schema: pa.Schema, options: WriteOptions, hash_fields: tuple[s
         for field in fields:
             if field not in schema.names:
                 raise InvalidRequest(f"{option}={field!r} is no column of the data ({', '.join(schema.names)})")
-    for field in (*(options.record_key_fields or ()), *(options.partition_fields or ())):
+    for field in options.record_key_fields or ():
         check_text(field, schema.field(field).type)
     if options.ordering_field:
         sortable_type(schema.field(options.ordering_field).type)

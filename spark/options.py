@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.keygen.time_partitions import KNOWN_TIME_OPTIONS
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
-from lakelatch.option_values import flag, one_of, whole_number
+from lakelatch.option_values import flag, one_of, text_of, whole_number
 from lakelatch.services.options.known import SERVICE_KEYS
 from lakelatch.spark.hudi_options import (
     KEY_GENERATOR_KEYS,
@@ -17,15 +18,16 @@ from lakelatch.spark.hudi_options import (
     check_key_generator,
     check_value,
     merge_mode_of,
+    named_key_generator,
     rule_of,
     tell,
 )
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS, StorageOptions
-from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timegen.open import KNOWN_TIME_KEYS
 from lakelatch.timeline.actions import (
     BULK_INSERT,
+    COMMIT,
     DELETE,
     DELETE_PARTITION,
     DELTA_COMMIT,
@@ -38,8 +40,27 @@ from lakelatch.timeline.actions import (
     WRITE_OPERATIONS,
 )
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, parse_column_groups
-from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, MERGE_ON_READ, TABLE_VERSIONS
-from lakelatch.transactions.settings import KNOWN_TRANSACTION_KEYS, NON_BLOCKING, TransactionSettings
+from lakelatch.timeline.table_config import (
+    CDC_ENABLED,
+    CDC_MODE,
+    CDC_MODES,
+    COMMIT_TIME,
+    COPY_ON_WRITE,
+    CUSTOM_KEYS,
+    DATA_BEFORE_AFTER,
+    EVENT_TIME,
+    SIMPLE_FIELD,
+    TABLE_TYPES,
+    TABLE_VERSIONS,
+    TIMESTAMP_FIELD,
+)
+from lakelatch.transactions.settings import (
+    KNOWN_TRANSACTION_KEYS,
+    MODE_OPTION,
+    NON_BLOCKING,
+    OPTIMISTIC,
+    TransactionSettings,
+)
 
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
@@ -62,7 +83,10 @@ HASH_FIELD = "hoodie.bucket.index.hash.field"
 HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 BLOCK_FORMAT = "hoodie.logfile.data.block.format"
+DROP_DUPLICATES = "hoodie.datasource.write.insert.drop.duplicates"
+KNOWN_KEYS_POLICY = "hoodie.datasource.insert.dup.policy"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+KEY_GENERATOR = "hoodie.datasource.write.keygenerator.type"
 MERGE_SCHEMA = "mergeSchema"
 RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
 NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
@@ -73,8 +97,10 @@ QUERY_TYPE = "hoodie.datasource.query.type"
 AS_OF = "as.of.instant"
 BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
+INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
 COLUMNS = "columns"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
+READ_INDEX = "lakelatch.read.index"
 MAX_COMMITS = "lakelatch.read.stream.max.commits"
 MAX_FILES = "maxfilespertrigger"  # Spark's own, for sources of files
 
@@ -88,11 +114,13 @@ _PARALLELISM = {
     DELETE_PARTITION: "hoodie.delete.shuffle.parallelism",
 }
 DEFAULT_BUCKET_COUNT = 4
+UPDATE, DROP, FAIL = "none", "drop", "fail"  # what an insert does with a row whose key is there
 
 _NEAR = 0.8  # a hint at another option is worse than none
 _SLIP = 0.96  # so near to a known key that it is a slip, also where all keys that begin so have no effect
 
 SNAPSHOT, READ_OPTIMIZED, INCREMENTAL = "snapshot", "read_optimized", "incremental"
+LATEST_STATE, CDC = "latest_state", "cdc"
 QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL)
 
 _WRITE_KEYS = {
@@ -111,6 +139,9 @@ _WRITE_KEYS = {
     COLUMN_GROUPS,
     HIVE_STYLE,
     URL_ENCODE,
+    *KNOWN_TIME_OPTIONS,
+    CDC_ENABLED,
+    CDC_MODE,
     BLOCK_FORMAT,
     SMALL_ROWS,
     MERGE_SCHEMA.lower(),
@@ -119,11 +150,18 @@ _WRITE_KEYS = {
     METADATA_TABLE,
     BATCH_APPLICATION,
     BATCH_NUMBER,
+    DROP_DUPLICATES,
+    KNOWN_KEYS_POLICY,
     PARTITIONS_TO_DELETE,
     *_PARALLELISM.values(),
     DATABASE,
 }
-_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, COLUMNS, START_OFFSET, MAX_COMMITS, MAX_FILES}
+_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL_FORMAT, COLUMNS} | {
+    READ_INDEX,
+    START_OFFSET,
+    MAX_COMMITS,
+    MAX_FILES,
+}
 _PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
 KNOWN_KEYS = frozenset(
     _WRITE_KEYS
@@ -145,7 +183,7 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     without_effect: dict[str, str] = {}
-    given = {key.lower(): (key, _text(value)) for key, value in (options or {}).items()}
+    given = {key.lower(): (key, text_of(key, value)) for key, value in (options or {}).items() if value is not None}
     for name, (key, value) in given.items():
         rule = None if name in KNOWN_KEYS or _nearest(name, _SLIP) else rule_of(name)
         if name in PAYLOAD_KEYS:
@@ -154,19 +192,19 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
             _set(values, given, OTHER_NAMES[name], value, key)
         elif rule is not None:
             check_value(rule, name, value)
-            without_effect[name] = rule.why
+            if named_key_generator({name: value}) is None:
+                without_effect[name] = rule.why
         elif name in KNOWN_KEYS or is_provider_key(name):
             values[name] = value
         else:
             raise InvalidRequest(f"the option {key!r} is not known: {_way_out(name)}", option=key)
     generators = {key: given[key][1] for key in KEY_GENERATOR_KEYS if key in given}
     check_key_generator({**values, **generators}, RECORD_KEY, PARTITION_FIELD)
+    generator = named_key_generator(generators)
+    if generator is not None:
+        values[KEY_GENERATOR] = generator
     tell(without_effect)
     return values
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _set(values: dict[str, str], given: Mapping[str, tuple[str, str]], name: str, value: str, key: str) -> None:
@@ -217,10 +255,15 @@ class WriteOptions:
     """
 
     operation: str
+    known_keys: str
+    table_type: str | None
     table_name: str | None
     database: str
     record_key_fields: tuple[str, ...] | None
     partition_fields: tuple[str, ...] | None
+    partition_kinds: tuple[str, ...]
+    key_generator: str | None
+    time_options: tuple[tuple[str, str], ...]
     ordering_field: str | None
     merge_mode: str | None
     bucket_count: int | None
@@ -228,6 +271,8 @@ class WriteOptions:
     column_groups: tuple[ColumnGroup, ...] | None
     hive_style: bool | None
     url_encode: bool | None
+    cdc_enabled: bool | None
+    cdc_mode: str | None
     table_version: int | None
     block_format: str | None
     parallelism: int | None
@@ -238,10 +283,11 @@ class WriteOptions:
     partitions_to_delete: tuple[str, ...] | None
     manager: ManagerOptions
 
-    @property
-    def action(self) -> str:
-        """The timeline action of this write."""
-        return REPLACE_COMMIT if self.operation in REPLACING_OPERATIONS else DELTA_COMMIT
+    def action_on(self, table_type: str) -> str:
+        """The timeline action of this write to a table of that type."""
+        if self.operation in REPLACING_OPERATIONS:
+            return REPLACE_COMMIT
+        return COMMIT if table_type == COPY_ON_WRITE else DELTA_COMMIT
 
     @property
     def non_blocking(self) -> bool:
@@ -252,8 +298,8 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, object] | None) -> WriteOptions:
         """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
         values = normalise(options)
-        operation = one_of(values, OPERATION, WRITE_OPERATIONS, UPSERT)
-        for key, allowed in ((TABLE_TYPE, MERGE_ON_READ), (INDEX_TYPE, "BUCKET"), (BUCKET_ENGINE, "SIMPLE")):
+        operation, known_keys = _operation(values)
+        for key, allowed in ((INDEX_TYPE, "BUCKET"), (BUCKET_ENGINE, "SIMPLE")):
             one_of(values, key, (allowed,), allowed)
         if flag(values, METADATA_TABLE):
             raise InvalidRequest(
@@ -265,12 +311,18 @@ class WriteOptions:
             merge_mode = one_of(values, MERGE_MODE, (EVENT_TIME, COMMIT_TIME), COMMIT_TIME)
         parallelism = _PARALLELISM[operation]
         reconcile = flag(values, RECONCILE_SCHEMA)
+        partition_fields, partition_kinds = _partition_fields(values)
         return cls(
             operation=operation,
+            known_keys=known_keys,
+            table_type=one_of(values, TABLE_TYPE, TABLE_TYPES, TABLE_TYPES[0]) if TABLE_TYPE in values else None,
             table_name=values.get(TABLE_NAME),
             database=values.get(DATABASE, "default"),
             record_key_fields=_fields(values, RECORD_KEY),
-            partition_fields=_fields(values, PARTITION_FIELD),
+            partition_fields=partition_fields,
+            partition_kinds=partition_kinds,
+            key_generator=CUSTOM_KEYS if partition_kinds else values.get(KEY_GENERATOR),
+            time_options=tuple((key, values[key]) for key in sorted(KNOWN_TIME_OPTIONS) if key in values),
             ordering_field=_ordering_field(values),
             merge_mode=merge_mode,
             bucket_count=whole_number(values, BUCKET_COUNT, 0, 1, 99_999_999) if BUCKET_COUNT in values else None,
@@ -278,6 +330,8 @@ class WriteOptions:
             column_groups=parse_column_groups(values[COLUMN_GROUPS]) if COLUMN_GROUPS in values else None,
             hive_style=flag(values, HIVE_STYLE) if HIVE_STYLE in values else None,
             url_encode=flag(values, URL_ENCODE) if URL_ENCODE in values else None,
+            cdc_enabled=flag(values, CDC_ENABLED) if CDC_ENABLED in values else None,
+            cdc_mode=one_of(values, CDC_MODE, CDC_MODES, DATA_BEFORE_AFTER) if CDC_MODE in values else None,
             table_version=_table_version(values),
             block_format=one_of(values, BLOCK_FORMAT, BLOCK_FORMATS, "parquet") if BLOCK_FORMAT in values else None,
             parallelism=whole_number(values, parallelism, 0, 1, 1_000_000) if parallelism in values else None,
@@ -290,36 +344,36 @@ class WriteOptions:
         )
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """What a read asks for; times are 17-digit instants."""
+def _operation(values: Mapping[str, str]) -> tuple[str, str]:
+    """What a write does, and what it does with rows whose keys are there: as in Hudi, a word on those makes an upsert
+    an insert, and says nothing to what is neither."""
+    operation = one_of(values, OPERATION, WRITE_OPERATIONS, UPSERT)
+    policy = one_of(values, KNOWN_KEYS_POLICY, (UPDATE, DROP, FAIL), UPDATE)
+    if flag(values, DROP_DUPLICATES):
+        if policy == FAIL or (policy == UPDATE and KNOWN_KEYS_POLICY in values):
+            raise InvalidRequest(
+                f"{DROP_DUPLICATES}=true and {KNOWN_KEYS_POLICY}={policy}: remove one", option=DROP_DUPLICATES
+            )
+        policy = DROP
+        operation = INSERT if operation == UPSERT else operation
+    if operation not in (INSERT, BULK_INSERT):
+        policy = UPDATE
+    if policy != UPDATE and values.get(MODE_OPTION, "").upper() == NON_BLOCKING:
+        raise InvalidRequest(
+            f"{MODE_OPTION}={NON_BLOCKING}: nobody would see that another writer inserts the same key, which "
+            f"{KNOWN_KEYS_POLICY}={policy} is to find. Use {OPTIMISTIC}, or leave the policy out",
+            option=MODE_OPTION,
+        )
+    return operation, policy
 
-    query_type: str
-    as_of: str | None
-    begin: str | None
-    end: str | None
-    columns: tuple[str, ...] | None
-    storage: StorageOptions
 
-    @classmethod
-    def parse(cls, options: Mapping[str, object] | None) -> ReadOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        values = normalise(options)
-        query_type = one_of(values, QUERY_TYPE, QUERY_TYPES, SNAPSHOT)
-        times = {key: parse_user_instant(values[key]) for key in (AS_OF, BEGIN_INSTANT, END_INSTANT) if key in values}
-        if query_type == INCREMENTAL and BEGIN_INSTANT not in times:
-            raise InvalidRequest(f"{QUERY_TYPE}=incremental needs {BEGIN_INSTANT}: the time after which to read")
-        if query_type != INCREMENTAL and (BEGIN_INSTANT in times or END_INSTANT in times):
-            raise InvalidRequest(f"{BEGIN_INSTANT} and {END_INSTANT} belong to {QUERY_TYPE}=incremental: set it")
-        if query_type == INCREMENTAL and AS_OF in times:
-            raise InvalidRequest(f"{AS_OF} does not go with {QUERY_TYPE}=incremental: use {END_INSTANT}")
-        return cls(
-            query_type,
-            times.get(AS_OF),
-            times.get(BEGIN_INSTANT),
-            times.get(END_INSTANT),
-            _columns(values),
-            StorageOptions.from_options(values),
+def refuse_known_keys(options: WriteOptions, what: str) -> None:
+    """`InvalidRequest` where nobody looks which keys are in the table."""
+    if options.known_keys != UPDATE:
+        raise InvalidRequest(
+            f"{KNOWN_KEYS_POLICY}={options.known_keys} is for lakelatch.write(frame, path, options), and {what} does "
+            "not look which keys are there: write by that, or leave the option out",
+            option=KNOWN_KEYS_POLICY,
         )
 
 
@@ -341,8 +395,14 @@ def _fields(values: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in values[key].split(",") if name.strip())
 
 
-def _columns(values: Mapping[str, str]) -> tuple[str, ...] | None:
-    columns = _fields(values, COLUMNS)
-    if columns is not None and not columns:
-        raise InvalidRequest(f"{COLUMNS} is empty: name columns, separated by commas")
-    return columns
+def _partition_fields(values: Mapping[str, str]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The partition fields, and for a custom key generator the kind of each (`field:kind`)."""
+    named = _fields(values, PARTITION_FIELD)
+    pairs = [name.partition(":") for name in named or ()]
+    kinds = tuple(kind.strip().upper() for _, _, kind in pairs)
+    if any(kinds) and not {SIMPLE_FIELD, TIMESTAMP_FIELD}.issuperset(kinds):
+        raise InvalidRequest(
+            f"{PARTITION_FIELD}={values[PARTITION_FIELD]}: each field has a kind, simple or timestamp, or none has",
+            option=PARTITION_FIELD,
+        )
+    return None if named is None else tuple(name.strip() for name, _, _ in pairs), kinds if any(kinds) else ()

@@ -8,16 +8,19 @@ import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import RECORD_KEY_COLUMN, arrow_to_avro, with_meta_columns
+from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.column_groups import each_column_has_an_order
 from lakelatch.spark.options import (
     BUCKET_COUNT,
     HASH_FIELD,
     HIVE_STYLE,
+    KEY_GENERATOR,
     MERGE_MODE,
     ORDERING_FIELD,
     PARTITION_FIELD,
     RECORD_KEY,
     TABLE_NAME,
+    TABLE_TYPE,
     TABLE_VERSION,
     URL_ENCODE,
     WriteOptions,
@@ -25,10 +28,12 @@ from lakelatch.spark.options import (
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, show_column_groups
 from lakelatch.timeline.table_config import (
+    CDC_ENABLED,
+    CDC_MODE,
+    CUSTOM_KEYS,
     EVENT_TIME,
     FIELD_PREFIXED,
     KEY_ENCODING,
-    MERGE_ON_READ,
     PROPERTIES_PATH,
     VALUE_ONLY,
     TableConfig,
@@ -37,7 +42,7 @@ from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTI
 
 _KEY_GENERATOR_TYPE = "hoodie.table.keygenerator.type"
 _KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.class"
-_KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NONPARTITION", "NONPARTITIONED")
+_KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NONPARTITION", "NONPARTITIONED", "TIMESTAMP", "TIMESTAMPBASED", "CUSTOM")
 _EXTRACTOR = "hoodie.table.partition_extractor_class"
 
 
@@ -79,8 +84,6 @@ def check_writable(config: TableConfig) -> None:
             f"the table {config.name!r} has a metadata table ({config.metadata_partitions}), which lakelatch does not "
             "keep: its readers would miss new files. Turn it off with Hudi (hoodie.metadata.enable=false) first"
         )
-    if config.table_type != MERGE_ON_READ:
-        raise InvalidRequest(f"the table {config.name!r} is {config.table_type}: only {MERGE_ON_READ} can be written")
     if config.bucket_count is None:
         raise InvalidRequest(
             f"the table {config.name!r} says nowhere how many buckets it has, so it was made by another writer: "
@@ -104,6 +107,21 @@ def check_key_generator(config: TableConfig) -> None:
                 f"the table {config.name!r} has {option}={config.raw[option]}: lakelatch would put rows into other "
                 "folders than this key generator does. Write to it with Hudi; reading is possible here"
             )
+    if config.key_generator == CUSTOM_KEYS and config.partition_fields and not config.partition_kinds:
+        raise InvalidRequest(
+            f"the table {config.name!r} has {_KEY_GENERATOR_TYPE}={CUSTOM_KEYS}, as of its CustomKeyGenerator, and "
+            f"{PROPERTIES_PATH} gives its partition fields no kinds: write hoodie.table.partition.fields as in "
+            "region:SIMPLE,time:TIMESTAMP"
+        )
+    if config.time_fields:
+        try:
+            TimePartitions.of(dict(config.time_options))
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"the table {config.name!r} has {_KEY_GENERATOR_TYPE}={config.key_generator}, and {PROPERTIES_PATH} "
+                f"does not say how folders are made of times: {error.message}. Add there what its writers use",
+                option=error.details.get("option"),
+            ) from error
     extractor = config.raw.get(_EXTRACTOR, "")
     if extractor.endswith("SlashEncodedDayPartitionValueExtractor"):
         raise InvalidRequest(
@@ -128,10 +146,16 @@ def check_agreement(options: WriteOptions, config: TableConfig) -> None:
         (MERGE_MODE, options.merge_mode, config.merge_mode),
         (HASH_FIELD, options.hash_fields, config.hash_fields or config.record_key_fields),
         (COLUMN_GROUPS, _groups(options.column_groups), _groups(config.column_groups)),
+        (TABLE_TYPE, options.table_type, config.table_type),
         (TABLE_NAME, options.table_name, config.name),
+        (KEY_GENERATOR, options.key_generator, config.key_generator),
+        (PARTITION_FIELD, options.partition_kinds or None, config.partition_kinds),
+        *((key, value, dict(config.time_options).get(key)) for key, value in options.time_options),
         (HIVE_STYLE, options.hive_style, config.hive_style_partitioning),
         (URL_ENCODE, options.url_encode, config.url_encode_partitioning),
         (TABLE_VERSION, options.table_version, config.version),
+        (CDC_ENABLED, options.cdc_enabled, config.cdc_enabled),
+        (CDC_MODE, options.cdc_mode if config.cdc_enabled else None, config.cdc_mode),
     )
     for option, wanted, stored in claims:
         if wanted is not None and wanted != stored:
@@ -143,9 +167,16 @@ def check_agreement(options: WriteOptions, config: TableConfig) -> None:
 
 
 def check_mode(options: WriteOptions, config: TableConfig) -> None:
-    """`InvalidRequest` for non-blocking writes where values in the rows do not decide who wins."""
+    """`InvalidRequest` for non-blocking writes where two of one file group cannot both stay."""
     if not options.non_blocking:
         return
+    if config.copies_on_write:
+        raise InvalidRequest(
+            f"{MODE_OPTION}={NON_BLOCKING} needs a table that is MERGE_ON_READ, and {config.name!r} is "
+            f"{config.table_type}: of two writes that make one file group's next base file only one can stay. Use "
+            f"{OPTIMISTIC}",
+            option=MODE_OPTION,
+        )
     if not each_column_has_an_order(config):
         raise InvalidRequest(
             f"{MODE_OPTION}={NON_BLOCKING} needs {MERGE_MODE}={EVENT_TIME} and an ordering field "
@@ -159,4 +190,6 @@ def _groups(groups: tuple[ColumnGroup, ...] | None) -> str | None:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -91,7 +91,7 @@ def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: s
         said = read_commit(storage, last).schema
         if last.requested == instant or (said and parsed_schema(said, last.path).columns == latest.columns):
             return
-        transaction = manager.begin(DELTA_COMMIT)
+        transaction = manager.begin(COMMIT if table.config.copies_on_write else DELTA_COMMIT, for_tasks=False)
         try:
             opened = replace(table, schema=latest.columns, schema_path=latest.path)
             extra = {SCHEMA_KEY: opened.avro_schema, WRITER_KEY: transaction.writer}

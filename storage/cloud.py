@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -186,7 +186,7 @@ class CloudStorage(Storage):
                 return False
             finally:
                 with suppress(LakelatchError):
-                    self.delete_known(STAGING_FOLDER, paths)
+                    self.delete_at_once(paths)
             if not _copying_once[self]:
                 _log.warning("large files are put whole: %s copies to a place that is taken", self._client.where)
         return _copying_once[self]
@@ -218,11 +218,12 @@ class CloudStorage(Storage):
             wait(under_way)
         return first + [one.result() for one in under_way]
 
-    def delete_known(self, folder: str, paths: Iterable[str]) -> None:
-        found = list(paths)
-        with self._client.errors(folder):
-            for start in range(0, len(found), _DELETED_AT_ONCE):
-                self._delete_some(found[start : start + _DELETED_AT_ONCE])
+    def delete_at_once(self, paths: Sequence[str]) -> bool:
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[start : start + _DELETED_AT_ONCE]
+            with self._client.errors(some[0]):
+                self._delete_some(some)
+        return True
 
     def _delete_some(self, paths: Sequence[str]) -> None:
         """One request for all; where it fails for one that is not there, as Azure's does, one for each."""
@@ -242,14 +243,14 @@ class CloudStorage(Storage):
             paths = [path for path in found if path != folder]
         yield from sorted(paths, key=depth_first)
 
-    def paths_at_once(self, folder: str) -> Sequence[str] | None:
+    def first_paths(self, folder: str) -> tuple[Sequence[str], bool]:
         client = self._client
         store = client.store()
         with client.errors(folder):
             listed = iter(obstore.list(store, folder or None, chunk_size=_LISTED_AT_ONCE))
             first = next(listed, ())
             paths = [str(one["path"]) for one in first if one["path"] != folder]
-            return None if len(first) >= _LISTED_AT_ONCE or next(listed, None) else paths
+            return paths, len(first) < _LISTED_AT_ONCE and not next(listed, None)
 
     @property
     def _client(self) -> CloudClient:

@@ -17,7 +17,7 @@ Paths are relative to the table, with `/`, without a leading one. There are no f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, TypeVar
 
@@ -153,12 +153,12 @@ class Storage(ABC):
         for path in list(self.walk(folder)):
             self.delete(path)
 
-    def delete_known(self, folder: str, paths: Iterable[str]) -> None:
-        """Removes the objects of a folder, whose paths the caller knows; what others add meanwhile may stay.
+    def delete_at_once(self, paths: Sequence[str]) -> bool:
+        """Removes objects whose paths the caller knows, where one request removes many; False where there is none.
 
-        This removes the whole folder; a storage to which folders are nothing need not list it.
+        This says False, and removes nothing. After an error, and to others meanwhile, some of them may be gone.
         """
-        self.delete_folder(folder)
+        return False
 
     def walk(self, folder: str) -> Iterator[str]:
         """Every path below a folder, depth first, in name order."""
@@ -169,12 +169,12 @@ class Storage(ABC):
         for name in listing.folders:
             yield from self.walk(prefix + name)
 
-    def paths_at_once(self, folder: str) -> Sequence[str] | None:
-        """Every path below a folder, in no order, where one request shows them all; None where it takes more.
+    def first_paths(self, folder: str) -> tuple[Sequence[str], bool]:
+        """The paths below a folder that one request shows, in no order, and whether these are all of them.
 
-        This says None and asks nothing, as for storages that list folder by folder.
+        This shows none and asks nothing, as for storages that list folder by folder.
         """
-        return None
+        return (), False
 
     def sweep(self, older_than_s: float) -> int:
         """Removes what puts that crashed have left where no reader looks; says how many. Nothing, for most storages."""

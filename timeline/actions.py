@@ -47,6 +47,7 @@ WRITE_OPERATIONS = (UPSERT, INSERT, BULK_INSERT, DELETE, *REPLACING_OPERATIONS)
 
 # Operations of table services, as a commit's metadata has them.
 COMPACT, LOG_COMPACT, CLUSTER = "COMPACT", "LOG_COMPACT", "CLUSTER"
+SERVICE_OPERATIONS = (COMPACT, LOG_COMPACT, CLUSTER)  # which change no row
 
 #: Services whose commits only add a slice, and those whose commits replace file groups, by their pending action.
 SERVICES_THAT_ADD_A_SLICE = {COMPACTION: COMPACT, LOG_COMPACTION: LOG_COMPACT}

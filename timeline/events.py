@@ -59,6 +59,12 @@ class Event:
     def path(self) -> str:
         return f"{_FOLDERS.get(self.kind, TIMELINE_FOLDER)}/{self.file}"
 
+    def ends(self, instant: str) -> bool:
+        """Whether the instant can complete no more after this event, because it has, or was aborted."""
+        if self.kind == COMPLETE:
+            return self.instant == instant
+        return self.kind in (ROLLBACK, ABORT) and self.target == instant
+
     def to_bytes(self) -> bytes:
         values = dict(vars(self))
         values["file_groups"] = sorted(self.file_groups)

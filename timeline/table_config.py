@@ -32,12 +32,22 @@ _OWN_MERGE_MODE = "lakelatch.table.merge.mode"  # of columns outside of every co
 EVENT_TIME = "EVENT_TIME_ORDERING"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
 MERGE_ON_READ = "MERGE_ON_READ"
+COPY_ON_WRITE = "COPY_ON_WRITE"
+TABLE_TYPES = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_VERSIONS = (8, 9)
 LATEST_VERSION = 9
 # How a complex key generator writes the key of one field: `id:7` (Hudi from 1.1 on), or `7` (0.14.1 to 1.0.2).
 FIELD_PREFIXED = "FIELD_PREFIXED"
 VALUE_ONLY = "VALUE_ONLY"
 KEY_ENCODING = "hoodie.table.complex.keygenerator.encoding"
+CDC_ENABLED = "hoodie.table.cdc.enabled"  # change queries may ask for images of rows
+CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
+DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
+CDC_MODES = ("OP_KEY_ONLY", "DATA_BEFORE", DATA_BEFORE_AFTER)
+KEY_GENERATOR = "hoodie.table.keygenerator.type"
+TIMESTAMP_KEYS, CUSTOM_KEYS = "TIMESTAMP", "CUSTOM"  # key generators that make folders of times
+TIME_OPTIONS = "hoodie.keygen.timebased."
+SIMPLE_FIELD, TIMESTAMP_FIELD = "SIMPLE", "TIMESTAMP"  # kinds of partition fields of a custom key generator
 _NUMBER_DIGITS_MOST = 9
 _COMPLEX = ("COMPLEX", "COMPLEX_AVRO")
 _ORDERING = {8: "hoodie.table.precombine.field", 9: "hoodie.table.ordering.fields"}
@@ -54,7 +64,9 @@ class TableConfig:
     """What every reader and writer of a table must agree on. Fixed when the table is made.
 
     `bucket_count` and `hash_fields` are None on tables that another writer made: Hudi keeps them in no file.
-    `key_encoding` is None where the file does not say how it writes keys of one field.
+    `key_encoding` is None where the file does not say how it writes keys of one field. `key_generator` is named where
+    the fields do not decide it, `partition_kinds` are those of a custom one, and `time_options` say how either makes
+    folders of times.
     """
 
     name: str
@@ -71,6 +83,11 @@ class TableConfig:
     hash_fields: tuple[str, ...] | None = None
     column_groups: tuple[ColumnGroup, ...] = ()
     key_encoding: str | None = None
+    key_generator: str | None = None
+    partition_kinds: tuple[str, ...] = ()
+    time_options: tuple[tuple[str, str], ...] = ()
+    cdc_enabled: bool = False
+    cdc_mode: str = DATA_BEFORE_AFTER
     create_schema: str | None = None
     timezone: str = "UTC"
     metadata_partitions: str = ""
@@ -98,13 +115,18 @@ class TableConfig:
             "hoodie.table.timeline.timezone": self.timezone,
         }
         if self.partition_fields:
-            values["hoodie.table.partition.fields"] = ",".join(self.partition_fields)
+            kinds = [f":{kind}" for kind in self.partition_kinds] or [""] * len(self.partition_fields)
+            named = [f"{field}{kind}" for field, kind in zip(self.partition_fields, kinds, strict=True)]
+            values["hoodie.table.partition.fields"] = ",".join(named)
+        values.update(self.time_options)
         if self.ordering_field:
             values[_ORDERING[self.version]] = self.ordering_field
         if self.version == LATEST_VERSION:
             values["hoodie.table.format"] = "native"
         if self.key_encoding is not None:
             values[KEY_ENCODING] = self.key_encoding
+        if self.cdc_enabled:
+            values[CDC_ENABLED], values[CDC_MODE] = "true", self.cdc_mode
         if self.column_groups:
             values[COLUMN_GROUPS] = show_column_groups(self.column_groups)
         values.update(self._merging())
@@ -147,7 +169,14 @@ class TableConfig:
         )
         if self.key_encoding:  # older tables have none, and keep their checksum
             decisive = (*decisive, self.key_encoding)
+        if self.key_generator:
+            decisive = (*decisive, self.key_generator, self.partition_kinds, self.time_options)
         return f"{zlib.crc32(json.dumps(decisive).encode()):08x}"
+
+    @property
+    def copies_on_write(self) -> bool:
+        """Whether each write makes new base files, and there are no log files."""
+        return self.table_type == COPY_ON_WRITE
 
     @property
     def made_here(self) -> bool:
@@ -164,6 +193,11 @@ class TableConfig:
             )
 
     @property
+    def plain_key_field(self) -> str | None:
+        """The field whose text is the record key, if there is one."""
+        return self.record_key_fields[0] if len(self.record_key_fields) == 1 and not self.prefixed_keys else None
+
+    @property
     def prefixed_keys(self) -> bool | None:
         """Whether the key of one field is `field:value`, as complex key generators write it. None: nobody knows."""
         if len(self.record_key_fields) != 1 or not self.complex_keys:
@@ -175,11 +209,26 @@ class TableConfig:
         return True if self.version >= LATEST_VERSION else None
 
     @property
+    def commas_in_keys(self) -> bool:
+        """Whether all writers of this table take a `,` within one of several key values for a part of that value."""
+        return self.version >= LATEST_VERSION
+
+    @property
     def complex_keys(self) -> bool:
         """Whether other writers make the keys of this table with a complex key generator."""
         return (self.raw.get("hoodie.table.keygenerator.type") or self._key_generator()).upper() in _COMPLEX
 
+    @property
+    def time_fields(self) -> tuple[str, ...]:
+        """The partition fields whose folders are made of times."""
+        if self.key_generator == TIMESTAMP_KEYS:
+            return self.partition_fields
+        kinds = zip(self.partition_fields, self.partition_kinds, strict=False)
+        return tuple(field for field, kind in kinds if kind == TIMESTAMP_FIELD)
+
     def _key_generator(self) -> str:
+        if self.key_generator:
+            return self.key_generator
         if not self.partition_fields:
             return "NON_PARTITION"
         return "SIMPLE" if len(self.record_key_fields) == len(self.partition_fields) == 1 else "COMPLEX"
@@ -239,10 +288,12 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
     groups = _column_groups(values)
     if groups and values.get(_MERGER) == COLUMN_GROUPS_MERGER:
         merge_mode = values.get(_OWN_MERGE_MODE, merge_mode)
+    partitions = [name.partition(":") for name in _fields(values, "hoodie.table.partition.fields")]
+    kinds = tuple(kind.upper() for _, _, kind in partitions)
     return TableConfig(
         name=values["hoodie.table.name"],
         record_key_fields=_fields(values, "hoodie.table.recordkey.fields"),
-        partition_fields=tuple(name.partition(":")[0] for name in _fields(values, "hoodie.table.partition.fields")),
+        partition_fields=tuple(name for name, _, _ in partitions),
         ordering_field=ordering,
         merge_mode=merge_mode,
         table_type=values.get("hoodie.table.type", "COPY_ON_WRITE"),
@@ -254,11 +305,24 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
         hash_fields=hash_fields or None,
         column_groups=groups,
         key_encoding=values.get(KEY_ENCODING, "").upper() or None,
+        key_generator=_key_generator(values),
+        partition_kinds=kinds if all(kinds) else (),
+        time_options=tuple(sorted((key, value) for key, value in values.items() if key.startswith(TIME_OPTIONS))),
+        cdc_enabled=_flag(values, CDC_ENABLED),
+        cdc_mode=values.get(CDC_MODE, DATA_BEFORE_AFTER).upper(),
         create_schema=values.get("hoodie.table.create.schema"),
         timezone=values.get("hoodie.table.timeline.timezone", "LOCAL"),
         metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
         raw=values,
     )
+
+
+def _key_generator(values: Mapping[str, str]) -> str | None:
+    """`TIMESTAMP_KEYS` or `CUSTOM_KEYS`, as a type or a class; None for all others."""
+    named = values.get("hoodie.table.keygenerator.class", "").rpartition(".")[2].upper()
+    named = values.get(KEY_GENERATOR, "").upper() or named.removesuffix("KEYGENERATOR")
+    found = named.removesuffix("AVRO").rstrip("_").removesuffix("BASED")
+    return found if found in (TIMESTAMP_KEYS, CUSTOM_KEYS) else None
 
 
 def _read_properties(storage: Storage) -> dict[str, str]:

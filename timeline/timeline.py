@@ -130,8 +130,13 @@ class Timeline:
 
     @classmethod
     def _of(cls, listing: Listing) -> Timeline:
-        found = map(parse_file_name, listing.files)
-        return cls(tuple(one for one in found if one is not None), HISTORY_NAME in listing.folders)
+        return cls.of_names([*listing.files, *(name for name in listing.folders if name == HISTORY_NAME)])
+
+    @classmethod
+    def of_names(cls, names: Collection[str]) -> Timeline:
+        """That of a listing which somebody has made, perhaps a while ago."""
+        found = map(parse_file_name, names)
+        return cls(tuple(one for one in found if one is not None), HISTORY_NAME in names)
 
     def lacks_nothing(self, later: Collection[str], until: str = "") -> bool:
         """Whether this shows all that had happened by its latest completion, and by `until`, if it is one listing.

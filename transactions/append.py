@@ -71,18 +71,20 @@ def append_claimed(
     """Adds an event whose slot time is also a requested time, above `above`, claiming each time that is tried."""
     claims: list[str] = []
 
+    def release(kept: str = "") -> None:
+        for instant in claims:
+            if instant != kept:
+                context.storage.delete(heartbeat_path(instant))
+        claims.clear()
+
     def take_time(tail_time: str) -> str:
+        release()  # of a slot that was lost; kept until the end, all of them would soon look like dead writers
         floor = max(tail_time, above, context.folder.latest_time)
         beat = beat_of(context, operation_id, context.log.last.number if context.log.last else 0)
         make = partial(Heartbeat, context.storage, system=context.system)
         instant, _ = context.clock.claim(floor, beat, lease, make)
         claims.append(instant)
         return instant
-
-    def release(kept: str = "") -> None:
-        for instant in claims:
-            if instant != kept:
-                context.storage.delete(heartbeat_path(instant))
 
     try:
         event = context.log.append(decide, take_time, partial(_oldest_needed, context))
@@ -99,21 +101,25 @@ class FirstLook:
     """What a commit without the lock is checked against first: the timeline, and its claim.
 
     Neither needs the other, nor the list of markers, so the caller makes all these requests side by side. The timeline
-    is listed after the tail was read, and if that is the tail no more, the slot is refused.
+    is listed after the tail was read, and if that is the tail no more, the slot is refused. Without `asks_claim` the
+    log alone has to say whether the instant has ended: that is enough where no task was given the instant.
     """
 
-    def __init__(self, context: TransactionContext, instant: str, operation_id: str) -> None:
+    def __init__(self, context: TransactionContext, instant: str, operation_id: str, asks_claim: bool = True) -> None:
         self._log = context.log
         self._recent = context.log.recent_tail() if context.elision.tries_first(context.log.others_wait) else None
         self._names: frozenset[str] | None = None
-        self._owned: bool | None = None
+        self._owned: bool | None = None if asks_claim else True
+        self._asks_claim = asks_claim
         self._owns = partial(owns_claim, context, instant, operation_id)
         self._tail: Tail | None = None
 
     @property
     def requests(self) -> Sequence[Callable[[], None]]:
         """What is to be asked; nothing if the lock, or the log, has to be asked first."""
-        return () if self._recent is None else (self._list, self._ask)
+        if self._recent is None:
+            return ()
+        return (self._list, self._ask) if self._asks_claim else (self._list,)
 
     def tail(self) -> Tail | None:
         """The tail with the timeline's names; None if nothing was asked."""

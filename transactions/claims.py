@@ -65,7 +65,7 @@ def release_unused(context: TransactionContext, instant: str, operation_id: str)
 
 
 def clean_up_own(context: TransactionContext, instant: str, data_files: Iterable[str]) -> None:
-    """The same for its owner, after a commit that closed it: all that was announced, and so every marker, is known.
+    """Removes an ended instant's heartbeat and markers, for its owner, who knows all that was announced.
 
     An attempt that was given up may announce more, which the next recovery removes.
     """
@@ -73,13 +73,14 @@ def clean_up_own(context: TransactionContext, instant: str, data_files: Iterable
     markers = [f"{folder}/{marker_of('', path)}" for path in data_files]
 
     def remove_markers() -> None:
-        context.storage.delete_known(folder, markers)
+        context.storage.delete_folder(folder)
         failpoint("cleanup.after_markers")
 
     try:
         if context.settings.early is not None:
             forget_notes(context.storage, instant)
-        context.storage.together(remove_markers, partial(context.storage.delete, heartbeat_path(instant)))
+        if not context.storage.delete_at_once([*markers, heartbeat_path(instant)]):
+            context.storage.together(remove_markers, partial(context.storage.delete, heartbeat_path(instant)))
     except Unavailable as error:
         _log.warning("could not clean up after instant %s: %s", instant, error)
 

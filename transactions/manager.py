@@ -36,6 +36,7 @@ from lakelatch.transactions.early.strategies import find_marker_strategy
 from lakelatch.transactions.elision import LockElision
 from lakelatch.transactions.instant_clock import InstantClock
 from lakelatch.transactions.markers.direct import Markers
+from lakelatch.transactions.markers.own_files import OwnFiles
 from lakelatch.transactions.markers.server.service import ensure_server_installed
 from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.rollback import Recovery
@@ -108,9 +109,16 @@ class TransactionManager:
         """The timeline as this manager has seen it last."""
         return self.context.folder
 
-    def begin(self, action: str = DELTA_COMMIT) -> Transaction:
-        """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat."""
+    def begin(self, action: str = DELTA_COMMIT, for_tasks: bool = True) -> Transaction:
+        """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat.
+
+        Not `for_tasks`: all its files are made by this process, through the transaction's `own_files`, and it costs a
+        few requests less. It is None all the same if the settings want files to be announced in another way, and with
+        locks that Java writers take: they roll back without a slot in the log, which is all that `own_files` asks.
+        """
         context = self.context
+        for_tasks = for_tasks or context.settings.early is not None or context.settings.marker_server is not None
+        for_tasks = for_tasks or context.provider.taken_by_hudi
         operation_id = context.system.new_id()
         tail = context.log.last
         if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
@@ -139,12 +147,13 @@ class TransactionManager:
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
             known = self._known_files(tail)
-            self._show_begun(instant, action)
+            self._show_begun(instant, action, for_tasks)
         heartbeat.start()
         _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
         state = TransactionState(instant, action, operation_id, tail.number, began_ms, known, tail.time)
-        return Transaction(context, state, heartbeat, begun_here=True)
+        own_files = None if for_tasks else OwnFiles(context, state)
+        return Transaction(context, state, heartbeat, begun_here=True, own_files=own_files)
 
     def resume(self, state: TransactionState) -> Transaction:
         """Goes on with a transaction that another process began; its heartbeat beats from here as well."""
@@ -237,8 +246,8 @@ class TransactionManager:
         self.context.folder.refresh(tail.number, tail.names)
         return tail
 
-    def _show_begun(self, instant: str, action: str) -> None:
-        """Opens a claimed instant for its tasks, and puts it on the timeline.
+    def _show_begun(self, instant: str, action: str, for_tasks: bool) -> None:
+        """Opens a claimed instant for its tasks, if there will be any, and puts it on the timeline.
 
         If that fails the claim stays: the opening may still arrive, and must not open another instant that was given
         the same time.
@@ -254,7 +263,7 @@ class TransactionManager:
             failpoint(step)
 
         context.storage.together(
-            open_it,
+            *([open_it] if for_tasks else []),
             partial(show, requested(instant, action), "begin.after_requested"),
             partial(show, inflight(instant, action), "begin.after_inflight"),
         )

@@ -14,7 +14,7 @@ from lakelatch.storage.contract import NotFound
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline import actions
 from lakelatch.timeline.commit_log import GivenUp
-from lakelatch.timeline.events import ABORT, COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.history.whole_timeline import find_archived
 from lakelatch.timeline.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
@@ -65,6 +65,7 @@ class Recovery:
                 rolled_back.append(instant.requested)
         for left in self._not_pending(dead.difference(instant.requested for instant in pending)):
             if self._has_ended(left, context.log.tail()):
+                self.bar_unless_completed(left, Markers(self._storage, left).announced())
                 clean_up(context, left, left in noted)
             elif self.roll_back(left, _UNKNOWN_ACTION):
                 rolled_back.append(left)
@@ -125,6 +126,21 @@ class Recovery:
         failpoint("rollback.after_slot")
         self._carry_out(event.instant, victim, action)
         return True
+
+    def bar_unless_completed(self, instant: str, announced: list[str]) -> None:
+        """Bars the announced files of an instant that has ended without completing.
+
+        Rollbacks of ours have done so before. One of Java's, which is in no log, may have come before the files did.
+        """
+        context = self._context
+        tail = context.log.look(context.log.tail()) if announced else None
+        if tail is None:
+            return
+        context.folder.refresh(tail.number, tail.names)
+        completed = any(done.requested == instant for done in context.folder.completed_since(frozenset()))
+        if not completed and find_archived(self._storage, context.folder.names, instant) is None:
+            for path in announced:
+                bar(self._storage, path)
 
     def _forget_aborted(self) -> None:
         """Removes the timeline files of plans that were cancelled: a late request made them, or a crash left them."""
@@ -330,11 +346,7 @@ class Recovery:
             events = self._context.log.events_after(beat.start_slot, tail)
         except LogMoved:
             return True
-        return any(
-            (event.kind == COMPLETE and event.instant == instant)
-            or (event.kind in (ROLLBACK, ABORT) and event.target == instant)
-            for event in events
-        )
+        return any(event.ends(instant) for event in events)
 
     def _left_behind(self, pending: list[Instant], known: set[str]) -> set[str]:
         """Instants that are not pending and still have a heartbeat, markers, or whatever else made them known."""

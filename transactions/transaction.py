@@ -26,7 +26,8 @@ from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost
 from lakelatch.transactions.foreign import OneSidedLock
-from lakelatch.transactions.markers.direct import Markers
+from lakelatch.transactions.markers.direct import Markers, is_base_file
+from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
 from lakelatch.transactions.markers.server.client import ServerAddress
 from lakelatch.transactions.markers.server.service import serve_markers
 from lakelatch.transactions.outcome import (
@@ -56,10 +57,17 @@ class Transaction:
     """Made by `TransactionManager`; ends by a commit or `abort`, and refuses to be used afterwards."""
 
     def __init__(
-        self, context: TransactionContext, state: TransactionState, heartbeat: Heartbeat, begun_here: bool = False
+        self,
+        context: TransactionContext,
+        state: TransactionState,
+        heartbeat: Heartbeat,
+        begun_here: bool = False,
+        own_files: OwnFiles | None = None,
     ) -> None:
         self._context = context
         self._begun_here = begun_here  # so no task of it beats for itself
+        #: What makes data files, in this process alone, of a transaction that is not open for tasks; else None.
+        self.own_files = own_files
         self._heartbeat = heartbeat
         self.state = state
         self.status = OPEN
@@ -130,8 +138,16 @@ class Transaction:
         if self.state.action in WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
             if self._context.settings.marker_server is not None:
                 self.markers.ensure_whole()
-            first = FirstLook(self._context, self.instant, self.state.operation_id)
-            self._swept = self.markers.close_and_sweep((stat.path for stat in metadata.stats), first.requests)
+            try:
+                if self.own_files is not None:
+                    self.own_files.announce_held()  # which reads the tail that is tried first
+                first = FirstLook(self._context, self.instant, self.state.operation_id, self.own_files is None)
+                self._swept = self._all_but([stat.path for stat in metadata.stats], first)
+            except TransactionEnded as error:
+                if self.own_files is None:
+                    raise
+                return self._ended_elsewhere(Ended(error))
+            _ensure_no_base_file(self._swept, self.instant)
         early = found_early(self._context, self.instant, self.state.began_ms, still=True)
         if early is not None:
             return self._lose(Conflicted(early), keep_files)
@@ -151,11 +167,29 @@ class Transaction:
             self._end(COMMITTED)
             self.committed = outcome
             self._clean_up(stat.path for stat in metadata.stats)
-        elif not isinstance(outcome, Displaced):
-            self._end(UNKNOWN if isinstance(outcome, Unknown) else ABORTED)
-            if isinstance(outcome, Ended) and isinstance(outcome.error, PlanCancelled):
-                release_claim(self._context, self.instant, self.state.operation_id)  # for who carries that out
+        elif isinstance(outcome, Unknown):
+            self._end(UNKNOWN)
+        elif isinstance(outcome, Ended):
+            return self._ended_elsewhere(outcome)
         return outcome
+
+    def _ended_elsewhere(self, outcome: Ended) -> Ended:
+        self._end(ABORTED)
+        try:
+            if isinstance(outcome.error, PlanCancelled):
+                release_claim(self._context, self.instant, self.state.operation_id)  # for who carries that out
+            elif self.own_files is not None:  # Java's rollback may have looked for them before they were there
+                Recovery(self._context).bar_unless_completed(self.instant, self.own_files.announced)
+        except Unavailable as error:
+            _log.warning("files of instant %s are left to the next recovery: %s", self.instant, error)
+        return outcome
+
+    def _all_but(self, keep: list[str], first: FirstLook) -> list[str]:
+        """Sees to it that no other data files are there, nor will be; the paths of those that were announced."""
+        if self.own_files is None:
+            return self.markers.close_and_sweep(keep, first.requests)
+        self.own_files.place(first.requests)
+        return self.own_files.sweep(keep)
 
     @property
     def _name(self) -> str:
@@ -186,10 +220,12 @@ class Transaction:
         part of it. Errors: `TransactionEnded` if it was rolled back meanwhile.
         """
         self.ensure_open()
+        self.own_files = None
         self._opening += 1
         self.markers.open()
         try:
-            ensure_beating(self._context.storage, self.instant)  # a rollback removes the claim before it closes
+            ensure_not_ended(self._context, self.state)  # a beat that is late may have brought the claim back
+            ensure_beating(self._context.storage, self.instant)  # a foreign rollback is in no log
         except TransactionEnded:
             self.markers.close()
             raise
@@ -303,3 +339,18 @@ class Transaction:
     def _end(self, status: str) -> None:
         self.status = status
         self._heartbeat.stop()
+
+
+def _ensure_no_base_file(swept: Iterable[str], instant: str) -> None:
+    """Of a write's base files all attempts make the same ones: another one is of rows that have not come again.
+
+    Its name cannot have a tombstone, which readers would take for damage, so it might be made after the commit.
+    """
+    for path in filter(is_base_file, swept):
+        raise Unavailable(
+            f"a task of {instant} has begun to write {path!r}, and another attempt at it had no rows for that file: "
+            "the rows were not the same when they were computed again. Nothing of it is visible: write again, and take "
+            "care that keys and partitions are computed alike each time",
+            instant=instant,
+            path=path,
+        )

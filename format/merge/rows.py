@@ -92,7 +92,6 @@ class _Entries:
 class RowMerging(Merging):
     """Merging in a table without column groups; `ordering_field` is None under commit-time ordering."""
 
-    reader: SliceReader
     ordering_field: str | None
 
     @classmethod

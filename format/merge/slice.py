@@ -8,11 +8,12 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.log.blocks import LogEntries
 from lakelatch.format.merge.column_groups import GroupMerging, compact_groups
 from lakelatch.format.merge.conditions import Condition, fulfilling, understood
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
 from lakelatch.format.merge.rows import RowMerging, compact_rows
-from lakelatch.format.merge.stream import Merging, in_any_order, in_order, whole
+from lakelatch.format.merge.stream import Merging, in_any_order, in_order, in_order_of_base, whole
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
@@ -68,6 +69,22 @@ def merge_in_order(
 ) -> Iterator[Merged]:
     """As `merge_slice`, part by part, each of other keys than those before it; deletes come with their part."""
     return in_order(_merging(storage, file_slice, schema, config, completions, None))
+
+
+def merge_onto(
+    storage: Storage,
+    file_slice: FileSlice,
+    entries: Sequence[LogEntries],
+    schema: pa.Schema,
+    config: TableConfig,
+    completions: Mapping[str, str],
+) -> Iterator[Merged]:
+    """As `merge_in_order`, of a slice and entries that lie in no log file, which count as those of its next one.
+
+    If the base file is not sorted by record key, what comes is not either. No file of the table is held in memory.
+    """
+    merging = _merging(storage, file_slice, schema, config, completions, None)
+    return in_order_of_base(merging.above(entries))
 
 
 def compact_logs(

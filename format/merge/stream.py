@@ -25,10 +25,15 @@ from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.reader import Base, SliceReader, sort_rows
 
 
+@dataclass(frozen=True)
 class Merging(ABC):
     """How the logs of a slice are merged with rows of its base file, in one kind of table."""
 
     reader: SliceReader
+
+    def above(self, entries: Sequence[LogEntries]) -> Merging:
+        """The same for a slice with further entries; see `SliceReader.above`."""
+        return replace(self, reader=self.reader.above(entries))
 
     @abstractmethod
     def blocks(self, base: Base) -> list[LogEntries]:
@@ -83,18 +88,29 @@ def in_any_order(
 def in_order(merging: Merging) -> Iterator[Merged]:
     """The rows of a slice by record key, in parts. If its base file has another order, there is one part."""
     base = merging.reader.base()
-    if not is_sorted(base):
+    if is_sorted(base):
+        yield from _in_parts(merging, base)
+    else:
         yield whole(merging)
-        return
+
+
+def in_order_of_base(merging: Merging) -> Iterator[Merged]:
+    """The rows of a slice by record key if its base file has that order, else in none; always in parts."""
+    base = merging.reader.base()
+    return _in_parts(merging, base) if is_sorted(base) else in_any_order(merging)
+
+
+def _in_parts(merging: Merging, base: Base) -> Iterator[Merged]:
     blocks = merging.blocks(base)
     if not blocks:
         yield merging.unmerged(base)
-        yield from map(Merged, base.parts())
+        yield from map(Merged, base.parts(sparing=True))
         return
     logs = _SortedBlocks.of(blocks)
     del blocks  # of which there is a copy now
+    pa.default_memory_pool().release_unused()  # else they are held twice
     held = merging.reader.schema.empty_table()
-    for part in base.parts():
+    for part in base.parts(sparing=True):
         rows = pa.concat_tables([held, part]).combine_chunks()
         keys = rows[RECORD_KEY_COLUMN]
         cut = _place(bisect_left, keys, keys[-1].as_py())  # further rows of the last key may be in the next part

@@ -14,8 +14,12 @@ from lakelatch.storage.uris import open_storage, scheme_of, without_secrets
 from lakelatch.system import System
 
 _VALIDITY, _RENEWAL = "validity.timeout.secs", "renew.interval.secs"
-_S3_ONLY = ("endpoint_url", "region", "access_key_id", "secret_access_key", "allow_http")
-_KNOWN = frozenset({"url", _VALIDITY, _RENEWAL, *_S3_ONLY})
+#: Which stores take what is said of them; the others' clients look in the environment.
+_TAKEN_BY = {
+    **dict.fromkeys(("endpoint_url", "access_key_id", "secret_access_key", "allow_http"), (*S3, *AZURE)),
+    "region": S3,
+}
+_KNOWN = frozenset({"url", _VALIDITY, _RENEWAL, *_TAKEN_BY})
 _CALL_MOST_S = 5.0
 _LOCAL = ("", "file", "memory")
 
@@ -68,13 +72,12 @@ def _check_place(options: BackendOptions, uri: str) -> None:
             f"{options.key('url')} to a place at s3://, gs://, az:// or file://",
             option=options.key("url"),
         )
-    given = [name for name in _S3_ONLY if options.text(name)]
-    if given and scheme not in S3:
-        raise InvalidRequest(
-            f"{options.key(given[0])} is for s3:// only, and {without_secrets(uri)} is not: remove it, and use the "
-            "environment",
-            option=options.key(given[0]),
-        )
+    for name, schemes in _TAKEN_BY.items():
+        if options.text(name) and scheme not in schemes:
+            raise InvalidRequest(
+                f"{options.key(name)} means nothing at {without_secrets(uri)}: remove it, and use the environment",
+                option=options.key(name),
+            )
     if not options.flag("allow_http") and options.text("endpoint_url").lower().startswith("http:"):
         raise InvalidRequest(
             f"{options.key('endpoint_url')} has no TLS: use https://, or set {options.key('allow_http')}=true",

@@ -22,6 +22,7 @@ CLUSTER_ASYNC = "hoodie.clustering.async.enabled"
 CLUSTER_COMMITS = "hoodie.clustering.inline.max.commits"
 CLUSTER_ASYNC_COMMITS = "hoodie.clustering.async.max.commits"
 ARCHIVE_ASYNC = "hoodie.archive.async"
+INDEX_COMMITS = "lakelatch.index.commits"
 
 NUM_COMMITS, AFTER_LAST_REQUEST = "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST"
 TIME_ELAPSED, NUM_AND_TIME, NUM_OR_TIME = "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"
@@ -42,6 +43,7 @@ KEYS = frozenset(
         CLUSTER_COMMITS,
         CLUSTER_ASYNC_COMMITS,
         ARCHIVE_ASYNC,
+        INDEX_COMMITS,
     }
 )
 _MANY = 1_000_000
@@ -91,7 +93,8 @@ class CompactionTrigger:
 class InlineOptions:
     """What runs by itself, with Hudi's defaults. Cleaning and archiving have their own options, and are on.
 
-    `archive_beside` moves archiving to the thread beside a streaming query, where there is one.
+    `archive_beside` moves archiving to the thread beside a streaming query, where there is one. `index_commits`: a file
+    index is made after about so many writes, 0 for never.
     """
 
     enabled: bool = True
@@ -102,6 +105,7 @@ class InlineOptions:
     trigger: CompactionTrigger = field(default_factory=CompactionTrigger)
     clustering_commits: int = 4
     clustering_commits_beside: int = 4
+    index_commits: int = 16
 
     @classmethod
     def from_options(cls, values: Mapping[str, str]) -> InlineOptions:
@@ -121,4 +125,5 @@ class InlineOptions:
             trigger=CompactionTrigger.from_options(values),
             clustering_commits=whole_number(values, CLUSTER_COMMITS, default.clustering_commits, 1, _MANY),
             clustering_commits_beside=whole_number(values, CLUSTER_ASYNC_COMMITS, default.clustering_commits, 1, _MANY),
+            index_commits=whole_number(values, INDEX_COMMITS, default.index_commits, 0, _MANY),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import reduce
 from operator import and_
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.record_keys import DEFAULT_PARTITION
 from lakelatch.spark.options import AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE
 from lakelatch.timegen.instant_time import parse_user_instant, to_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 Options: TypeAlias = Mapping[str, object]
 Time: TypeAlias = "str | datetime"
@@ -133,6 +134,32 @@ def checked(
 def all_same(pairs: Iterable[tuple[Column, Column]]) -> Column:
     """Whether the two of each pair are equal, or both null."""
     return reduce(and_, (one.eqNullSafe(other) for one, other in pairs))
+
+
+def folder_value(column: Column, kind: DataType) -> Column:
+    """What tells apart the folders of a partition field's values: those of null and of an empty text are one."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType
+
+    if not isinstance(kind, StringType):
+        return column
+    column = column.cast(kind)
+    return functions.when(column != "", column).otherwise(functions.lit(DEFAULT_PARTITION))
+
+
+def same_rows(
+    identity: StructType, keys: Collection[str], one: Callable[[str], Column], other: Callable[[str], Column]
+) -> Column:
+    """Whether two rows are one, by the columns of the record key and of the partition: `one` and `other` have them.
+
+    A field of the key tells null from an empty text, and a folder does not.
+    """
+    return all_same(
+        (one(field.name), other(field.name))
+        if field.name in keys
+        else (folder_value(one(field.name), field.dataType), folder_value(other(field.name), field.dataType))
+        for field in identity
+    )
 
 
 def first_line(error: Exception) -> str:

@@ -18,9 +18,10 @@ from lakelatch.spark.api.arguments import Options, Time, merged, moment, names_o
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.options import (
     OPERATION,
-    ReadOptions,
     WriteOptions,
+    refuse_known_keys,
 )
+from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import plan_read_of
 from lakelatch.spark.services.plans import Runner, open_existing_storage, run_here
 from lakelatch.spark.write.relocation import Relocator, relocate_here
@@ -107,7 +108,12 @@ class ArrowTable:
 
     def _write(self, data: pa.Table | pa.RecordBatch, operation: str, options: Options | None) -> CommitResult:
         own = {**merged(self._options, options), OPERATION: operation}
-        return write_rows(lambda: ArrowRows.of(data), self.path, own, self._system)
+
+        def rows(parsed: WriteOptions) -> ArrowRows:
+            refuse_known_keys(parsed, "an Arrow table")
+            return ArrowRows.of(data)
+
+        return write_rows(rows, self.path, own, self._system)
 
 
 @dataclass(frozen=True)
@@ -140,12 +146,14 @@ class ArrowRows:
     def use_names_of(self, table: pa.Schema) -> None:
         """Arrow's names have their case."""
 
+    def are_here(self, options: WriteOptions) -> bool:
+        return True
+
     def begin(self) -> None:
         """Nothing to read."""
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        batches = (task.tag(batch) for batch in self.data.to_batches() if batch.num_rows)
-        return list(task.write(batches, "0-0-0"))
+        return replace(task, own=transaction.own_files).write_here(self.data.to_batches())
 
     def relocator(self) -> Relocator:
         return relocate_here

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakelatch.format.avro import IS_DELETED_COLUMN
-from lakelatch.spark.api.arguments import all_same
+from lakelatch.spark.api.arguments import all_same, folder_value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,8 +26,9 @@ def changed_rows(
 ) -> DataFrame:
     """One row of the table's columns for each of the frame, with the flag that says whether it deletes.
 
-    A row whose partition changes becomes two: the new one, and the deletion of the old one where it was. `there` says
-    whether there was an old one.
+    A row whose partition changes becomes two: the new one, and the deletion of the old one where it was. Values that
+    share a folder are one partition: the deletion would take the new row away. `there` says whether there was an old
+    one.
     """
     from pyspark.sql import functions
 
@@ -39,7 +40,11 @@ def changed_rows(
     if not partition_fields:
         rows = functions.array(now)
     else:
-        same = all_same((old[name], new[name]) for name in partition_fields)
+        kinds = {field.name: field.dataType for field in schema}
+        same = all_same(
+            (folder_value(old[name], kinds[name]), folder_value(new[name].cast(kinds[name]), kinds[name]))
+            for name in partition_fields
+        )
         before = row(old, functions.lit(True))
         rows = functions.when(there & ~same & ~deletes, functions.array(now, before)).otherwise(functions.array(now))
     exploded = frame.select(functions.explode(rows).alias(_ROWS))

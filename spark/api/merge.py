@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.api.arguments import Expression, all_same, analysed, checked, column_of
+from lakelatch.spark.api.arguments import Expression, analysed, checked, column_of, same_rows
 from lakelatch.spark.api.changed_rows import changed_rows
 
 if TYPE_CHECKING:
@@ -61,6 +61,12 @@ class MergedTable:
         """The columns that say which row one is: two partitions may hold the same key."""
         return tuple(dict.fromkeys([*self.keys, *self.partition_fields]))
 
+    def same(self, one: Callable[[str], Column], other: Callable[[str], Column]) -> Column:
+        """Whether two rows are one; `one` and `other` have their columns."""
+        from pyspark.sql.types import StructType
+
+        return same_rows(StructType([self.schema[name] for name in self.identity]), self.keys, one, other)
+
 
 @dataclass(frozen=True)
 class Merge:
@@ -74,6 +80,7 @@ class Merge:
     table: MergedTable
     source: DataFrame
     condition: Expression | None
+    look: Callable[[], MergedTable]
     read: Callable[[], DataFrame]
     commit: Callable[[Callable[[], DataFrame]], CommitResult]
     clauses: tuple[Clause, ...] = ()
@@ -123,7 +130,8 @@ class Merge:
                 f"the source lacks the column(s) {', '.join(lacking)} of the table, and a clause takes all of them: "
                 "add them, or name the values"
             )
-        return self.commit(lambda: analysed(self._rows, "the merge"))
+        # Each try looks again: a column that others have added by then keeps its values.
+        return self.commit(lambda: analysed(lambda: replace(self, table=self.look())._rows(), "the merge"))
 
     def _with(self, kind: str, condition: Expression | None, values: Mapping[str, Expression] | None) -> Merge:
         return replace(self, clauses=(*self.clauses, Clause(kind, condition, values)))
@@ -200,7 +208,8 @@ class Merge:
         given = clause.values or {}
         if clause.takes_all:
             kept = self.table.keys if clause.kind == MATCHED else ()
-            given = {name: functions.col(f"{SOURCE}.{name}") for name in old if name not in kept}
+            taken = set(self.source.columns).difference(kept)  # all but what others have added since
+            given = {name: functions.col(f"{SOURCE}.{name}") for name in old if name in taken}
         rest = dict.fromkeys(old, functions.lit(None)) if clause.kind == NOT_MATCHED else dict(old)
         values = {**rest, **{name: column_of(value) for name, value in given.items()}}
         if clause.kind == MATCHED:
@@ -218,7 +227,7 @@ class Merge:
         identity = self.table.identity
         known = self.read().select(*[functions.col(name).alias(f"{_KNOWN}_{name}") for name in identity])
         known = known.withColumn(_KNOWN, functions.lit(True))
-        same = all_same((new[name], functions.col(f"{_KNOWN}_{name}")) for name in identity)
+        same = self.table.same(lambda name: new[name], lambda name: functions.col(f"{_KNOWN}_{name}"))
         joined = joined.join(known, inserts & same, "left")
         words = (
             "the table has a row with ",
@@ -232,8 +241,8 @@ class Merge:
 
         if self.condition is not None:
             return column_of(self.condition)
-        return all_same(
-            (functions.col(f"{TARGET}.{name}"), functions.col(f"{SOURCE}.{name}")) for name in self.table.identity
+        return self.table.same(
+            lambda name: functions.col(f"{TARGET}.{name}"), lambda name: functions.col(f"{SOURCE}.{name}")
         )
 
     @property

@@ -12,7 +12,6 @@ from lakelatch.spark.api.arguments import (
     Expression,
     Options,
     Time,
-    all_same,
     analysed,
     checked,
     column_of,
@@ -37,9 +36,11 @@ from lakelatch.spark.options import (
     ORDERING_FIELD,
     PARTITION_FIELD,
     RECORD_KEY,
-    ReadOptions,
     WriteOptions,
 )
+from lakelatch.spark.read.images import read_images
+from lakelatch.spark.read.known_keys import all_new, only_new
+from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import read
 from lakelatch.spark.services import clean, clustering, compaction, taking_back
 from lakelatch.spark.services.keeping import maintenance
@@ -54,7 +55,7 @@ from lakelatch.transactions.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPT
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from lakelatch.services.cleaning import CleanResult
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from lakelatch.spark.write.result import CommitResult
 
 _RETRIES = "10"
-_KNOWN = "_lakelatch_known"
 
 
 class Table:
@@ -175,8 +175,21 @@ class Table:
         until: Time | None = None,
         columns: Iterable[str] | None = None,
         meta_columns: bool = False,
+        images: bool = False,
     ) -> DataFrame:
-        """The rows that were written by what completed after a time and until another, as they are at its end."""
+        """The rows that were written by what completed after a time and until another, as they are at its end.
+
+        With `images` one row for each commit and key that it changed: `op` is `i`, `u` or `d`, `ts_ms` the commit's
+        requested time as Hudi has it, and `before` and `after` are structs of the table's columns as they are at the
+        window's end. No property of the table is needed. Errors: `InvalidRequest` for a window that needs files which
+        a clean has removed.
+        """
+        if images:
+            if columns is not None or meta_columns:
+                raise InvalidRequest("images=True goes without columns and meta_columns: select from the images")
+            return read_images(
+                self.spark, self.path, ReadOptions.parse({**self._options, **window(after, until)}), True
+            )
         return self._read(window(after, until), columns, meta_columns)
 
     @property
@@ -214,9 +227,13 @@ class Table:
         if if_exists not in ("error", "skip"):
             why = ", and a table with a record key holds one row of each" if if_exists == "keep" else ""
             raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'skip'{why}", option="if_exists")
-        frame, target = frame_of(self.spark, data), self._target()
-        rows = self._only_new if if_exists == "skip" else self._all_new
-        return self._change(lambda: analysed(lambda: rows(frame, target), "the insert"), UPSERT, options)
+        frame, target = frame_of(self.spark, data), self._target("an insert")
+        rows = only_new if if_exists == "skip" else all_new
+
+        def new() -> DataFrame:
+            return rows(frame, self.to_df(columns=target.identity), target.keys)
+
+        return self._change(lambda: analysed(new, "the insert"), UPSERT, options)
 
     def update(
         self, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None
@@ -226,12 +243,15 @@ class Table:
         Values are SQL text or columns, and speak of the row as it was. Errors: `InvalidRequest` for a column that is
         not there or of the record key.
         """
-        target = self._target()
-        check_set(set, target.schema, target.keys)
+        known = self._target()
+        check_set(set, known.schema, known.keys)
+        if not set.keys().isdisjoint(known.partition_fields):
+            self._target("an update of a partition field")
 
         def rows() -> DataFrame:
             from pyspark.sql import functions
 
+            target = self._target()  # a column that others have added by this try keeps its values
             frame = self._where(condition)
             old = {field.name: frame[field.name] for field in target.schema}
             new = {**old, **{name: column_of(value) for name, value in set.items()}}
@@ -257,9 +277,10 @@ class Table:
         Rows belong together that have the same record key and partition, or for which the condition holds.
         """
         return Merge(
-            self._target(),
+            self._target("a merge"),
             frame_of(self.spark, source),
             condition,
+            self._target,
             self.to_df,
             lambda rows: self._change(rows, UPSERT, options),
         )
@@ -320,9 +341,15 @@ class Table:
     def _open(self) -> OpenedTable:
         return open_table(open_existing_storage(self.path, self._options))
 
-    def _target(self) -> MergedTable:
+    def _target(self, what: str = "") -> MergedTable:
+        """The table as a change sees it. Errors: `InvalidRequest` for `what` compares values of times with folders'."""
         opened = self._open()
         config = opened.config
+        if what and config.time_fields:
+            raise InvalidRequest(
+                f"the table {config.name!r} makes folders of times ({', '.join(config.time_fields)}): {what} would "
+                "take rows of one folder for those of several. Use upsert, delete, and update of other columns"
+            )
         return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
 
     def _read(
@@ -351,33 +378,11 @@ class Table:
         own: dict[str, object] = {RETRIES_OPTION: _RETRIES, **self._options, MODE_OPTION: OPTIMISTIC}
         return self._write(rows, operation, {**own, **(options or {})})
 
-    def _only_new(self, frame: DataFrame, target: MergedTable) -> DataFrame:
-        there, same = self._there(frame, target)
-        return frame.join(there, same, "left_anti")
-
-    def _all_new(self, frame: DataFrame, target: MergedTable) -> DataFrame:
-        from pyspark.sql import functions
-
-        there, same = self._there(frame, target)
-        joined = frame.join(there, same, "left")
-        row = {name: joined[name] for name in target.identity}
-        words = "the table has a row with ", " already: leave it out, say if_exists='skip', or use upsert"
-        first = checked(row[target.keys[0]], functions.col(_KNOWN), words, target.identity, row)
-        return joined.select(*[first.alias(name) if name == target.keys[0] else joined[name] for name in frame.columns])
-
-    def _there(self, frame: DataFrame, target: MergedTable) -> tuple[DataFrame, Column]:
-        """The keys that are in the table, marked as known, and when one is that of a row of the frame."""
-        from pyspark.sql import functions
-
-        named = [functions.col(name).alias(f"{_KNOWN}_{name}") for name in target.identity]
-        there = self.to_df(columns=target.identity).select(*named, functions.lit(True).alias(_KNOWN))
-        return there, all_same((frame[name], there[f"{_KNOWN}_{name}"]) for name in target.identity)
-
     def _replacing(self, frame: DataFrame, condition: Expression) -> DataFrame:
         """The new rows, and those that go because the condition holds and no new one takes their place."""
         from pyspark.sql import functions
 
-        target = self._target()
+        target = self._target("the overwrite of a condition")
         names = target.schema.fieldNames()
         holds = functions.coalesce(column_of(condition), functions.lit(False))
         row = {name: frame[name] for name in target.identity}
@@ -388,7 +393,7 @@ class Table:
         first = checked(row[target.keys[0]], ~holds, words, target.identity, row)
         added = frame.select(*[first.alias(name) if name == target.keys[0] else frame[name] for name in names])
         old = self.to_df().where(holds)
-        same = all_same((old[name], frame[name]) for name in target.identity)
+        same = target.same(lambda name: old[name], lambda name: frame[name])
         gone = old.join(frame, same, "left_anti").select(*names)
         return added.withColumn(IS_DELETED_COLUMN, functions.lit(False)).unionByName(
             gone.withColumn(IS_DELETED_COLUMN, functions.lit(True))

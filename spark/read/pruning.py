@@ -23,12 +23,13 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts, bucket_of_file_id
+from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.merge.conditions import Bound as Bound
 from lakelatch.format.merge.conditions import Condition as Condition
 from lakelatch.format.merge.conditions import OneOf as OneOf
 from lakelatch.format.merge.conditions import Present as Present
 from lakelatch.format.merge.conditions import kind_of
-from lakelatch.format.record_keys import DEFAULT_PARTITION, partition_paths, record_keys
+from lakelatch.format.record_keys import DEFAULT_PARTITION, record_keys
 from lakelatch.spark.table import OpenedTable, check_key_generator
 
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
@@ -62,7 +63,7 @@ class Pruning:
         config = self.table.config
         try:
             wanted = self._rows_of(fields, found)
-            paths = partition_paths(wanted, fields, config.hive_style_partitioning, config.url_encode_partitioning)
+            paths = partition_paths(wanted, config)
         except InvalidRequest:  # a value that is no folder's name here
             return None
         return sorted(set(paths.to_pylist()))
@@ -104,6 +105,8 @@ class Pruning:
     def _folders_are_known(self) -> bool:
         """Whether the folders are named as the columns' values are, and there is anything to compare them with."""
         config = self.table.config
+        if config.time_fields:
+            return False
         if not any(self._by_column.get(field) for field in config.partition_fields):
             return False
         if not config.made_here and not any(key.startswith("hoodie.table.keygenerator.") for key in config.raw):
@@ -183,7 +186,7 @@ class Pruning:
         config = self.table.config
         if config.prefixed_keys is not None:
             fields, prefixed = config.record_key_fields, config.prefixed_keys
-            named += self._of_wanted(fields, lambda rows: record_keys(rows, fields, prefixed))
+            named += self._of_wanted(fields, lambda rows: record_keys(rows, fields, prefixed, config.commas_in_keys))
         return min(named, key=len, default=None)
 
     @cached_property

@@ -16,8 +16,11 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import look_at, table_at
-from lakelatch.spark.options import AS_OF, COLUMNS, END_INSTANT, INCREMENTAL, READ_OPTIMIZED, ReadOptions
+from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_OPTIMIZED
+from lakelatch.spark.read.future import refuse_future
+from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images, read_images
 from lakelatch.spark.read.native import read_natively, split_by_types
+from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.pruning import Condition, Pruning
 from lakelatch.spark.read.where import conditions_in, mentioned
 from lakelatch.spark.spark_types import for_each, for_spark, to_spark
@@ -25,7 +28,6 @@ from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
@@ -68,6 +70,10 @@ class ReadPlan:
             counts[number] = -(-status.size_bytes // task_bytes) or 1
         return counts
 
+    def read_at(self, index: int, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """The rows of the slice with this number."""
+        return self.read(self.slices[index], share)
+
     def read(self, file_slice: FileSlice, share: tuple[int, int] = (0, 1)) -> Iterator[pa.RecordBatch]:
         """The rows of one slice, on whichever machine this is called.
 
@@ -105,6 +111,14 @@ def plan_read(
     return _confirmed(storage, config, _Asked(read_options, tuple(conditions), where), system, (now_ms, look))
 
 
+def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPlan | ImagePlan:
+    """As `plan_read`, also for a read of what commits changed."""
+    read_options = ReadOptions.parse(options)
+    if not read_options.images:
+        return plan_read(path, options)
+    return plan_images(open_storage(path, read_options.storage), read_options)
+
+
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
     """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
     now_ms = system.realtime_ms()
@@ -115,6 +129,8 @@ def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL
 def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Schema:
     """The columns of a read, without planning it. Errors: `InvalidRequest`, `CorruptTable`."""
     read_options = ReadOptions.parse(options)
+    if read_options.images:
+        return image_schema(read_options)
     storage = open_storage(path, read_options.storage)
     config, look = look_at(storage)
     table = table_at(storage, config, look, read_options.end or read_options.as_of)
@@ -128,6 +144,11 @@ class _Asked:
     options: ReadOptions
     conditions: tuple[Condition, ...] = ()
     where: str = ""
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether the files of all partitions are listed, whatever the columns are."""
+        return not self.conditions and not self.where and self.options.query_type != INCREMENTAL
 
     def of(self, table: OpenedTable) -> tuple[Pruning, ReadOptions]:
         full, options = table.full_schema, self.options
@@ -151,7 +172,7 @@ def _confirmed(
     view = TableView.of_look(storage, config, look, moment)
     for _ in range(_LOOKS_MAX):
         try:
-            pruning, found = asked.of(table_at(storage, config, view.timeline, moment))
+            pruning, found = asked.of(_table_of(view, asked, moment))
             plan = _with_conditions(_plan(pruning, view, found, now_ms), pruning)
         except LakelatchError as error:
             if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
@@ -164,9 +185,25 @@ def _confirmed(
     raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
 
 
+def _table_of(view: TableView, asked: _Asked, moment: str | None) -> OpenedTable:
+    """The table as of a view. Its columns need not be known before files are listed where no condition chooses them."""
+    found: list[OpenedTable] = []
+    view.storage.together(
+        lambda: found.append(table_at(view.storage, view.config, view.timeline, moment)),
+        *([view.look_ahead] if asked.lists_all else []),
+    )
+    return found[0]
+
+
 def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: int) -> ReadPlan:
     table = pruning.table
-    _refuse_future(view, read_options, now_ms)
+    if read_options.images:
+        raise InvalidRequest(
+            f"{INCREMENTAL_FORMAT}=cdc: what commits changed is read by lakelatch.read, Table.changes and "
+            "spark.read alone, and neither by a view nor as a stream; remove the option",
+            option=INCREMENTAL_FORMAT,
+        )
+    refuse_future(view, read_options, now_ms)
     schema = _selected(table.full_schema, read_options.columns)
     completions = view.whole.all_completion_times() if table.config.column_groups else {}
     if read_options.query_type == INCREMENTAL:
@@ -180,11 +217,11 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
         _check_mergeable(table, slices)
         instants = tuple(instant.requested for instant in written)
         return ReadPlan(table, tuple(slices), schema, instants, completions)
-    groups_found = [group for group in view.groups(None, pruning) if pruning.holds_group(group[0].file_id)]
-    if read_options.query_type == READ_OPTIMIZED:
-        slices = [_base_only(group) for group in groups_found if any(found.base_file for found in group)]
+    latest = [found for found in view.latest(pruning, read_options.by_index) if pruning.holds_group(found.file_id)]
+    if read_options.query_type == READ_OPTIMIZED:  # the latest slice has a base file if any has
+        slices = [found.without_logs() for found in latest if found.base_file]
     else:
-        slices = [group[0] for group in groups_found if not group[0].is_empty]
+        slices = [found for found in latest if not found.is_empty]
     _check_mergeable(table, slices)
     view.ensure_there(slices)
     return ReadPlan(table, tuple(slices), schema, completions=completions)
@@ -193,24 +230,6 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
 def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:
     keys = pruning.record_keys
     return replace(plan, conditions=pruning.conditions, keys=None if keys is None else tuple(keys.to_pylist()))
-
-
-def _refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
-    """`InvalidRequest` for a moment that is still to come: the same read would give other rows later.
-
-    The table's times may be ahead of this clock, and what they have passed is no future.
-    """
-    for option, time in ((AS_OF, options.as_of), (END_INSTANT, options.end)):
-        if time is None or time <= to_instant(now_ms):
-            continue
-        latest = max((instant.completion or instant.requested for instant in view.timeline.instants), default="")
-        if time > latest:
-            raise InvalidRequest(
-                f"{option}={time} is in the future: by this machine's clock it is {to_instant(now_ms)}, and the "
-                f"table's latest time is {latest or 'none'}. What completes until then would change the answer: take a "
-                "time that has passed (one without milliseconds is the end of its second), or leave the option out",
-                option=option,
-            )
 
 
 def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
@@ -231,9 +250,13 @@ def read(
     incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
     completes until then would change the answer.
     """
+    asked = ReadOptions.parse(options)
+    if asked.images:
+        changes = read_images(spark, path, asked)
+        return changes if where is None else changes.where(where)
     if where is None:
         return _frame(spark, plan_read(path, options))
-    names = ReadOptions.parse(options).columns
+    names = asked.columns
     if isinstance(where, str):
         plan = plan_read(path, options, where=where)
     else:  # nobody can say of which columns it speaks
@@ -266,12 +289,6 @@ def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
 
 def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
     return for_each(spark, slices, plan.read, to_spark(plan.schema))
-
-
-def _base_only(group: list[FileSlice]) -> FileSlice:
-    """The latest slice of the group that has a base file, without its logs."""
-    latest = next(found for found in group if found.base_file)
-    return latest.without_logs()
 
 
 def _selected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:

@@ -23,18 +23,19 @@ from lakelatch.spark.options import (
     COLUMNS,
     END_INSTANT,
     INCREMENTAL,
+    INCREMENTAL_FORMAT,
     MAX_COMMITS,
     MAX_FILES,
     QUERY_TYPE,
     START_OFFSET,
-    ReadOptions,
     normalise,
 )
+from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
 from lakelatch.spark.read.wanted import Wanted
 from lakelatch.storage.uris import open_storage
 from lakelatch.timegen.instant_time import parse_user_instant
-from lakelatch.timeline.actions import CLUSTER, COMPACT, LOG_COMPACT
+from lakelatch.timeline.actions import SERVICE_OPERATIONS
 from lakelatch.timeline.timeline import Instant
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ EARLIEST, LATEST = "earliest", "latest"
 _COMPLETION = "completion"  # in an offset
 _BEGINNING = "0" * 17
 _MANY = 2**31 - 1
-_ADD_NO_ROWS = (COMPACT, LOG_COMPACT, CLUSTER)  # they would only make batches without rows
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StreamOptions:
     def parse(cls, options: Mapping[str, object]) -> StreamOptions:
         """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
         values = normalise(options)
-        for key in (AS_OF, BEGIN_INSTANT, END_INSTANT, QUERY_TYPE):
+        for key in (AS_OF, BEGIN_INSTANT, END_INSTANT, QUERY_TYPE, INCREMENTAL_FORMAT):
             if key in values:
                 raise InvalidRequest(
                     f"{key}={values[key]}: a stream reads what completes after {START_OFFSET} ({EARLIEST}, {LATEST} or "
@@ -118,7 +118,8 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return {_COMPLETION: self._latest(_BEGINNING)}
         begin = start[_COMPLETION]
         view, found = self._completed(begin)
-        found = [one for one in found if view.metadata(one).operation_type not in _ADD_NO_ROWS]
+        # Those of services would only make batches without rows.
+        found = [one for one in found if view.metadata(one).operation_type not in SERVICE_OPERATIONS]
         if self._target is not None:
             found = [one for one in found if (one.completion or "") <= self._target]
         if type(limit).__name__ != "ReadAllAvailable":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from lakelatch.errors import CorruptTable
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
@@ -24,9 +23,8 @@ class ClusterTask(CompactTask):
     `together` are the places that must all be untouched if the plan cannot be carried out in part; empty if it can.
     """
 
-    group_rows: ClassVar[int | None] = (
-        64 * 1024
-    )  # so that readers have something to skip, and row groups still compress
+    service = "clustering"
+    group_rows = 64 * 1024  # so that readers have something to skip, and row groups still compress
 
     columns: tuple[str, ...] = ()
     layout: str = LINEAR

@@ -7,9 +7,11 @@ tasks that are retried, executors that were paused, and two executors of one pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from lakelatch.services.compaction_choice import chosen
 from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.compaction import KEEP_DELETES, CompactionOptions
 from lakelatch.spark.services import log_compaction
@@ -21,6 +23,7 @@ from lakelatch.spark.services.plans import (
     carry_out,
     carry_out_or_leave,
     due_operations,
+    ensure_has_logs,
     pending_plans,
     runner_of,
     table_at_rest,
@@ -28,9 +31,10 @@ from lakelatch.spark.services.plans import (
 )
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.result import CommitResult
+from lakelatch.storage.contract import Storage, path_below
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACT, COMPACTION, LOG_COMPACTION
-from lakelatch.timeline.metadata import CompactionPlan
+from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.manager import TransactionManager
 
@@ -46,9 +50,10 @@ def compact(
     With `hoodie.log.compaction.enable` it also schedules and carries out a log compaction of file groups that are not
     due for a compaction; plans of one that wait are carried out in any case. Writers go on meanwhile, under either
     concurrency mode. A plan that another process is working on is left to it, and so is that of a process which died,
-    until its heartbeat has expired; `waiting_plans` names those.
+    until its heartbeat has expired; `waiting_plans` names those. Errors: `InvalidRequest` for a copy-on-write table.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
+        ensure_has_logs(table)
         run = runner_of(spark)
         results = [
             carry_out_or_leave(service, run, table, manager, instant)
@@ -72,6 +77,7 @@ def schedule_compaction(
 ) -> str | None:
     """Puts a compaction plan on the timeline, for `execute_compaction`; None if there is nothing to compact."""
     with table_at_rest(path, options, system) as (table, manager, parsed):
+        ensure_has_logs(table)
         return schedule(table, manager, parsed.compaction, parsed.cancellation)
 
 
@@ -105,12 +111,22 @@ def schedule(
     keep = str(options.keep_deletes).lower()  # all executors must do the same
     cancelling = cancellation or CancellationOptions()
 
+    def base_bytes(operations: Sequence[CompactionOperation]) -> list[int]:
+        found = table.storage.together(*(partial(_base_bytes, table.storage, operation) for operation in operations))
+        return list(found)
+
     def build(folder: TimelineFolder) -> bytes | None:
-        operations = tuple(due_operations(table, folder, options.least_logs))
+        operations = tuple(chosen(due_operations(table, folder, options.least_logs), options, base_bytes))
         policy = cancelling.policy_of(COMPACTION, folder.latest_completion)
         return CompactionPlan(operations, {KEEP_DELETES: keep, **policy.to_extra()}).to_avro() if operations else None
 
     return manager.schedule(build, COMPACTION)
+
+
+def _base_bytes(storage: Storage, operation: CompactionOperation) -> int:
+    if operation.base_file is None:
+        return 0
+    return storage.stat(path_below(operation.partition, operation.base_file)).size_bytes
 
 
 def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lakelatch.failpoints import failpoint
-from lakelatch.format.avro import FILE_NAME_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file
 from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER, encode_kept_deletes, kept_deletes_name
@@ -19,6 +15,7 @@ from lakelatch.format.merge.slice import merge_in_order
 from lakelatch.format.merge.stream import joined_deletes, joined_group_deletes
 from lakelatch.format.names import FIXED_TOKEN, BaseFile, check_own_file, kept_deletes_file
 from lakelatch.spark.services.plans import RewriteTask
+from lakelatch.spark.write.base_files.base_file import GatheredRows
 from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.metadata import CompactionOperation, WriteStat
@@ -27,6 +24,8 @@ from lakelatch.timeline.metadata import CompactionOperation, WriteStat
 @dataclass(frozen=True)
 class CompactTask(RewriteTask):
     """What every task of one compaction needs."""
+
+    service = "compaction"
 
     #: The most rows of a row group; None for what is usual.
     group_rows: ClassVar[int | None] = None
@@ -51,7 +50,7 @@ class CompactTask(RewriteTask):
         It is a log file, but for deletes of column groups, which Hudi's readers would take for rows.
         """
         name, file_id = self.name_of(operation), self.target_of(operation)
-        gathered = _Gathered()
+        gathered = GatheredRows()
         kept_bytes = 0
 
         def footer() -> Mapping[str, str]:
@@ -67,7 +66,7 @@ class CompactTask(RewriteTask):
                 kept_bytes = len(log)
             return texts
 
-        rows = (with_file_name(part, name) for part in gathered.noting(self.merged(operation)))
+        rows = gathered.noting(self.merged(operation), name)
         size_bytes = self.put_parquet(operation, name, rows, footer, self.group_rows)
         failpoint("compact.after_base_file")
         return FileReport(operation.partition, file_id, name, gathered.records, 0, size_bytes, 0, kept_bytes=kept_bytes)
@@ -76,40 +75,6 @@ class CompactTask(RewriteTask):
         """What the base file is made of, in its order."""
         table = self.table
         return merge_in_order(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
-
-
-@dataclass
-class _Gathered:
-    """What is known of the rows when they have gone by. `parts` have their deletes alone."""
-
-    records: int = 0
-    least: str | None = None
-    greatest: str | None = None
-    parts: list[Merged] = field(default_factory=list)
-
-    def noting(self, parts: Iterable[Merged]) -> Iterator[pa.Table]:
-        for part in parts:
-            if part.deletes is not None or part.group_deletes is not None:
-                self.parts.append(replace(part, rows=part.rows.slice(0, 0)))
-            if part.rows.num_rows:
-                self.records += part.rows.num_rows
-                found = pc.min_max(part.rows[RECORD_KEY_COLUMN])
-                least, greatest = found["min"].as_py(), found["max"].as_py()
-                self.least = least if self.least is None else min(self.least, least)
-                self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
-                yield part.rows
-
-    def key_bounds(self) -> Mapping[str, str]:
-        """The least and the greatest record key, as Hudi's footers have them."""
-        if self.least is None or self.greatest is None:
-            return {}
-        return {"hoodie_min_record_key": self.least, "hoodie_max_record_key": self.greatest}
-
-
-def with_file_name(rows: pa.Table, name: str) -> pa.Table:
-    """The rows with the name of their file, as Hudi's readers know them."""
-    column = rows.schema.get_field_index(FILE_NAME_COLUMN)
-    return rows.set_column(column, FILE_NAME_COLUMN, pa.repeat(name, rows.num_rows))
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:

@@ -29,6 +29,7 @@ from lakelatch.spark.services.plans import (
     Service,
     carry_out,
     due_operations,
+    ensure_has_logs,
     read_plan,
     runner_of,
     table_at_rest,
@@ -58,6 +59,7 @@ def schedule_log_compaction(
     Writers may be in flight: files that were requested on different sides of one stay apart.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
+        ensure_has_logs(table)
         return schedule(table, manager, parsed.compaction)
 
 
@@ -126,6 +128,8 @@ def _path_of(run: CompactionOperation) -> str:
 
 class LogCompactionTask(RewriteTask):
     """What every task of one log compaction needs."""
+
+    service = "log compaction"
 
     def name_of(self, operation: CompactionOperation) -> str:
         """The compacted log's name, which depends on the plan alone."""

@@ -8,16 +8,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from os import SEEK_END
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from lakelatch.errors import CorruptTable, LakelatchError, TransactionEnded, reraise
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, TransactionEnded, reraise
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
-from lakelatch.format.parquet import IN_MEMORY_ROWS_BYTES, encode_parquet, parquet_file_of
 from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
@@ -29,6 +27,7 @@ from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.spark_types import for_each
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.table_schema import keeping_schema
+from lakelatch.spark.write.base_files.base_file import put_base_file
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch
 from lakelatch.storage.checksums import add_checksum
@@ -67,6 +66,9 @@ class RewriteTask(ABC):
     `completions` has what the merge of a table with column groups needs, and is empty for other tables.
     """
 
+    #: What it is a part of, as people call it.
+    service: ClassVar[str]
+
     table: OpenedTable
     instant: str
     completions: Mapping[str, str]
@@ -103,33 +105,11 @@ class RewriteTask(ABC):
     ) -> int:
         """Puts rows that come in parts as a file of the operation, unless it is there already; how many bytes it has.
 
-        A large one goes through a temporary file, so that memory holds a row group of it. `footer` is called when all
-        rows have come.
+        See `put_base_file`.
         """
-        schema, first = self.table.full_schema, []
-        size_bytes = 0
-        for part in parts:
-            first.append(part)
-            size_bytes += part.nbytes
-            if size_bytes > IN_MEMORY_ROWS_BYTES:
-                break
-        else:
-            rows = pa.concat_tables([schema.empty_table(), *first])
-            data = encode_parquet(rows, footer(), group_rows)
-            self.put(operation, name, data)
-            return len(data)
         path = path_below(operation.partition, name)
-        with parquet_file_of(schema, _drained(first, parts), footer, path, group_rows) as file:
-            ensure_beating(self.table.storage, self.instant)
-            self.table.storage.create_from_file(path, file)
-            return file.seek(0, SEEK_END)
-
-
-def _drained(first: list[pa.Table], more: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The first parts, each of which is forgotten when it has been given, and the others."""
-    while first:
-        yield first.pop(0)
-    yield from more
+        ensure_wanted = partial(ensure_beating, self.table.storage, self.instant)
+        return put_base_file(self.table.storage, path, self.table.full_schema, parts, footer, ensure_wanted, group_rows)
 
 
 Operations: TypeAlias = tuple[CompactionOperation, ...]
@@ -191,6 +171,15 @@ def due_operations(table: OpenedTable, folder: TimelineFolder, least_logs: int) 
             if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # tombstones are none
                 due.append(operation)
     return due
+
+
+def ensure_has_logs(table: OpenedTable) -> None:
+    """`InvalidRequest` for a copy-on-write table, in which a compaction would find nothing, ever."""
+    if table.config.copies_on_write:
+        raise InvalidRequest(
+            f"the table {table.config.name!r} is {table.config.table_type}: each commit writes base files, so there "
+            "are no log files to compact. Leave compactions out; a clean removes old base files"
+        )
 
 
 def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
@@ -328,7 +317,8 @@ class SparkRunner:
         """See `Runner`."""
         if not operations:
             return []
-        return collect_reports(for_each(self.spark, operations, partial(_rewrite, task), report_type()))
+        reports = for_each(self.spark, operations, partial(_rewrite, task), report_type())
+        return collect_reports(reports, f"lakelatch: {task.service} of {task.table.config.name!r}")
 
 
 def runner_of(spark: SparkSession) -> SparkRunner:

@@ -22,10 +22,14 @@ _log = logging.getLogger("lakelatch.spark")
 
 @dataclass(frozen=True)
 class Lost:
-    """A try that lost to another write. `files` are what it has written, if they were kept for the next one."""
+    """A try that lost to another write. `files` are what it has written, if they were kept for the next one.
+
+    `as_logs`: it would not have lost with log files in the place of base files, so it need not end.
+    """
 
     conflict: WriteConflict
     files: LostFiles | None = None
+    as_logs: bool = False
 
 
 #: One try. It is given the files of the one before, if they were kept, and whether another one would follow.

@@ -40,9 +40,7 @@ def fitted(
     if flagged and options.operation == UPSERT:
         _check_flag(table, data_schema)
         data_schema = data_schema.remove(data_schema.get_field_index(IS_DELETED_COLUMN))
-    twice = sorted({name for name in data_schema.names if data_schema.names.count(name) > 1})
-    if twice:
-        raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
+    check_unique(data_schema)
     compared = Comparison.of(table.schema, data_schema)
     _check_missing(table, data_schema, compared, options, known)
     for name, other in compared.alike:
@@ -133,6 +131,13 @@ def _check_flag(table: OpenedTable, data_schema: pa.Schema) -> None:
             f"the column {IS_DELETED_COLUMN} deletes whole rows, and in the table {table.config.name!r} each column "
             "group is deleted by itself: drop it, and use hoodie.datasource.write.operation=delete"
         )
+
+
+def check_unique(schema: pa.Schema) -> None:
+    """Errors: `InvalidRequest` for a name that occurs more than once."""
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
 
 
 def check_groups(config: TableConfig, schema: pa.Schema) -> None:

@@ -8,9 +8,10 @@ ids, and the same transaction commits them there; under optimistic control that 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 
-from lakelatch.errors import Unavailable
+from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format
@@ -20,6 +21,9 @@ from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.table_schema import keeping_schema
 from lakelatch.spark.write.attempt import Lost
+from lakelatch.spark.write.base_files.bulk_task import BulkTask, loads_in_bulk
+from lakelatch.spark.write.base_files.first_bases import first_bases
+from lakelatch.spark.write.base_files.merge_task import MergeTask
 from lakelatch.spark.write.cancellation import work_of
 from lakelatch.spark.write.placement import Placement
 from lakelatch.spark.write.rebase import LostFiles
@@ -53,9 +57,12 @@ def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
     return FileIds.after(replace_commits(table.storage, state.known_files), cancelled_plans(state.known_files))
 
 
-def write_task(table: OpenedTable, options: WriteOptions, transaction: Transaction) -> WriteTask:
-    """What each task of a transaction writes with, wherever it runs."""
-    return WriteTask(
+def write_task(table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False) -> WriteTask:
+    """What each task of a transaction writes with, wherever it runs.
+
+    `in_bulk`: rows may become base files at once where nothing is; the caller sorts them as the task says.
+    """
+    task = WriteTask(
         table.storage,
         table.config,
         table.schema,
@@ -66,6 +73,10 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         file_ids_of(table, transaction.state),
         transaction.early_detection(),
     )
+    known_files = frozenset(transaction.state.known_files)
+    if in_bulk and loads_in_bulk(table.config, table.schema, options):
+        return BulkTask(**vars(task), known_files=known_files)
+    return MergeTask(**vars(task), known_files=known_files) if table.config.copies_on_write else task
 
 
 def commit_metadata(
@@ -95,8 +106,13 @@ def commit_files(
     """Commits what tasks have written, relocating it as often as a replace commit comes first.
 
     `choose` says which partitions a deletion of partitions takes away, and `keep_files` keeps the files of a try that
-    has lost for the next one. Errors: those of `Transaction.commit`, but for a conflict.
+    has lost for the next one: not base files, which hold what others had written by then. Errors: those of
+    `Transaction.commit`, but for a conflict.
     """
+    _ensure_once(reports)
+    keep_files = keep_files and not table.config.copies_on_write
+    staged = work_of(reports)
+    _log.debug("%s: %d rows are staged, in %d files", transaction.instant, staged.rows, len(reports))
     replacement = None
     if options.operation in REPLACING_OPERATIONS:
         choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
@@ -123,8 +139,15 @@ def commit_files(
         raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
     if isinstance(outcome, Conflicted):
         kept = LostFiles(transaction, outcome.conflict, reports) if outcome.files_kept else None
-        return Lost(outcome.conflict, kept)
+        return Lost(outcome.conflict, kept, as_logs=bool(options.non_blocking and first_bases(table.config, reports)))
     return _result(committed_or_raise(outcome), options.operation, reports)
+
+
+def _ensure_once(reports: list[FileReport]) -> None:
+    """Two tasks that write one base file would have made it once, of the rows of one of them."""
+    paths = Counter((report.partition, report.file_name) for report in reports)
+    for partition, name in (path for path, count in paths.items() if count > 1):
+        raise InvariantBroken(f"two tasks have written {name!r} in the partition {partition!r}")
 
 
 def _relocated(

@@ -46,7 +46,7 @@ def delete_partitions(
         manager.recover()
 
         def attempt(_: LostFiles | None, __: bool) -> CommitResult | Lost:
-            transaction = manager.begin(write_options.action)
+            transaction = manager.begin(write_options.action_on(table.config.table_type))
             choose = matching(names)
             return attempted(transaction, lambda: commit_files(transaction, table, write_options, [], choose=choose))
 

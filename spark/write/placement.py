@@ -14,8 +14,10 @@ from lakelatch.format.file_groups import FileIds, ReplaceCommit, cancelled_plans
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import parse_data_file
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.write.base_files.first_bases import first_bases, in_the_way
 from lakelatch.spark.write.task import FileReport
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import TimelineFolder, parse_file_name
 from lakelatch.transactions.commit import Resolved
@@ -45,6 +47,13 @@ class Placement:
         lives again.
         """
         groups = {(report.partition, report.file_id) for report in self.reports}
+        first = first_bases(self.table.config, self.reports)
+        hiding = in_the_way(self.table.storage, self.instant, first, folder, completed)
+        if hiding is not None:
+            return Resolved(self.metadata, [], hiding)
+        undone = self._undone_below(folder)
+        if undone is not None:
+            return Resolved(self.metadata, [], undone)
         others = list(self._named_by_others(groups, completed))
         undoing = self._undoing(folder)
         if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
@@ -68,9 +77,29 @@ class Placement:
         for write, group in others:
             if group in groups and self._has_strays(group, gone):
                 return Resolved(self.metadata, [], Conflict(write, frozenset([group])))
+        if first & successors.keys():  # a copy of log files is no copy of base files
+            return Resolved(self.metadata, [], Conflict(undoing or completed[-1], first & successors.keys()))
         if successors:
             return Displaced(successors)
         return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
+
+    def _undone_below(self, folder: TimelineFolder) -> Conflict | None:
+        """The conflict with another engine's rollback of a write whose base files were merged: theirs are in ours.
+
+        One of ours is in the log, and found there.
+        """
+        bases = {report: base.instant for report in self.reports if (base := parse_data_file(report.merged_base))}
+        if not bases:
+            return None
+        before = {one.requested for one in map(parse_file_name, self.known_files) if one is not None and one.completion}
+        there = {one.requested for one in folder.completed_since(frozenset())}
+        gone = before.intersection(bases.values()) - there
+        gone.difference_update(History.load(self.table.storage).find_all(gone) if gone else ())
+        if not gone:
+            return None
+        undoing = self._undoing(folder) or OtherWrite(min(gone), ROLLBACK, "", frozenset())
+        lost = ((report.partition, report.file_id) for report, instant in bases.items() if instant in gone)
+        return Conflict(undoing, frozenset(lost))
 
     def _undoing(self, folder: TimelineFolder) -> OtherWrite | None:
         """The rollback or the restore since the write began that may have undone a replace commit, if there is one.

@@ -16,14 +16,16 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
-from lakelatch.format.avro import META_COLUMNS
-from lakelatch.format.log.blocks import with_records
+from lakelatch.format.avro import META_COLUMNS, with_meta_columns
+from lakelatch.format.base_files import open_base_file
+from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file, with_records
 from lakelatch.format.log.framing import INSTANT_TIME, encode_block, read_blocks
 from lakelatch.format.names import LogFile, check_own_file
 from lakelatch.spark.write.relocation import Relocation, Relocator, relocations_to
 from lakelatch.spark.write.task import FileReport, WriteTask
 from lakelatch.storage.checksums import strip_checksum, verify_checksum
 from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.transactions.markers.direct import is_base_file
 from lakelatch.transactions.transaction import Transaction
 
 _TIME, _SEQUENCE, _, _, _FILE = META_COLUMNS
@@ -69,13 +71,21 @@ class RebaseTask:
         file = LogFile(relocation.file_id, instant, relocation.version, token)
         check_own_file(file)
         path = path_below(report.partition, report.file_name)
-        data = rewritten(self._read(path), path, instant, relocation.file_id)
+        if is_base_file(path):
+            data = self._as_log(path, relocation.file_id)
+        else:
+            data = rewritten(self._read(path), path, instant, relocation.file_id)
         with self.task.attempt(f"again-{file.name}") as files:
             files.create(report.partition, file.name, data, report.records + report.deletes)
         failpoint("rebase.after_file")
         size_bytes = len(data)
         return replace(
-            report, file_id=relocation.file_id, file_name=file.name, version=relocation.version, size_bytes=size_bytes
+            report,
+            file_id=relocation.file_id,
+            file_name=file.name,
+            version=relocation.version,
+            size_bytes=size_bytes,
+            rows=0,
         )
 
     def _read(self, path: str) -> bytes:
@@ -84,13 +94,28 @@ class RebaseTask:
         except NotFound:
             data = b""
         if not data:  # an empty file bars the name
-            raise TransactionEnded(
-                f"{path} is gone, which {self.task.instant} was to commit: its own instant {self.lost} was taken for "
-                "dead and rolled back, so write the frame again",
-                instant=self.lost,
-            )
+            raise self._gone(path)
         verify_checksum(data, path)
         return data
+
+    def _as_log(self, path: str, file_id: str) -> bytes:
+        """The rows of a base file as a log file; memory holds that, and a part of the rows."""
+        task = self.task
+        try:
+            file = open_base_file(task.storage, path, with_meta_columns(task.schema).names)
+            avro_schema = file.footer[AVRO_SCHEMA_FOOTER.encode()].decode()
+            changed = (_as_of(part, task.instant, file_id, before=self.lost) for part in file.parts())
+            blocks = [encode_log_file(task.instant, avro_schema, one, None, task.block_format) for one in changed]
+        except NotFound:
+            raise self._gone(path) from None
+        return b"".join(blocks)
+
+    def _gone(self, path: str) -> TransactionEnded:
+        return TransactionEnded(
+            f"{path} is gone, which {self.task.instant} was to commit: its own instant {self.lost} was taken for "
+            "dead and rolled back, so write the frame again",
+            instant=self.lost,
+        )
 
 
 def rewritten(data: bytes, path: str, instant: str, file_id: str) -> bytes:

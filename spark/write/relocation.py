@@ -116,7 +116,8 @@ def relocator_of(spark: SparkSession) -> Relocator:
     def relocate_files(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
         if sum(relocation.report.size_bytes for relocation in relocations) <= _HERE_MAX_BYTES:
             return relocate_here(task, relocations)
-        return collect_reports(for_each(spark, relocations, partial(_relocate_file, task), report_type()))
+        reports = for_each(spark, relocations, partial(_relocate_file, task), report_type())
+        return collect_reports(reports, "lakelatch: files copied to where they belong by now")
 
     return relocate_files
 
@@ -127,6 +128,6 @@ def _relocate_file(task: FileTask, relocation: Relocation) -> Iterator[pa.Record
 
 def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:
     file = parse_data_file(report.file_name)
-    if not isinstance(file, LogFile):
-        raise InvariantBroken(f"a write reports {report.file_name!r}, which is no log file")
-    return report.partition, file.order
+    if file is None:
+        raise InvariantBroken(f"a write reports {report.file_name!r}, which is no data file")
+    return report.partition, file.order if isinstance(file, LogFile) else (file.instant, 0, file.write_token)

@@ -34,7 +34,8 @@ class Replacement:
     overwrite of the table would make them anew.
 
     Each replaced bucket has a successor in it, if only an empty one: Java's non-blocking writers give a bucket without
-    a live file group the fixed file id, and if that was replaced, no reader would see what they write.
+    a live file group the fixed file id, and if that was replaced, no reader would see what they write. A copy-on-write
+    table has no such writers, and a bucket without new rows has no file.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class Replacement:
         return {partition: tuple(groups.get(partition, ())) for partition in sorted(partitions)}
 
     def _lacking(self, replaced: Mapping[str, tuple[str, ...]]) -> dict[FileGroup, str]:
+        if self._table.config.copies_on_write:
+            return {}
         held = {(stat.partition, bucket_of_file_id(stat.file_id)) for stat in self._metadata.stats}
         return {
             (partition, file_id): successor_file_id(bucket, self._instant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakelatch.errors import InvalidRequest
+from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import made_by_others, prepare_table
@@ -20,6 +21,7 @@ from lakelatch.spark.services.plans import Runner
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.table_schema import say_schema_again
 from lakelatch.spark.write.attempt import Lost, attempted, retried
+from lakelatch.spark.write.base_files.bulk_task import BulkTask
 from lakelatch.spark.write.columns import fitted
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.rebase import LostFiles
@@ -30,9 +32,11 @@ from lakelatch.spark.write.task import FileReport, WriteTask
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
-from lakelatch.timeline.actions import DELETE_PARTITION
+from lakelatch.timeline.actions import DELETE_PARTITION, REPLACING_OPERATIONS
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
+
+_log = logging.getLogger("lakelatch.spark")
 
 
 class Rows(Protocol):
@@ -50,6 +54,10 @@ class Rows(Protocol):
 
     def use_names_of(self, table: pa.Schema) -> None:
         """Calls its columns as the table does, where the session compares names without their case."""
+        ...
+
+    def are_here(self, options: WriteOptions) -> bool:
+        """Whether it is known before `begin` that this process writes them, and no task."""
         ...
 
     def begin(self) -> None:
@@ -81,11 +89,11 @@ def parse_write(options: Mapping[str, object] | None) -> WriteOptions:
 
 
 def write_rows(
-    make: Callable[[], Rows], path: str, options: Mapping[str, object] | None, system: System
+    make: Callable[[WriteOptions], Rows], path: str, options: Mapping[str, object] | None, system: System
 ) -> CommitResult:
     """Writes rows into the table at `path`, as `write` says it of a frame. The options are parsed before `make`."""
     write_options, service_options = parse_write(options), ServiceOptions.parse(options)
-    rows = make()
+    rows = make(write_options)
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system) as manager:
@@ -94,7 +102,16 @@ def write_rows(
 
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
             keep_files = again and not rows.read_anew
-            return _attempt(rows, opened, manager, lost, keep_files, register)
+            outcome = _attempt(rows, opened, manager, lost, keep_files, register)
+            if not (isinstance(outcome, Lost) and outcome.as_logs):
+                return outcome
+            _log.info("the rows of its base files become log files: %s", outcome.conflict)
+            opened.in_bulk = False
+            try:
+                return _attempt(rows, opened, manager, outcome.files or lost, keep_files, register)
+            finally:
+                if outcome.files is not None:
+                    outcome.files.drop()
 
         result = written_once(
             manager, write_options.batch, lambda register: retried(manager, partial(attempt, register))
@@ -113,13 +130,15 @@ class _Opened:
     table: OpenedTable
     known: frozenset[str] = frozenset()
     tried: bool = False
+    in_bulk: bool = True  # until base files were in the way
 
     def __post_init__(self) -> None:
         self.known = frozenset(self.table.schema.names)
 
     def for_try(self, rows: Rows) -> OpenedTable:
         """As it is now. Columns that others have added since the write began are null where it lacks them."""
-        if self.tried or rows.read_anew:
+        # What is merged is what was there when the write began, and so are the columns.
+        if self.tried or rows.read_anew or self.table.config.copies_on_write:
             self.table = open_fitted(self.storage, self.options, rows, self.known)
         self.tried = True
         return self.table
@@ -143,21 +162,26 @@ def _attempt(
     register: BatchRegister | None,
 ) -> CommitResult | Lost:
     options, before, first = opened.options, opened.table, not opened.tried
-    transaction = manager.begin(options.action)
+    action = options.action_on(before.config.table_type)
+    here = lost is None and options.operation not in REPLACING_OPERATIONS and rows.are_here(options)
+    transaction = manager.begin(action, for_tasks=not here)
 
     def work() -> CommitResult | Lost:
         if register is not None:
             register.register(transaction)
         rows.begin()
         table = opened.for_try(rows)
-        task = write_task(table, options, transaction)
+        if options.action_on(table.config.table_type) != action:
+            raise made_by_others(before) or InvariantBroken(f"{table.config.name} has become another type of table")
+        task = write_task(table, options, transaction, opened.in_bulk)
         relocator = rows.relocator()
         if lost is None or before.is_new:  # the table that others have made may have other buckets
             failpoint("write.before_rows")
             reports = rows.write(task, options, transaction)
         else:
             reports = lost.rewrite(task, relocator)
-        return commit_files(transaction, table, options, reports, relocator, keep_files=keep_files and not table.is_new)
+        keeps = keep_files or (isinstance(task, BulkTask) and options.non_blocking and not rows.read_anew)
+        return commit_files(transaction, table, options, reports, relocator, keep_files=keeps and not table.is_new)
 
     try:
         return attempted(transaction, work)

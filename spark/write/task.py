@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +15,20 @@ from lakelatch.format.avro import IS_DELETED_COLUMN, META_COLUMNS, with_meta_col
 from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts
 from lakelatch.format.evolution import conform
 from lakelatch.format.file_groups import FileIds
+from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
-from lakelatch.format.names import LogFile, check_own_file
+from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file
 from lakelatch.format.partitions import PARTITION_METADATA
-from lakelatch.format.record_keys import partition_paths, record_keys
+from lakelatch.format.record_keys import record_keys
+from lakelatch.spark.progress import told
 from lakelatch.spark.write.columns import check_rows, delete_rows
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.metadata import WriteStat
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 from lakelatch.transactions.early.detection import EarlyDetection
+from lakelatch.transactions.markers.own_files import OwnFiles
 from lakelatch.transactions.markers.server.client import ServerAddress
 from lakelatch.transactions.markers.task_files import TaskFiles
 
@@ -45,6 +48,11 @@ class WriteTask:
     `schema` is the table's, without meta columns, and what rows are cast to; a delete needs only the key columns.
     """
 
+    #: Whether `write` takes the rows of one bucket after those of another, and no two tasks those of the same.
+    by_bucket: ClassVar[bool] = False
+    #: Whether it takes those of a bucket in the order of their keys.
+    by_key: ClassVar[bool] = False
+
     storage: Storage
     config: TableConfig
     schema: pa.Schema
@@ -55,26 +63,22 @@ class WriteTask:
     file_ids: FileIds = field(default_factory=FileIds)
     early: EarlyDetection | None = None
     server: ServerAddress | None = None
+    own: OwnFiles | None = None  # never pickled: where it is there, this process writes
 
     def attempt(self, name: str) -> TaskFiles:
         """What one attempt at a task makes its files with; it also ends tasks of a write that has lost."""
-        return TaskFiles(self.storage, self.instant, name, self.early, server=self.server)
+        return TaskFiles(self.storage, self.instant, name, self.early, server=self.server, own=self.own)
 
     def tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Adds the partition path and the bucket of each row, after checking its key."""
         table = pa.Table.from_batches([batch])
         prefixed = bool(self.config.prefixed_keys)
-        keys = record_keys(table, self.config.record_key_fields, prefixed)
+        keys = record_keys(table, self.config.record_key_fields, prefixed, self.config.commas_in_keys)
         if self.config.column_groups:
             check_rows(table, self.config, self.schema.names, self.operation == DELETE)
         else:
             self._check_ordering(table)
-        paths = partition_paths(
-            table,
-            self.config.partition_fields,
-            self.config.hive_style_partitioning,
-            self.config.url_encode_partitioning,
-        )
+        paths = partition_paths(table, self.config)
         hash_fields = self.config.hash_fields or self.config.record_key_fields
         count = self.config.bucket_count or 1
         # Java takes a key of one field for its value, whatever it begins with.
@@ -87,26 +91,36 @@ class WriteTask:
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
         """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
         with self.attempt(write_token) as files:
-            names = _Names(self.instant, write_token, self.live_groups())
-            version, held, size, written = 1, [], 0, 0
-            for batch in files.watched(batches):
-                if batch.num_rows:
-                    if files.early:
-                        self._announce(batch, names, version, files)
-                    held.append(batch)
-                    size += batch.nbytes
-                if size > _FLUSH_BYTES:
-                    rows = pa.Table.from_batches(held)
-                    yield from self._flush(rows, names, version, written, files)
-                    version, held, size, written = version + 1, [], 0, written + rows.num_rows
-            if held:
-                yield from self._flush(pa.Table.from_batches(held), names, version, written, files)
+            names = LogNames(self.instant, write_token, self.live_groups())
+            yield from self.write_logs(files.watched(batches), names, files)
+
+    def write_logs(
+        self, batches: Iterator[pa.RecordBatch], names: LogNames, files: TaskFiles, first_row: int = 0
+    ) -> Iterator[FileReport]:
+        """The same within an attempt, of buckets that it has not written yet; `first_row` counts its rows before."""
+        version, held, size, written = 1, [], 0, first_row
+        for batch in batches:
+            if batch.num_rows:
+                if files.early:
+                    self._announce(batch, names, version, files)
+                held.append(batch)
+                size += sum(map(buffer_bytes, batch.columns))
+            if size > _FLUSH_BYTES:
+                rows = pa.Table.from_batches(held)
+                yield from self._flush(rows, names, version, written, files)
+                version, held, size, written = version + 1, [], 0, written + rows.num_rows
+        if held:
+            yield from self._flush(pa.Table.from_batches(held), names, version, written, files)
+
+    def write_here(self, batches: Iterable[pa.RecordBatch]) -> list[FileReport]:
+        """Writes rows in this process, after tagging them."""
+        return list(self.write((self.tag(batch) for batch in batches if batch.num_rows), "0-0-0"))
 
     def live_groups(self) -> LiveGroups:
         """Where one attempt's rows go; all of its files of a bucket are in one file group."""
         return LiveGroups(self.storage, self.config, self.file_ids)
 
-    def _announce(self, batch: pa.RecordBatch, names: _Names, version: int, files: TaskFiles) -> None:
+    def _announce(self, batch: pa.RecordBatch, names: LogNames, version: int, files: TaskFiles) -> None:
         """Each file with its first row, so that who has to lose learns it before the others are there."""
         columns = [PARTITION_COLUMN, BUCKET_COLUMN]
         groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns).aggregate([])
@@ -116,7 +130,7 @@ class WriteTask:
         )
 
     def _flush(
-        self, rows: pa.Table, names: _Names, version: int, first_row: int, files: TaskFiles
+        self, rows: pa.Table, names: LogNames, version: int, first_row: int, files: TaskFiles
     ) -> Iterator[FileReport]:
         rows = rows.combine_chunks().sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
         partitions = pc.rank(rows[PARTITION_COLUMN], sort_keys="ascending", tiebreaker="dense").to_numpy()
@@ -126,17 +140,18 @@ class WriteTask:
             group_rows = rows.slice(int(start), int(stop - start))
             yield self._write_group(group_rows, names, version, first_row + int(start), files)
 
-    def _write_group(self, rows: pa.Table, names: _Names, version: int, first_row: int, files: TaskFiles) -> FileReport:
+    def _write_group(
+        self, rows: pa.Table, names: LogNames, version: int, first_row: int, files: TaskFiles
+    ) -> FileReport:
         partition = rows[PARTITION_COLUMN][0].as_py()
         file = names.file(partition, rows[BUCKET_COLUMN][0].as_py(), version)
         file_id, name = file.file_id, file.name
-        if self.operation == UPSERT and not self.config.column_groups:  # each group would have a winner of its own
-            rows = self._combine(rows)
-        records, deletes, cleared = self._contents(rows, file, partition, first_row)
+        rows = self.combined(rows)
+        records, deletes, cleared = self.contents(rows, file_id, file.write_token, first_row)
         data = encode_log_file(
             self.instant, self.avro_schema, records, deletes, self.block_format, group_deletes=cleared
         )
-        self._ensure_partition(partition)
+        self.ensure_partition(partition)
         task_ms = files.create(partition, name, data, rows.num_rows)
         return FileReport(
             partition=partition,
@@ -149,11 +164,11 @@ class WriteTask:
             task_ms=task_ms,
         )
 
-    def _contents(
-        self, rows: pa.Table, file: LogFile, partition: str, first_row: int
+    def contents(
+        self, rows: pa.Table, file_id: str, write_token: str, first_row: int
     ) -> tuple[pa.Table | None, Deletes | None, pa.Table | None]:
-        """Records, deletes, and rows that delete column groups: what the file of these rows is made of."""
-        place = (partition, file.file_id, file.write_token, first_row)
+        """Records, deletes, and rows that delete column groups: what the rows of one bucket say."""
+        place = (rows[PARTITION_COLUMN][0].as_py(), file_id, write_token, first_row)
         if self.operation == DELETE:
             cleared = delete_rows(rows, self.config, self.schema.names) if self.config.column_groups else None
             if cleared is None:
@@ -173,8 +188,14 @@ class WriteTask:
         gone = pc.fill_null(rows[IS_DELETED_COLUMN], False)
         return rows.filter(pc.invert(gone)), rows.filter(gone)
 
-    def _combine(self, rows: pa.Table) -> pa.Table:
-        """One row for each key: that with the greatest ordering value, the later one of equals."""
+    def combined(self, rows: pa.Table) -> pa.Table:
+        """The rows; of an upsert, the newest of each key."""
+        if self.operation != UPSERT or self.config.column_groups:  # each group would have a winner of its own
+            return rows
+        return self.newest_of_each_key(rows)
+
+    def newest_of_each_key(self, rows: pa.Table) -> pa.Table:
+        """One row for each key, sorted by key: that with the greatest ordering value, the later one of equals."""
         order = [(META_COLUMNS[2], "ascending")]
         if self.config.merge_mode == EVENT_TIME and self.config.ordering_field:
             order.append((self.config.ordering_field, "ascending"))
@@ -188,10 +209,10 @@ class WriteTask:
     def _records(self, rows: pa.Table, partition: str, file_id: str, write_token: str, first_row: int) -> pa.Table:
         count = rows.num_rows
         task = write_token.partition("-")[0]
-        sequence = [f"{self.instant}_{task}_{first_row + index}" for index in range(count)]
+        numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
         meta = [
             pa.repeat(self.instant, count),
-            pa.array(sequence, pa.string()),
+            pc.binary_join_element_wise(f"{self.instant}_{task}_", numbers, ""),
             rows[META_COLUMNS[2]],
             pa.repeat(partition, count),
             pa.repeat(file_id, count),
@@ -216,7 +237,7 @@ class WriteTask:
                 "say which row is newer. Fill it, or remove those rows"
             )
 
-    def _ensure_partition(self, partition: str) -> None:
+    def ensure_partition(self, partition: str) -> None:
         """Java's readers find a partition by this file."""
         path = path_below(partition, PARTITION_METADATA)
         depth = len(partition.split("/")) if partition else 0
@@ -225,7 +246,7 @@ class WriteTask:
 
 
 @dataclass(frozen=True)
-class _Names:
+class LogNames:
     """The names of one attempt's files."""
 
     instant: str
@@ -243,7 +264,8 @@ class _Names:
 class FileReport:
     """What a task tells the driver of one file: a small row, never data.
 
-    `kept_bytes` is the size of the deletes that a compaction has kept in a log file beside it, 0 if there is none.
+    `kept_bytes` is the size of the deletes that a compaction has kept in a log file beside it, 0 if there is none. A
+    base file has `rows` in all, and `merged_base` is the one that it was made of, if there was one.
     """
 
     partition: str
@@ -255,9 +277,13 @@ class FileReport:
     version: int
     task_ms: int = 0
     kept_bytes: int = 0
+    rows: int = 0
+    merged_base: str = ""
 
     def to_stat(self, instant: str) -> WriteStat:
         """The file as the commit's metadata names it."""
+        if isinstance(parse_data_file(self.file_name), BaseFile):
+            return self._base_file_stat()
         return WriteStat(
             partition=self.partition,
             file_id=self.file_id,
@@ -271,6 +297,23 @@ class FileReport:
             log_version=self.version,
             base_file="",
             log_files=(self.file_name,),
+        )
+
+    def _base_file_stat(self) -> WriteStat:
+        """Nobody has counted which of the rows took the place of others."""
+        merged = parse_data_file(self.merged_base)
+        return WriteStat(
+            partition=self.partition,
+            file_id=self.file_id,
+            path=path_below(self.partition, self.file_name),
+            previous_commit=None if merged is None else merged.instant,
+            num_writes=self.rows,
+            num_inserts=self.rows if merged is None else 0,
+            num_update_writes=0 if merged is None else self.records,
+            num_deletes=self.deletes,
+            total_write_bytes=self.size_bytes,
+            file_size_bytes=self.size_bytes,
+            previous_base_file=self.merged_base or None,
         )
 
 
@@ -298,9 +341,15 @@ def report_type() -> StructType:
     return from_arrow_schema(REPORT_SCHEMA)
 
 
-def collect_reports(reports: DataFrame) -> list[FileReport]:
-    """Runs what makes these reports, and brings them to the driver."""
-    return [FileReport(**row.asDict()) for row in reports.collect()]
+def collect_reports(reports: DataFrame, what: str) -> list[FileReport]:
+    """Runs what makes these reports, and brings them to the driver. `what` says it to those who wait."""
+    with told(reports.sparkSession, what):
+        return [FileReport(**row.asDict()) for row in reports.collect()]
+
+
+def buffer_bytes(values: pa.Array) -> int:
+    """Spark 4.0 leaves out offsets of empty arrays within others, and `nbytes` ends the process where they are not."""
+    return int(values.get_total_buffer_size() if pa.types.is_nested(values.type) else values.nbytes)
 
 
 def _boolean(values: pa.ChunkedArray | pa.Array) -> pa.Array:

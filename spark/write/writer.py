@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from lakelatch.format.avro import META_COLUMNS
-from lakelatch.spark.options import WriteOptions
+from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
+from lakelatch.spark.options import UPDATE, WriteOptions
+from lakelatch.spark.read.known_keys import with_new_keys
 from lakelatch.spark.services.plans import Runner, runner_of
 from lakelatch.spark.spark_types import default_parallelism, renamings, to_arrow
+from lakelatch.spark.write.base_files.sorted_runs import RUN_SCHEMA, from_runs, to_runs
 from lakelatch.spark.write.cancellation import ended_when_lost
 from lakelatch.spark.write.marker_server import served
 from lakelatch.spark.write.relocation import Relocator, relocator_of
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.rows import write_rows
+from lakelatch.spark.write.small.rows_in_driver import has_required_in_nullable, rows_in_driver
 from lakelatch.spark.write.task import (
     BUCKET_COLUMN,
     PARTITION_COLUMN,
@@ -32,7 +37,11 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+_BATCH_BYTES_OPTION = "spark.sql.execution.arrow.maxBytesPerBatch"
+_PYTHON_MEMORY_OPTION = "spark.executor.pyspark.memory"
+_BATCH_BYTES_MAX = 256 * 1024 * 1024
 
 
 def write(
@@ -47,10 +56,12 @@ def write(
     be written again. To change what is there, pass a function that reads and returns the frame: it is called anew
     inside each try, so that nothing which others commit in between is overwritten unseen.
 
-    A frame is evaluated once, on the executors, unless early detection stops it on its way: after a conflict at its
-    commit the files that are there are taken for the next try. Rows come to the driver only if they are there already
-    (a local relation) or if `lakelatch.write.small.rows` says that the frame is that small. Under a bucket index an
-    `insert` of a key that exists updates it, as in Hudi.
+    What is written comes from one evaluation of a frame, unless early detection stops it on its way: after a conflict
+    at its commit the files that are there are taken for the next try. Rows come to the driver only if they are there
+    already (a local relation), if `lakelatch.write.small.rows` says that the frame is that small, or up to 10,001 of
+    them if Spark's optimizer takes it for small; with more rows it is evaluated anew, on the executors. Under a bucket
+    index an `insert` of a key that exists updates it, as in Hudi, unless hoodie.datasource.insert.dup.policy says
+    otherwise.
 
     `insert_overwrite` takes away all that is in the partitions which the frame touches when it commits, and
     `insert_overwrite_table` all that is in the table, also what others committed while the frame was written.
@@ -66,7 +77,14 @@ def write(
     hoodie.write.num.retries.on.conflict.failures says), `CommitUnknown` (look before doing it again), `LockTimeout`
     and `Unavailable` (rolled back).
     """
-    return write_rows(lambda: FrameRows(df), path, options, system)
+
+    def rows(parsed: WriteOptions) -> FrameRows:
+        if parsed.known_keys == UPDATE:
+            return FrameRows(df)
+        source = df if callable(df) else lambda: df
+        return FrameRows(with_new_keys(source, path, options, parsed))
+
+    return write_rows(rows, path, options, system)
 
 
 class FrameRows:
@@ -75,6 +93,7 @@ class FrameRows:
     def __init__(self, df: DataFrame | Callable[[], DataFrame]) -> None:
         self._source = df if callable(df) else None
         self._frame = _without_meta(self._source() if self._source is not None else cast("DataFrame", df))
+        self._local: bool | None = None
         self.schema = to_arrow(self._frame.schema)
 
     @property
@@ -85,22 +104,41 @@ class FrameRows:
     def use_names_of(self, table: pa.Schema) -> None:
         renamed = renamings(self._frame.columns, table.names, self._frame.sparkSession)
         if renamed:
-            self._frame = self._frame.withColumnsRenamed(renamed)
+            self._frame, self._local = self._frame.withColumnsRenamed(renamed), None
             self.schema = pa.schema([one.with_name(renamed.get(one.name, one.name)) for one in self.schema])
+
+    def are_here(self, options: WriteOptions) -> bool:
+        refused = self._source is not None or options.small_rows is not None or has_required_in_nullable(self.schema)
+        return not refused and self._is_local()
 
     def begin(self) -> None:
         if self._source is not None:
-            self._frame = _without_meta(self._source())
+            self._frame, self._local = _without_meta(self._source()), None
             self.schema = to_arrow(self._frame.schema)
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        return _run(self._frame, task, options, transaction)
+        here = transaction.own_files is not None  # then no task may write
+        rows = self._collected() if here else rows_in_driver(self._frame, task, options, self._is_local)
+        if rows is not None:
+            return replace(task, own=transaction.own_files).write_here(rows)
+        lost = threading.Event()
+        with served(self._frame.sparkSession, transaction, task, lost.set) as task:
+            return _run_on_executors(self._frame, task, options, lost)
 
     def relocator(self) -> Relocator:
         return relocator_of(self._frame.sparkSession)
 
     def runner(self) -> Runner:
         return runner_of(self._frame.sparkSession)
+
+    def _collected(self) -> list[pa.RecordBatch]:
+        found: list[pa.RecordBatch] = self._frame.toArrow().to_batches()
+        return found
+
+    def _is_local(self) -> bool:
+        if self._local is None:  # under Spark Connect a request
+            self._local = self._frame.isLocal()
+        return self._local
 
 
 def _without_meta(df: DataFrame) -> DataFrame:
@@ -109,41 +147,52 @@ def _without_meta(df: DataFrame) -> DataFrame:
     return df.drop(*own) if own else df
 
 
-def _run(df: DataFrame, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-    small = _small_frame(df, options)
-    if small is not None:
-        batches = [task.tag(batch) for batch in small.to_batches() if batch.num_rows]
-        return list(task.write(iter(batches), "0-0-0"))
-    lost = threading.Event()
-    with served(df.sparkSession, transaction, task, lost.set) as task:
-        return _run_on_executors(df, task, options, lost)
-
-
 def _run_on_executors(df: DataFrame, task: WriteTask, options: WriteOptions, lost: threading.Event) -> list[FileReport]:
+    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-    added = [(META_COLUMNS[2], StringType()), (PARTITION_COLUMN, StringType()), (BUCKET_COLUMN, IntegerType())]
-    tagged_schema = StructType([*df.schema.fields, *(StructField(name, kind) for name, kind in added)])
-    tagged = df.mapInArrow(partial(_tag_batches, task), tagged_schema)
     keys = (PARTITION_COLUMN, BUCKET_COLUMN)
-    if options.parallelism is not None:
-        shuffled = tagged.repartition(options.parallelism, *keys)
-    elif not task.config.partition_fields:
-        shuffled = tagged.repartition(min(task.config.bucket_count or 1, default_parallelism(df)), *keys)
+    in_runs = task.by_key and sends_runs(df.sparkSession)
+    if in_runs:
+        tagged = df.mapInArrow(partial(_tag_into_runs, task), from_arrow_schema(RUN_SCHEMA))
     else:
-        shuffled = tagged.repartition(*keys)  # adaptive execution joins small partitions
+        added = [(META_COLUMNS[2], StringType()), (PARTITION_COLUMN, StringType()), (BUCKET_COLUMN, IntegerType())]
+        tagged_schema = StructType([*df.schema.fields, *(StructField(name, kind) for name, kind in added)])
+        tagged = df.mapInArrow(partial(_tag_batches, task), tagged_schema)
+    shuffled = _by_bucket(tagged, task, options)
+    if task.by_bucket:
+        shuffled = shuffled.sortWithinPartitions(*keys, *([RECORD_KEY_COLUMN] if task.by_key and not in_runs else []))
     with ended_when_lost(df.sparkSession, task, lost):
-        return collect_reports(shuffled.mapInArrow(partial(_write_batches, task), report_type()))
+        reports = shuffled.mapInArrow(partial(_write_runs if in_runs else _write_batches, task), report_type())
+        return collect_reports(reports, f"lakelatch: {task.operation} into {task.config.name!r}")
 
 
-def _small_frame(df: DataFrame, options: WriteOptions) -> pa.Table | None:
-    """The rows, if they are in the driver already or the caller said that they are few; else None."""
-    if options.small_rows is None:
-        return df.toArrow() if df.isLocal() else None
-    if options.small_rows == 0:
-        return None
-    rows = df.limit(options.small_rows + 1).toArrow()
-    return rows if rows.num_rows <= options.small_rows else None
+def _by_bucket(tagged: DataFrame, task: WriteTask, options: WriteOptions) -> DataFrame:
+    """Shuffled so that the rows of a partition and bucket are in one task."""
+    keys = (PARTITION_COLUMN, BUCKET_COLUMN)
+    if options.parallelism is None and task.config.partition_fields:
+        return tagged.repartition(*keys)  # adaptive execution joins small partitions
+    tasks = options.parallelism or min(task.config.bucket_count or 1, default_parallelism(tagged))
+    if task.config.partition_fields or not hasattr(tagged, "repartitionById"):
+        return tagged.repartition(tasks, *keys)
+    return tagged.repartitionById(tasks, BUCKET_COLUMN)  # a hash would give some tasks several buckets, and some none
+
+
+def sends_runs(session: SparkSession) -> bool:
+    """Whether rows may be shuffled as runs: if tasks are given so many bytes at once, and not ten thousand values.
+
+    Nor if the memory of Python's processes is limited, since a file that one of them maps counts.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        limit = session.conf.get(_BATCH_BYTES_OPTION) or ""
+        if session.conf.get(_PYTHON_MEMORY_OPTION, None):
+            return False
+    except PySparkException:  # earlier than 4.1
+        return False
+    found = re.fullmatch(r"([0-9]+)([kmg]?)b?", limit.strip().lower())
+    return found is not None and int(found[1]) * 1024 ** " kmg".index(found[2] or " ") <= _BATCH_BYTES_MAX
 
 
 def _tag_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -152,6 +201,14 @@ def _tag_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator
             yield task.tag(batch)
 
 
+def _tag_into_runs(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return to_runs(_tag_batches(task, batches), task.config.plain_key_field)
+
+
 def _write_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for report in task.write(batches, write_token()):
         yield reports_to_batch([report])
+
+
+def _write_runs(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return _write_batches(task, from_runs(batches, task.config.plain_key_field))

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakelatch.services.archiving import Archived
     from lakelatch.spark.api.arrow_table import ArrowTable, open
+    from lakelatch.spark.api.keywords import options
     from lakelatch.spark.api.table import Table
+    from lakelatch.spark.progress import Progress, on_progress
     from lakelatch.spark.read.reader import read
     from lakelatch.spark.services.archiving import archive
     from lakelatch.spark.services.cancelling import execute_cancel, open_cancellations, request_cancel
@@ -35,11 +37,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "Table": "lakelatch.spark.api.table",
     "ArrowTable": "lakelatch.spark.api.arrow_table",
+    "options": "lakelatch.spark.api.keywords",
     "open": "lakelatch.spark.api.arrow_table",
     "write": "lakelatch.spark.write.writer",
     "CommitResult": "lakelatch.spark.write.result",
     "delete_partitions": "lakelatch.spark.write.delete_partitions",
     "read": "lakelatch.spark.read.reader",
+    "Progress": "lakelatch.spark.progress",
+    "on_progress": "lakelatch.spark.progress",
     "Archived": "lakelatch.services.archiving",
     "archive": "lakelatch.spark.services.archiving",
     "clean": "lakelatch.spark.services.clean",
@@ -70,6 +75,7 @@ __all__ = [
     "Archived",
     "ArrowTable",
     "CommitResult",
+    "Progress",
     "Table",
     "archive",
     "clean",
@@ -82,8 +88,10 @@ __all__ = [
     "execute_compaction",
     "execute_log_compaction",
     "maintain",
+    "on_progress",
     "open",
     "open_cancellations",
+    "options",
     "preview_clean",
     "read",
     "request_cancel",

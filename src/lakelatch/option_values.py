@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
+from numbers import Real
 
 from lakelatch.errors import InvalidRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def text_of(key: str, value: object) -> str:
+    """An option's value as the text that Spark would hand over: of lists with commas, of times in UTC.
+
+    Errors: `InvalidRequest` for a time without a zone, for a part of a list that has a comma, and for what has no text.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | Real):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, list | tuple):
+        return ",".join(_part_of(key, part) for part in value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    if isinstance(value, datetime):
+        raise InvalidRequest(
+            f"{key}={value!r} has no zone: use datetime.now(timezone.utc), or a text in UTC", option=key
+        )
+    raise InvalidRequest(
+        f"{key}: a {type(value).__name__} is no value of an option: use a text, a number, True or False, a list of "
+        "them, a path or a datetime",
+        option=key,
+    )
+
+
+def _part_of(key: str, part: object) -> str:
+    text = text_of(key, part)
+    if "," in text:
+        raise InvalidRequest(f"{key}: {text!r} has a comma, which separates the parts of a list", option=key)
+    return text
 
 
 def whole_number(options: Mapping[str, str], key: str, default: int, least: int, most: int) -> int:

@@ -104,7 +104,6 @@ def test_nothing_is_set_unless_somebody_agrees(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("java/cow", "COPY_ON_WRITE"),
         ("java/mor_clustered", "hoodie.index.type=BUCKET"),
         ("java/mor_metadata_table", "hoodie.metadata.enable=false"),
         ("java/mor_writer_killed", "deltacommit.inflight"),
@@ -128,7 +127,6 @@ def test_what_cannot_be_written_is_refused_with_the_reason(
     [
         ("hoodie.table.keygenerator.type", "TIMESTAMP"),
         ("hoodie.record.merge.mode", "CUSTOM"),
-        ("hoodie.table.cdc.enabled", "true"),
         ("hoodie.table.ordering.fields", "ts,v"),
         ("hoodie.table.recordkey.fields", ""),
         ("hoodie.table.metadata.partitions.inflight", "files"),

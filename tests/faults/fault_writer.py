@@ -75,6 +75,19 @@ def write(manager: TransactionManager) -> None:
     commit(transaction, CommitMetadata(stats, "UPSERT"))
 
 
+def write_own(manager: TransactionManager) -> None:
+    """Two data files of this process, and one that was announced and never made."""
+    transaction = manager.begin(for_tasks=False)
+    assert transaction.own_files is not None
+    stats = []
+    for group in ("a", "b"):
+        name = f"{group}_0_{transaction.instant}.log"
+        transaction.own_files.create("", name, b"rows")
+        stats.append(WriteStat("", group, name))
+    transaction.own_files.announce_all([("", f"a_1_{transaction.instant}.log")])
+    commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
+
+
 def compact(manager: TransactionManager) -> None:
     """Schedules and carries out a compaction of nothing."""
 
@@ -96,7 +109,17 @@ def abort(manager: TransactionManager) -> None:
 def scenario(root: str) -> None:
     """A failed step does not end it: the next one starts anew, as a user would."""
     manager = open_manager(root)
-    steps: tuple[Callable[[TransactionManager], None], ...] = (write, compact, abort, write, write, write, write)
+    steps: tuple[Callable[[TransactionManager], None], ...] = (
+        write,
+        write_own,
+        compact,
+        abort,
+        write,
+        write_own,
+        write,
+        write_own,
+        write,
+    )
     for step in steps:
         try:
             step(manager)

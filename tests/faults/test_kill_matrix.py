@@ -35,6 +35,9 @@ REACHED_ONLY_WITH_SPARK = {
 }
 OF_SERVICES = ("archive.", "cancel.", "clean.", "restore.", "savepoint.", "undo.")  # tests/services
 POINTS = [name for name in NAMES if name not in REACHED_ONLY_WITH_SPARK and not name.startswith(OF_SERVICES)]
+#: Of the second write, whose files its own process makes; the first one has announced and made three.
+OF_OWN_FILES = ["mark.after", "data.after", "commit.before_slot", "commit.after_slot"]
+_PLACES = {"mark.after": 5, "data.after": 4}
 
 Story = list[dict[str, str]]
 
@@ -79,6 +82,27 @@ def test_a_writer_that_is_killed_leaves_a_table_that_recovers(point: str, tmp_pa
     code, story = end(start(tmp_path, f"{point}=kill@1"))
     assert code == -signal.SIGKILL, f"{point} was never reached"
     recover(tmp_path, story)
+
+
+@pytest.mark.parametrize("harm", ["kill", "stop"])
+@pytest.mark.parametrize("point", OF_OWN_FILES)
+def test_so_does_one_whose_own_process_makes_its_files(point: str, harm: str, tmp_path: Path) -> None:
+    process = start(tmp_path, f"{point}={harm}@{_PLACES.get(point, 2)}")
+    if harm == "stop":
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        wait_until_dead()
+        manager = open_manager(str(tmp_path))
+        manager.context.provider.break_(TABLE_KEY)
+        (stopped,) = {path.rpartition("/")[2] for path in os.listdir(tmp_path / ".hoodie/.heartbeat")}
+        manager.recover()
+        os.kill(process.pid, signal.SIGCONT)
+    code, story = end(process)
+    assert code == (-signal.SIGKILL if harm == "kill" else 0) and len(story) >= 1
+    if harm == "stop":
+        assert story[1]["instant"] == stopped
+        assert story[1]["outcome"] == ("committed" if point == "commit.after_slot" else "refused")
+    recover(tmp_path, story, twice=harm == "kill")
 
 
 @pytest.mark.parametrize("point", POINTS)

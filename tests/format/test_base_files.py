@@ -14,7 +14,7 @@ import pytest
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN, with_meta_columns
-from lakelatch.format.base_files import END_BYTES, read_base_file
+from lakelatch.format.base_files import END_BYTES, open_base_file, read_base_file
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.rows import merge_rows
 from lakelatch.format.names import BaseFile
@@ -135,6 +135,19 @@ def test_a_small_file_is_one_request(storage: Asked) -> None:
         assert storage.taken() == [len(data)]
 
 
+def test_parts_are_measured_as_they_are_in_memory(storage: Asked) -> None:
+    """A text that is the same in each row takes nothing in the file, and all of its bytes in memory, row by row."""
+    rows = rows_of(30_000).select(COLUMNS[:6]).append_column("same", pa.repeat("x" * 1000, 30_000))
+    storage.put(PATH, add_checksum(encode_parquet(rows, {}), PATH))
+    base = open_base_file(storage, PATH, rows.schema.names)
+    assert base.held is not None and base.file.metadata.num_row_groups > 1
+    parts = list(base.parts(sparing=True))
+    assert max(part.nbytes for part in parts[:4]) < 5 * 1024 * 1024  # as long as no row is known
+    assert max(part.nbytes for part in parts[-4:]) < 2.5 * 1024 * 1024
+    assert pa.concat_tables(parts).combine_chunks().equals(rows.combine_chunks())
+    assert max(part.nbytes for part in base.parts()) > 10 * 1024 * 1024
+
+
 def test_a_file_without_rows_has_no_parts(storage: Asked) -> None:
     """All rows of its file group were deleted before a compaction. A column of booleans has no page then."""
     schema = pa.schema([*FULL, ("ok", pa.bool_())])
@@ -217,3 +230,14 @@ def test_a_temporary_file_has_the_same_bytes(count: int, group_rows: int | None)
 
 def test_without_its_checksum_the_file_is_as_it_was_encoded() -> None:
     assert strip_checksum(large_file()) == encode_parquet(rows_of(30_000), {"made": "here"})
+
+
+def test_columns_whose_values_repeat_have_a_dictionary_and_others_none() -> None:
+    count = 20_000
+    schema = pa.schema([("key", pa.string()), ("kind", pa.string()), ("nested", pa.struct([("key", pa.int64())]))])
+    values = [[f"key-{row}" for row in range(count)], ["a", "b"] * (count // 2), [{"key": row} for row in range(count)]]
+    data = encode_parquet(pa.table(values, schema=schema), {})
+    group = pq.read_metadata(io.BytesIO(data)).row_group(0)
+    made = {group.column(place).path_in_schema: group.column(place).has_dictionary_page for place in range(3)}
+    assert made == {"key": False, "kind": True, "nested.key": True}
+    assert pq.read_table(io.BytesIO(data)) == pa.table(values, schema=schema)

@@ -68,6 +68,15 @@ def test_many_at_once_are_as_one_by_one(rows: list[tuple[str | None, str | None]
     assert bucket_ids_of_texts(columns, count).to_pylist() == expected
 
 
+@given(units=st.integers(0, 5), chars=st.lists(st.sampled_from("aé日\uffff\0"), max_size=60), skip=st.integers(0, 2))
+def test_texts_of_one_length_are_as_one_by_one(units: int, chars: list[str], skip: int) -> None:
+    """Of so many code units, which are of one to three bytes."""
+    texts = ["".join(chars[at : at + units]) for at in range(0, len(chars) - units, max(units, 1))]
+    texts.append("😀" * (units // 2) + "x" * (units % 2))
+    found = string_hashes(pa.array(texts, pa.string()).slice(skip))
+    assert found.tolist() == [(list_hash([text]) - 31) % 2**32 for text in texts[skip:]]
+
+
 def test_every_string_layout_hashes_alike() -> None:
     values = ["", "a", None, "日本😀", "x" * 1000]
     plain = string_hashes(pa.array(values, pa.string())).tolist()

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.record_keys import partition_paths, record_keys
+from lakelatch.format.keygen.paths import partition_paths as paths_of
+from lakelatch.format.record_keys import record_keys
+from lakelatch.timeline.table_config import TableConfig
 
 MOMENT = dt.datetime(2024, 1, 2, tzinfo=dt.timezone.utc)
+
+
+def partition_paths(table: pa.Table, fields: list[str], hive_style: bool, url_encode: bool = False) -> pa.Array:
+    config = TableConfig("t", ("id",), tuple(fields))
+    config = replace(config, hive_style_partitioning=hive_style, url_encode_partitioning=url_encode)
+    return paths_of(table, config)
 
 
 def keys(fields: list[str], **columns: Any) -> list[str]:
@@ -46,6 +57,39 @@ def test_several_fields_are_named() -> None:
     assert keys(["b", "a"], a=["", "y"], b=[1, None]) == ["b:1,a:__empty__", "b:__null__,a:y"]
 
 
+def parts_as_hudi_finds_them(key: str) -> list[str]:
+    """What KeyGenUtils.extractRecordKeysByFields makes of a key of several fields, all of which are wanted."""
+    found, start = [], 0
+    while start < len(key):
+        colon = key.index(":", start)
+        following, comma = key.find(":", colon + 1), -1
+        while following >= 0 and (comma := key.rfind(",", 0, following)) < colon:
+            following = key.find(":", following + 1)
+        found.append(key[colon + 1 : comma] if following >= 0 else key[colon + 1 :])
+        start = comma + 1 if following >= 0 else len(key)
+    return found
+
+
+@given(st.lists(st.tuples(*[st.text(alphabet=",:ab", min_size=1, max_size=6)] * 3), min_size=1, max_size=8))
+def test_keys_of_several_fields_are_split_again_by_hudi(rows: list[tuple[str, str, str]]) -> None:
+    fields = ["a", "b", "c"]
+    for row in rows:
+        torn = any(":" in value.partition(",")[2] for value in row)
+        table = pa.table(dict(zip(fields, ([value] for value in row), strict=True)))
+        if torn:
+            with pytest.raises(InvalidRequest, match="Hudi would split the key there"):
+                record_keys(table, fields)
+        else:
+            assert parts_as_hudi_finds_them(record_keys(table, fields)[0].as_py()) == list(row)
+
+
+def test_the_hudi_of_version_8_splits_keys_at_each_comma() -> None:
+    table = pa.table({"a": ["x:y"], "b": ["1,2"]})
+    assert record_keys(table, ["a", "b"]).to_pylist() == ["a:x:y,b:1,2"]
+    with pytest.raises(InvalidRequest, match=r"1 of 1 rows have ',' in 'b'.*or make the table with version 9"):
+        record_keys(table, ["a", "b"], commas=False)
+
+
 @pytest.mark.parametrize(
     ("fields", "columns", "message"),
     [
@@ -55,8 +99,8 @@ def test_several_fields_are_named() -> None:
         (["missing"], {"k": ["a", "b"]}, r"'missing' is missing from data of 2 rows \(k\)"),
         (["k"], {"k": [1.5]}, r"'k' is double and cannot be part of a record key"),
         (["k"], {"k": [[1]]}, r"'k' is array<"),
-        (["a", "b"], {"a": ["x:y"], "b": ["z"]}, r"1 of 1 rows have ',' or ':' in 'a'"),
-        (["a", "b"], {"a": ["x"], "b": ["y,z"]}, r"1 of 1 rows have ',' or ':' in 'b'"),
+        (["a", "b"], {"a": ["x,b:1"], "b": ["z"]}, r"1 of 1 rows have ',' and a ':' behind it in 'a'"),
+        (["a", "b"], {"a": ["x", "x"], "b": ["y,\n:z", "y"]}, r"1 of 2 rows have ',' and a ':' behind it in 'b'"),
         (["a", "b"], {"a": [None, "x"], "b": ["", "y"]}, r"1 of 2 rows are null or empty in every .* \(a, b\)"),
         (["a", "b"], {"a": ["__null__"], "b": ["y"]}, r"'__null__' or '__empty__' in 'a'"),
         ([], {"a": ["x"]}, r"hoodie\.datasource\.write\.recordkey\.field"),
@@ -77,7 +121,7 @@ def test_partition_paths() -> None:
     assert partition_paths(table.slice(1), ["a"], False).to_pylist() == [default, default]
 
 
-@pytest.mark.parametrize("value", ["a/b", "a=b", "10:30", "a%20b", "x*", "a\tb", "\\"])
+@pytest.mark.parametrize("value", ["a=b", "10:30", "a%20b", "x*", "a\tb", "\\"])
 def test_unsafe_folder_names_are_encoded_only_on_request(value: str) -> None:
     table = pa.table({"p": [value]})
     with pytest.raises(InvalidRequest, match=r"no safe folder name.*partitionpath\.urlencode"):
@@ -85,6 +129,17 @@ def test_unsafe_folder_names_are_encoded_only_on_request(value: str) -> None:
     encoded = partition_paths(table, ["p"], True, url_encode=True)[0].as_py()
     assert encoded.startswith("p=") and not set('/=:*\t\\"').intersection(encoded[2:])
     assert bytes.fromhex(encoded.partition("%")[2][:2]).decode() in value
+
+
+def test_slashes_make_folders_where_there_is_one_field() -> None:
+    table = pa.table({"p": ["eu/de", "eu"], "q": ["x", "y"]})
+    assert partition_paths(table, ["p"], True).to_pylist() == ["p=eu/de", "p=eu"]
+    assert partition_paths(table, ["p"], False, url_encode=True).to_pylist() == ["eu%2Fde", "eu"]
+    with pytest.raises(InvalidRequest, match=r"'eu/de' of the partition field 'p' is no safe folder name"):
+        partition_paths(table, ["p", "q"], False)
+    for value in ("a//b", "/", "a/", "/a"):
+        with pytest.raises(InvalidRequest, match="has an empty name between slashes"):
+            partition_paths(pa.table({"p": [value]}), ["p"], False)
 
 
 @pytest.mark.parametrize("value", [".", "..", ".hidden", "a\0b"])

@@ -108,7 +108,7 @@ class MemoryTable:
         manager = self.manager()
         if settings is not None:
             manager.context = replace(manager.context, settings=settings)
-        return Writing(self.opened, manager, manager.begin(options.action), options)
+        return Writing(self.opened, manager, manager.begin(options.action_on(self.opened.config.table_type)), options)
 
     def write(self, *rows: dict[str, Any], operation: str = "upsert", block_format: str = "parquet") -> CommitResult:
         return self.begin(operation, block_format).put(*rows).commit()

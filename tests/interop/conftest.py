@@ -13,6 +13,7 @@ from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch.spark.read.reader import plan_read
 
 DATA = Path(__file__).parent.parent / "data"
 Rows = list[dict[str, Any]]
@@ -26,9 +27,11 @@ def _plain(table: pa.Table) -> Rows:
 
 @pytest.fixture
 def by_hudi_rs() -> Callable[..., Rows]:
-    """The rows that hudi-rs reads: of the latest snapshot, of base files only, or those of `since` (begin, end]."""
+    """The rows that hudi-rs reads: now or as of a time, of base files only, or those of `since` (begin, end]."""
 
-    def read(path: str, optimized: bool = False, since: tuple[str, str | None] | None = None) -> Rows:
+    def read(
+        path: str, optimized: bool = False, since: tuple[str, str | None] | None = None, as_of: str | None = None
+    ) -> Rows:
         builder = HudiTableBuilder.from_base_uri(path)
         if optimized:
             builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
@@ -36,6 +39,8 @@ def by_hudi_rs() -> Callable[..., Rows]:
         if since is not None:
             options = options.with_query_type(HudiQueryType.Incremental).with_start_timestamp(since[0])
             options = options.with_end_timestamp(since[1]) if since[1] else options
+        if as_of is not None:
+            options = options.with_as_of_timestamp(as_of)
         batches = [pa.record_batch(batch) for batch in builder.build().read(options)]
         return _plain(pa.Table.from_batches(batches)) if batches else []
 
@@ -46,6 +51,18 @@ def by_hudi_rs() -> Callable[..., Rows]:
 def by_lakelatch(spark: SparkSession) -> Callable[..., Rows]:
     def read(path: str, options: Mapping[str, object] | None = None) -> Rows:
         return _plain(lakelatch.read(spark, path, options).toArrow())
+
+    return read
+
+
+@pytest.fixture
+def by_arrow() -> Callable[..., Rows]:
+    """The rows that are read in this process, without Spark."""
+
+    def read(path: str, options: Mapping[str, object] | None = None) -> Rows:
+        plan = plan_read(path, options)
+        batches = [batch for file_slice in plan.slices for batch in plan.read(file_slice)]
+        return _plain(pa.Table.from_batches(batches, plan.schema))
 
     return read
 

@@ -85,6 +85,12 @@ def test_every_relative_link_is_alive(source_tree: Any) -> None:
     assert seen > 0 and not dead
 
 
+def test_every_test_that_a_page_names_is_there(source_tree: Any) -> None:
+    pages = [*source_tree.root.glob("docs/*.md"), source_tree.root / "README.md"]
+    named = {name for page in pages for name in re.findall(r"`(tests/[\w/.]+)`", page.read_text())}
+    assert len(named) > 30 and not [name for name in named if not (source_tree.root / name).exists()]
+
+
 def test_every_design_note_is_in_the_index(source_tree: Any) -> None:
     index = (source_tree.root / "docs" / "README.md").read_text()
     notes = [path.name for path in source_tree.root.glob("docs/design/*.md")]

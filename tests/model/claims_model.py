@@ -2,7 +2,8 @@
 
 The log is one step here, because `commit_log_model` shows that an append comes after exactly what it was checked
 against. Each driver has a file that it commits, an attempt that it gave up and that goes on all the same, and a beat
-that is under way. Recoverers take anybody for dead at any time, and several may carry out one rollback.
+that is under way. Or drivers make their files themselves (`in_driver`), and ask the log instead of an opening.
+Recoverers take anybody for dead at any time, and several may carry out one rollback.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 GOOD, GIVEN_UP = "kept", "given up"
-AT_WORK = ("write", "close", "list", "sweep", "check", "append")
+AT_WORK = ("announce", "ask", "write", "close", "list", "sweep", "check", "append")
 OVER = ("committed", "gave up", "recovered")
+_OWN_FILE = ("announce", "ask", "write")
+_FORGET_BOTH = ("forget both", "unmark last", "unbeat last")
 CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "recovered")
 FORGET = ("unbeat", "unopen", "unmark")
 
@@ -29,8 +32,10 @@ class ClaimRules:
     repeated_times: int = 0  # so often a time is handed out that somebody was given before
     failed_begins: int = 0  # so often the storage fails at a beginning: the instant was opened, or will be, later
     repeated_data: int = 0  # so often the request that makes a data file arrives once more
+    in_driver: bool = False  # drivers make their files themselves, and nobody else is given their instants
     recovers: bool = False  # try in every state whether a recoverer, left alone, clears all away, and at once
     fresh_tail: bool = True  # the tail is read again after the claim
+    driver_asks: str = "log"  # between announcing its file and making it: that, only its claim, or nothing ("")
     opens_once: bool = True  # an error ends the beginning; the opening is not asked for again
     checks_open: bool = True  # a task asks whether the instant is open; else only whether it beats
     announces_first: bool = True
@@ -117,6 +122,9 @@ class ClaimModel:
         if mine.step in ("begin", "take", "claim", "look again", "open", "pend", "give back"):
             yield from self._begin(state, who, mine)
             return
+        if self.rules.in_driver and mine.step in (*_OWN_FILE, *_FORGET_BOTH):
+            yield from self._make_own(state, who, mine)
+            return
         file = File(mine.time, who, GOOD)
         if mine.step == "write":
             made = self._let_in(state, mine.time) and file not in state.tombstones
@@ -143,7 +151,8 @@ class ClaimModel:
             yield from self._check(state, who, mine)
         elif mine.step == "append":
             if len(state.log) == mine.seen:
-                yield "commits", _drives(_append(state, "commit", mine.time, who), who, FORGET[0])
+                forget = _FORGET_BOTH[0] if self.rules.in_driver else FORGET[0]
+                yield "commits", _drives(_append(state, "commit", mine.time, who), who, forget)
             else:
                 yield "finds the slot taken", _drives(state, who, "check", seen=0)
         else:
@@ -172,7 +181,8 @@ class ClaimModel:
                 yield "claims it", _drives(_claim(state, mine.time, who), who, "look again", seen=0)
         elif mine.step == "look again":
             late = rules.fresh_tail and mine.time <= _last_time(state)
-            yield "reads the tail again", _drives(state, who, "give back" if late else "open")
+            begun = "pend" if rules.in_driver else "open"
+            yield "reads the tail again", _drives(state, who, "give back" if late else begun)
         elif mine.step == "give back":
             yield "gives its time back", _drives(_unclaim(state, mine.time), who, "gave up")
         elif mine.step == "open":
@@ -182,10 +192,39 @@ class ClaimModel:
                 unheard = state._replace(air=state.air | {mine.time}, faults=(repeated, failed + 1, data))
                 yield "opens, and hears nothing", _drives(unheard, who, self._failed() if rules.opens_once else "open")
         else:
-            yield "is on the timeline", _drives(state._replace(pending=state.pending | {mine.time}), who, "write")
+            then = ("announce" if rules.announces_first else "ask") if rules.in_driver else "write"
+            yield "is on the timeline", _drives(state._replace(pending=state.pending | {mine.time}), who, then)
             if failed < rules.failed_begins:
                 fails = state._replace(faults=(repeated, failed + 1, data))
                 yield "cannot begin", _drives(fails, who, self._failed())
+
+    def _make_own(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        """Announces, asks and makes a file that no task makes; and removes claim and marker, in no order."""
+        file, rules = File(mine.time, who, GOOD), self.rules
+        order = ("announce", "ask", "write") if rules.announces_first else ("ask", "announce", "write")
+        if mine.step == "announce":
+            yield "announces its file", _drives(_mark(state, file), who, _next(mine.step, order))
+        elif mine.step == "ask":
+            ended = any(instant == mine.time for _, instant, _, _ in state.log)
+            gone = _owner(state, mine.time) is None
+            may = {"log": not ended, "claim": not gone, "": True}[rules.driver_asks]
+            yield (
+                "asks, and may go on" if may else "asks, and has ended",
+                _drives(state, who, _next(mine.step, order) if may else "gave up"),
+            )
+        elif mine.step == "write":
+            made = file not in state.tombstones
+            after = _drives(_create(state, file), who, "check" if made else "gave up")
+            yield "makes its file" if made else "is refused by a tombstone", after
+            if made and state.faults[2] < rules.repeated_data:
+                repeated, failed, data = state.faults
+                after = after._replace(air=state.air | {file}, faults=(repeated, failed, data + 1))
+                yield "makes its file, and the request will be repeated", after
+        elif mine.step == _FORGET_BOTH[0]:
+            for done, then in (("unbeat", "unmark last"), ("unmark", "unbeat last")):
+                yield done, _drives(_clear(state, mine._replace(step=done)), who, then)
+        else:
+            yield mine.step, _drives(_clear(state, mine._replace(step=mine.step.split()[0])), who, "committed")
 
     def _failed(self) -> str:
         return "gave up" if self.rules.forgets_only_ended else FORGET[0]
@@ -206,8 +245,7 @@ class ClaimModel:
         if step == order[0] and driver.step not in AT_WORK:
             return
         if step == "announce":
-            marked = state._replace(markers=state.markers | {file})
-            yield f"{label} announces its file", _attempts(marked, who, _next(step, order))
+            yield f"{label} announces its file", _attempts(_mark(state, file), who, _next(step, order))
         elif step == "check":
             then = _next(step, order) if self._let_in(state, driver.time) else "over"
             yield f"{label} asks whether it may go on", _attempts(state, who, then)
@@ -320,6 +358,10 @@ def _append(state: State, event: str, instant: int, driver: int) -> State:
     pending = state.pending - {instant} if event == "commit" else state.pending
     time = state.clock + 1
     return state._replace(clock=time, log=(*state.log, (event, instant, driver, time)), pending=pending)
+
+
+def _mark(state: State, file: File) -> State:
+    return state._replace(markers=state.markers | {file})
 
 
 def _create(state: State, file: File) -> State:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from archive_model import ArchiveModel, ArchiveRules
+from bulk_model import BulkModel, BulkRules
 from claims_model import ClaimModel, ClaimRules
 from clean_model import CleanModel, CleanRules
 from commit_log_model import CANCELLER, COARSE, COMPACTOR, PLAN, LogModel, Rules
@@ -22,6 +24,11 @@ DENIED = "told 'not committed'"
 NEVER_WAS = "a reader takes a committed instant for one that never was"
 ON_NEITHER = "an instant is on neither timeline"
 TAKEN_BACK = "a commit stands on what was taken back"
+BASE_CREATED = "creates the slot of its base"
+HIDDEN = "a committed row is hidden"
+FILES_GONE = "readers see a commit whose files are gone"
+LEFT_BEHIND = "a recovery leaves something behind"
+OWN = ClaimRules(attempts=0, in_driver=True, recovers=True)
 NOT_KEPT = "what a savepoint keeps is gone"
 
 
@@ -58,6 +65,8 @@ SMALL = [
     Case("claims: repeated requests", ClaimModel(ClaimRules(failed_begins=1, repeated_data=1))),
     Case("claims: recovery from each state", ClaimModel(ClaimRules(recoverers=2, recovers=True))),
     Case("claims: a time given twice", ClaimModel(ClaimRules(drivers=2, beats=0, repeated_times=1))),
+    Case("claims: own files", ClaimModel(ClaimRules(1, 0, 1, 2, repeated_data=1, in_driver=True, recovers=True))),
+    Case("claims: own files, a time given twice", ClaimModel(ClaimRules(2, 0, repeated_times=1, in_driver=True))),
     Case("claims: and beginnings fail", ClaimModel(ClaimRules(2, 1, 0, 0, repeated_times=1, failed_begins=1))),
     Case("plans", PlanModel(PlanRules(writers=1, cancellers=1))),
     Case("plans: two carry out a cancellation", PlanModel(PlanRules(writers=0, repeated_files=0))),
@@ -71,6 +80,9 @@ SMALL = [
     Case("foreign: under one lock", ForeignModel(ForeignRules(helpers=3, locked=True))),
     Case("combined: races", LogModel(Rules(("a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
     Case("combined", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 0, late_puts=0, glued=COARSE))),
+    Case("bulk: two loads and a writer", BulkModel(BulkRules(planners=0))),
+    Case("bulk: a load, a writer and a plan", BulkModel(BulkRules(loaders=1))),
+    Case("bulk: a load, two writers and a plan", BulkModel(BulkRules(loaders=1, writers=2))),
 ]
 
 LARGE = [
@@ -90,6 +102,7 @@ LARGE = [
     Case("combined: races", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
     Case("combined: a late put", LogModel(Rules(("a", "b", *SERVICES), 0, 0, late_puts=1, glued=COARSE))),
     Case("combined: all", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=1, glued=COARSE))),
+    Case("bulk", BulkModel(BulkRules())),
 ]
 
 
@@ -225,6 +238,12 @@ CLAIM_MISTAKES = [
     ),
 ]
 
+OWN_FILE_MISTAKES = [
+    _claims("own files, not asked", LEFT_BEHIND, "h0 lists the markers", replace(OWN, driver_asks="")),
+    _claims("own files, the claim is asked", LEFT_BEHIND, "the beat of w0 arrives", replace(OWN, driver_asks="claim")),
+    _claims("own files, asked first", LEFT_BEHIND, "w0 announces its file", replace(OWN, announces_first=False)),
+]
+
 PLAN_MISTAKES = [
     _plans("cancel without event", BOTH, "c0 says that it is cancelled", PlanRules(1, cancel_in_log=False)),
     _plans(
@@ -295,10 +314,7 @@ HISTORY_MISTAKES = [
         "a0 removes up to 1",
     ),
     Planted(
-        "history: a version is put",
-        HistoryModel(HistoryRules(puts_no_version=False)),
-        ON_NEITHER,
-        "a0 names version 1",
+        "history: a version is put", HistoryModel(HistoryRules(puts_no_version=False)), ON_NEITHER, "a0 names version 1"
     ),
 ]
 
@@ -379,27 +395,25 @@ FOREIGN_MISTAKES = [
     ),
     _foreign(
         "made without looking, rolled back",
-        "readers see a commit whose files are gone",
+        FILES_GONE,
         "w0 does not look",
         ForeignRules(locked=True, looks=False, looks_again=False),
     ),
-    _foreign(
-        "no second look",
-        "readers see a commit whose files are gone",
-        "w0 makes the file",
-        ForeignRules(locked=True, looks_again=False),
-    ),
-    _foreign(
-        "rollback's plan not read",
-        "readers see a commit whose files are gone",
-        "the rollback does: plan",
-        ForeignRules(heeds_plans=False),
-    ),
+    _foreign("no second look", FILES_GONE, "w0 makes the file", ForeignRules(locked=True, looks_again=False)),
+    _foreign("rollback's plan not read", FILES_GONE, "the rollback does: plan", ForeignRules(heeds_plans=False)),
     _foreign("archiver overtaken", NEVER_WAS, "w0 takes the file back", ForeignRules(spares_younger=False)),
     _foreign("history not asked", DENIED, "w0 finds that it was rolled back", ForeignRules(asks_history=False)),
 ]
 
+BULK_MISTAKES = [
+    Planted("bulk: above what is there", BulkModel(BulkRules(asks_if_empty=False)), HIDDEN, "loader 0 stages a base"),
+    Planted("bulk: times ignored", BulkModel(BulkRules(heeds_times=False)), HIDDEN, f"loader 0 {BASE_CREATED}"),
+    Planted("bulk: base files ignored", BulkModel(BulkRules(heeds_bases=False)), HIDDEN, f"loader 1 {BASE_CREATED}"),
+    Planted("bulk: plans ignored", BulkModel(BulkRules(heeds_plans=False)), HIDDEN, f"planner 3 {BASE_CREATED}"),
+    Planted("bulk: looked once", BulkModel(BulkRules(looks_again=False)), HIDDEN, "loader 0 loses the slot"),
+]
+
 PLANTED = [
-    *(*LOG_MISTAKES, *CLAIM_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES),
-    *(*HISTORY_MISTAKES, *CLEAN_MISTAKES, *RESTORE_MISTAKES, *FOREIGN_MISTAKES),
+    *(*LOG_MISTAKES, *CLAIM_MISTAKES, *OWN_FILE_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES),
+    *(*HISTORY_MISTAKES, *CLEAN_MISTAKES, *RESTORE_MISTAKES, *FOREIGN_MISTAKES, *BULK_MISTAKES),
 ]

@@ -15,12 +15,14 @@ from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Wr
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.spark.write.cancellation import abort_after
+from lakelatch.spark.write.streaming.batch import Batch
+from lakelatch.spark.write.streaming.register import BatchCommitted, BatchRegister
 from lakelatch.storage.contract import NotFound
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import SAVEPOINT
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder
 from lakelatch.torture.history.reading import Line
 from lakelatch.transactions.commit import Resolve
@@ -34,6 +36,7 @@ ACCOUNTS = ("a", "b", "c")  # written by optimistic transfers, whose sum stays
 JOURNALS = ("x", "y")  # appended to without conflicts
 LEASE_S = 2.0
 HEARTBEAT = HeartbeatSettings(interval_ms=500, tolerable_misses=2)
+_APPLICATION = "stream"
 _PATIENCE = 60
 _WRITES = ("commit", "deltacommit", "replacecommit")
 
@@ -47,6 +50,7 @@ class Setting:
     slots_kept: int = 4
     early: EarlySettings | None = None
     lock_elision: str = AUTO
+    own_files: bool = False  # whether some writes make their files at their commit, without tasks
 
 
 @dataclass
@@ -146,7 +150,7 @@ class Actor:
         """Reads two accounts, and writes both: wrong as soon as anybody else's transfer comes in between."""
         manager = self.manager(OPTIMISTIC)
         manager.recover()
-        transaction = manager.begin()
+        transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):
             one, other = self.random.sample(ACCOUNTS, 2)
             amount = self.random.randrange(1, 100)
@@ -159,17 +163,17 @@ class Actor:
                 transaction.abort()
                 self._tell(transaction, "refused")
                 return
-            self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
+            self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT", {WRITER_KEY: self.name}))
 
     def append(self) -> None:
         manager = self.manager(NON_BLOCKING)
         manager.recover()
-        transaction = manager.begin()
+        transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):
             groups = self.random.sample(JOURNALS, self.random.choice((1, 2)))
             contents = {group: {"group": group, "base": [], "optimistic": False} for group in groups}
             stats = [self.add_file(transaction, group, content) for group, content in contents.items()]
-            self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
+            self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT", {WRITER_KEY: self.name}))
 
     def compact(self) -> None:
         """Schedules a compaction that names what it includes, and carries it out; or takes over somebody's plan."""
@@ -209,11 +213,16 @@ class Actor:
         partition: str = "",
         name_of: Callable[[int], str] | None = None,
     ) -> WriteStat:
-        """By a task, which may fail and be tried again, and whose first attempt may go on beside the second one.
+        """By a task, which may fail and be tried again, and whose first attempt may go on beside the second one; or by
+        the transaction's own process, at its commit.
 
         `name_of` gives the file's name for each attempt.
         """
         data = json.dumps({**content, "work": self.work}).encode()
+        if transaction.own_files is not None:
+            name = f"{group}_0_{transaction.instant}.log"
+            transaction.own_files.create(partition, name, data)
+            return WriteStat(partition, group, f"{partition}/{name}" if partition else name)
         early = transaction.early_detection()
         for attempt in range(4):
             name = f"{group}_{attempt}_{transaction.instant}.log" if name_of is None else name_of(attempt)
@@ -325,6 +334,28 @@ class aborted_on_error:
         if not isinstance(error, LakelatchError) or isinstance(error, CommitUnknown) or self._transaction.committed:
             return
         abort_after(self._transaction, error)  # what fails now is left to the next writer
+
+
+def write_batch(actor: Actor, number: int) -> None:
+    """Writes one numbered batch of a stream, unless it has been written, as `lakelatch.write_batch` does."""
+    manager = actor.manager(NON_BLOCKING)
+    manager.recover()
+    batch = Batch(_APPLICATION, number)
+    register = BatchRegister(manager, batch)
+    try:
+        register.resolve()
+        transaction = manager.begin()
+        with aborted_on_error(transaction):
+            register.register(transaction)
+            content = {"group": JOURNALS[0], "base": [], "optimistic": False}
+            stat = actor.add_file(transaction, JOURNALS[0], content)
+            actor.commit(transaction, CommitMetadata((stat,), "UPSERT", batch.extra))
+    except BatchCommitted as found:
+        actor.place.count("batch found")
+        actor.history.note("batch", actor.name, number=number, instant=found.details["result"].instant)
+        return
+    actor.history.note("batch", actor.name, number=number, instant=transaction.instant)
+    register.tidy()
 
 
 def instant_of(name: str) -> str:

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from lakelatch.format.index.file_index import FileIndex
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.services import archiving
 from lakelatch.services.clean_planning import CleanPlanner
 from lakelatch.spark.services.clustering_commit import ClusteringCommit
+from lakelatch.spark.write.base_files import first_bases
 from lakelatch.spark.write.replace import Replacement
 from lakelatch.spark.write.streaming.register import BatchRegister
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.projection import Projections
 from lakelatch.transactions import commit
 from lakelatch.transactions.cancellation import execution
+from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.instant_clock import InstantClock
 from lakelatch.transactions.manager import TransactionManager
@@ -32,7 +35,8 @@ from lakelatch.transactions.rollback import Recovery
 class Mistake:
     """A method or a function of the product, and pieces of its source with what stands there instead.
 
-    `seeds` is within how many, from `first` on, it has to be found. `stocked`: of runs with table services only.
+    `seeds` is within how many, from `first` on, it has to be found. `stocked`: of runs with table services only;
+    `ledger`: of runs on a copy-on-write table; `loads`: of runs with bulk loads.
     """
 
     owner: type | ModuleType
@@ -41,6 +45,8 @@ class Mistake:
     seeds: int
     first: int = 0
     stocked: bool = False
+    ledger: bool = False
+    loads: bool = False
 
 
 PLANTED: dict[str, Mistake] = {
@@ -166,18 +172,6 @@ PLANTED: dict[str, Mistake] = {
         (("with stopped_on_error(self):", "if True:"),),
         seeds=1000,
     ),
-    "a recovery forgets what is being rolled back": Mistake(
-        Recovery,
-        "recover",
-        (
-            (
-                "self._not_pending(dead.difference(instant.requested for instant in pending))",
-                "sorted(dead.difference(instant.requested for instant in pending))",
-            ),
-        ),
-        seeds=100,
-        first=690,
-    ),
     "a replace commit conflicts with what it writes only": Mistake(
         commit,
         "append_commit",
@@ -250,13 +244,12 @@ PLANTED: dict[str, Mistake] = {
         first=340,
         stocked=True,
     ),
-    "a dropped part is not hidden": Mistake(
-        ClusteringCommit,
-        "resolve",
-        (("sorted({*kept, *spared})", "sorted(kept)"),),
+    "a copy-on-write commit does not look at what it merged": Mistake(
+        SimpleConflictStrategy,
+        "first",
+        (("if write.operation_type in SERVICES_THAT_ADD_A_SLICE.values():", 'if write.action == "commit":'),),
         seeds=100,
-        first=180,
-        stocked=True,
+        ledger=True,
     ),
     "a clean ignores savepoints": Mistake(
         CleanPlanner,
@@ -283,6 +276,43 @@ PLANTED: dict[str, Mistake] = {
         "look",
         (("order_of(other.instant) < order_of(detection.instant)", "other.instant > detection.instant"),),
         seeds=50,
+    ),
+    "a load does not look for other base files": Mistake(
+        first_bases,
+        "in_the_way",
+        ((" or _has_base_file(storage, write, common)", ""),),
+        seeds=100,
+        loads=True,
+    ),
+    "a load does not look for plans that wait": Mistake(
+        first_bases,
+        "in_the_way",
+        (("(*completed, *_planned(storage, folder))", "completed"),),
+        seeds=200,
+        loads=True,
+    ),
+    "a file index counts what was taken back": Mistake(
+        FileIndex,
+        "writes_since",
+        (
+            ("if any(one.requested not in", "if False and any(one.requested not in"),
+            ("if any(whole.has_undone", "if False and any(whole.has_undone"),
+        ),
+        seeds=100,
+        stocked=True,
+    ),
+    "a file index knows the writes of the active timeline alone": Mistake(
+        FileIndex,
+        "writes_since",
+        (
+            (
+                "return whole.completed(WRITE_ACTIONS, after=self.moment)",
+                "return [one for one in whole.active.completed if one.action in WRITE_ACTIONS "
+                'and (one.completion or "") > self.moment]',
+            ),
+        ),
+        seeds=100,
+        stocked=True,
     ),
     "earlier tries of a batch are not looked at": Mistake(
         BatchRegister,

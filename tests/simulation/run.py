@@ -10,19 +10,20 @@ from functools import partial
 from hashlib import blake2b
 from typing import TypeAlias
 
-from actors import Actor, Setting, Told
+from actors import Actor, Setting, Told, write_batch
 from foreign import archive, broken_beside, roll_back
+from loads import load
 from seams import LOCKS, STORAGE, Place
-from shelf import overwrite, put
+from shelf import but_of_late_requests, enter, lost_entries, overwrite, put
 from stock import archive as archive_ours
 from stock import browse, cancel, clean, deposit, finish, plan, serve
-from stream import write_batch
 from taking_back import give_all_up, keep, take_back
 from watch import Watch
 from world import SECOND_NS, Hang, Process, World
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError
+from lakelatch.timeline.timeline import TIMELINE_FOLDER
 from lakelatch.torture.check.checker import (
     OF_CALLERS,
     OF_READERS,
@@ -92,6 +93,8 @@ class Run:
     seed: int
     keep_lines: bool = False
     with_stock: bool = False
+    with_loads: bool = False  # bulk loads into the stock
+    with_ledger: bool = False  # a copy-on-write table's, and nothing else but transfers
     history: Told = field(default_factory=Told)
     jobs: list[_Job] = field(default_factory=list)
     over: bool = False
@@ -107,9 +110,11 @@ class Run:
             draw.choice((1, 1, 2, 32)),
             early if draw.random() < 0.4 else None,
             OFF if self.seed % 4 == 3 else AUTO,
+            own_files=self.seed % 2 == 0,
         )
         self.leaves = draw.random() < 0.5  # whoever is done, and with it what it still renews
-        self.stocked = draw.random() < 0.3 or self.with_stock  # whether there is a stock, and table services work on it
+        # Whether there is a stock, and table services work on it.
+        self.stocked = (draw.random() < 0.3 or self.with_stock or self.with_loads) and not self.with_ledger
         steps = _SERVICE_STEPS if self.stocked and draw.random() < 0.6 else _STEPS
         self.favourite = draw.choice(steps) if draw.random() < 0.6 else ""  # where most go wrong
         if self.stocked:
@@ -124,6 +129,10 @@ class Run:
             self._run_under_faults()
             recovered_s = self._converge()
             found = self._find_problems()
+            if self.with_ledger or self.with_loads:
+                found = but_of_late_requests(found, self.place.memory.list(TIMELINE_FOLDER).files)
+            if self.with_ledger:
+                found += lost_entries(self.place.memory)
             if self.stocked:
                 self._age()
                 found += [f"a day later: {problem}" for problem in self._find_problems(()) if problem not in found]
@@ -203,6 +212,9 @@ class Run:
 
         add("transfers", 1 if self.stocked else draw.choice((2, 2, 3)), lambda actor, _: actor.transfer(), 1, 3)
         kinds = draw.sample(("appends", "compactions", "shelf", "stream"), draw.choice((1, 1, 2)))
+        if self.with_ledger:
+            add("entries", draw.choice((2, 3)), lambda actor, _: enter(actor), 2, 4)
+            return
         if self.stocked:
             self._hire_for_stock(add)
             return
@@ -226,6 +238,8 @@ class Run:
         """Writers, and services of all kinds: each is there most often, so that they meet."""
         draw = self.world.random
         add("deposits", draw.choice((1, 2)), lambda actor, _: deposit(actor), 3, 5)
+        if self.with_loads:
+            add("loads", 3, lambda actor, _: load(actor), 2, 4)
         add("plans", 1, lambda actor, _: plan(actor), 1, 3)
         add("serves", draw.choice((1, 2, 2)), lambda actor, _: serve(actor), 2, 4)
         add("browses", 1, lambda actor, _: browse(actor, self.place), 2, 4)

@@ -1,32 +1,53 @@
-"""Writers of one partition that is overwritten again and again: puts into it, and replace commits over it.
+"""Partitions in which writes take the place of what is there: a shelf by replace commits, a ledger by copying on write.
 
 What a replace commit takes away is chosen by the product, at its place in the log. Only what there was before is found
-here, since simulated files are no slices.
+here, since simulated files are no slices. Each write to the ledger puts all that was there when it began into its one
+file group's next base file. Which file that is, and what is committed, is the product's; only the merge is simulated.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 from actors import Actor, aborted_on_error, instant_of
+from stock import CONFIG, table_of
 
+from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.file_groups import replace_commit
+from lakelatch.format.live_groups import LiveSlices
+from lakelatch.format.names import FIXED_TOKEN, BaseFile, parse_data_file
+from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.write.attempt import Lost
+from lakelatch.spark.write.base_files.merge_task import MergeTask
+from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.replace import Replacement, none_else
-from lakelatch.storage.contract import Storage
-from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT
+from lakelatch.spark.write.task import FileReport
+from lakelatch.storage.contract import Storage, path_below
+from lakelatch.timeline.actions import COMMIT, INSERT_OVERWRITE, REPLACE_COMMIT
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.table_config import COPY_ON_WRITE
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, parse_file_name
+from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 SHELF = "shelf"
+LEDGER = "ledger"
+_CONFIG = replace(CONFIG, table_type=COPY_ON_WRITE, bucket_count=1)
+_OPTIONS = WriteOptions.parse({"hoodie.table.type": COPY_ON_WRITE, "hoodie.write.concurrency.mode": OPTIMISTIC})
+_ATTEMPTS = 4
+_NAMELESS = "has content, and no commit names it"
 
 
 class _ShelfReplacement(Replacement):
     def __init__(self, storage: Storage, metadata: CommitMetadata, found: _Found, non_blocking: bool) -> None:
-        self._table = cast(OpenedTable, SimpleNamespace(storage=storage))
+        self._table = cast(OpenedTable, SimpleNamespace(storage=storage, config=CONFIG))
         self._metadata, self._choose, self._non_blocking = metadata, none_else, non_blocking
         self._written = {SHELF}
         self._show(found)
@@ -90,3 +111,92 @@ def overwrite(actor: Actor) -> None:
         metadata = CommitMetadata((stat,), INSERT_OVERWRITE.upper())
         replacement = _ShelfReplacement(actor.storage, metadata, found, not optimistic)
         actor.commit(transaction, metadata, replacement.resolve)
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+def but_of_late_requests(problems: Iterable[str], names: Collection[str]) -> list[str]:
+    """The problems without base files that a request has made after their write was rolled back.
+
+    Their names get no tombstones. Our readers do not see them, and archivers remove them. `names` are the timeline's.
+    """
+    done = {name.partition("_")[0] for name in names if "_" in name}
+
+    def is_late(problem: str) -> bool:
+        path, _, rest = problem.partition(" ")
+        file = parse_data_file(path.rpartition("/")[2])
+        return isinstance(file, BaseFile) and rest == _NAMELESS and file.instant not in done
+
+    return [problem for problem in problems if not is_late(problem)]
+
+
+def lost_entries(storage: Storage) -> Iterator[str]:
+    """Each entry was put on top of all that had completed before it."""
+    found = map(parse_file_name, storage.list(TIMELINE_FOLDER).files)
+    done = [one for one in found if one is not None and one.completion and one.action == COMMIT]
+    files = {file.instant: file.name for file in map(parse_data_file, storage.list(LEDGER).files) if file is not None}
+    before: list[str] = []
+    for one in sorted(done, key=lambda one: one.completion or ""):
+        if json.loads(storage.read(f"{LEDGER}/{files[one.requested]}"))["base"] != before:
+            yield f"the entry {one.requested} was not put on top of all that there was"
+        before.append(one.requested)
+
+
+def enter(actor: Actor) -> None:
+    """Adds one write to those that are there."""
+    manager = actor.manager(OPTIMISTIC)
+    manager.recover()
+    transaction = manager.begin(COMMIT)
+    with aborted_on_error(transaction):
+        table = replace(table_of(actor), config=_CONFIG)
+        task = write_task(table, _OPTIONS, transaction)
+        assert isinstance(task, MergeTask)
+        report = _written(actor, task)
+
+        def commit() -> None:
+            outcome = commit_files(transaction, table, _OPTIONS, [report])
+            if isinstance(outcome, Lost):
+                raise outcome.conflict
+
+        actor.told(transaction, commit)
+
+
+def _written(actor: Actor, task: MergeTask) -> FileReport:
+    """By attempts that may fail, or go on beside the next one; all of them make the same file."""
+    for attempt in range(_ATTEMPTS):
+        if attempt < _ATTEMPTS - 1 and actor.random.random() < 0.2:
+            actor.system.start_thread(partial(_zombie, actor, task, attempt), "zombie")
+            continue
+        try:
+            return _attempt(actor, task, attempt)
+        except (TransactionEnded, WriteConflict):
+            raise
+        except LakelatchError:
+            actor.system.sleep(0.05)
+    raise TransactionEnded("no attempt of the task got through", instant=task.instant)
+
+
+def _zombie(actor: Actor, task: MergeTask, attempt: int) -> None:
+    actor.system.sleep(3 * actor.random.random() ** 3)
+    try:
+        _attempt(actor, task, attempt)
+    except LakelatchError:
+        return
+
+
+def _attempt(actor: Actor, task: MergeTask, attempt: int) -> FileReport:
+    found = LiveSlices(task.view(), task.file_ids).slice_of(LEDGER, 0)
+    before = json.loads(actor.storage.read(found.base_path))["writes"] if found.base_path else []
+    content = {"group": found.file_id, "base": before, "optimistic": True, "writes": [*before, task.instant]}
+    data = json.dumps({**content, "work": actor.work}).encode()
+    name = BaseFile(found.file_id, FIXED_TOKEN, task.instant).name
+    with TaskFiles(actor.storage, task.instant, f"{LEDGER}-{attempt}", task.early, actor.system) as files:
+
+        def put() -> int:
+            files.ensure_wanted()
+            actor.storage.put_if_absent(path_below(LEDGER, name), data)
+            return len(data)
+
+        files.create_once(LEDGER, name, lambda: 1, put)
+    return FileReport(LEDGER, found.file_id, name, 1, 0, len(data), 0, rows=1, merged_base=found.base_file or "")

@@ -52,9 +52,18 @@ def _simulated(place: Place) -> Iterator[None]:
         sessions._sessions = before
 
 
-def simulate(seed: int, mistake: str = "", keep_lines: bool = False) -> Outcome:
-    """Runs one seed, with a planted mistake of that name if there is one."""
-    run = Run(seed, keep_lines, bool(mistake) and PLANTED[mistake].stocked)
+def simulate(
+    seed: int, mistake: str = "", keep_lines: bool = False, with_ledger: bool = False, with_loads: bool = False
+) -> Outcome:
+    """Runs one seed, with a planted mistake of that name if there is one.
+
+    `with_ledger`, on a copy-on-write table; `with_loads`, beside bulk loads.
+    """
+    wrong = PLANTED.get(mistake)
+    if wrong is None:
+        run = Run(seed, keep_lines, with_loads=with_loads, with_ledger=with_ledger)
+    else:
+        run = Run(seed, keep_lines, wrong.stocked, wrong.loads, wrong.ledger)
     with _simulated(run.place), planted(mistake):
         return run.outcome()
 

@@ -49,7 +49,7 @@ from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 STOCK = "stock"
-CONFIG = TableConfig("simulation", ("id",), ("part",), bucket_count=2)
+CONFIG = TableConfig("simulation", ("id",), ("part",), bucket_count=6)
 _SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string())])
 _OPTIONS = {
     (mode, operation): WriteOptions.parse(
@@ -85,9 +85,9 @@ def deposit(actor: Actor) -> None:
     options = _OPTIONS[mode, UPSERT if actor.random.random() < 0.8 else INSERT_OVERWRITE]
     manager = actor.manager(mode)
     manager.recover()
-    transaction = manager.begin(options.action)
+    transaction = manager.begin(options.action_on(CONFIG.table_type))
     with aborted_on_error(transaction):
-        table = _table_of(actor)
+        table = table_of(actor)
         groups = LiveGroups(actor.storage, CONFIG, file_ids_of(table, transaction.state))
         reports = []
         for bucket in actor.random.sample((0, 1), actor.random.choice((1, 1, 2))):
@@ -150,9 +150,9 @@ def plan(actor: Actor) -> None:
     cancellation = CancellationOptions(draw.random() < 0.75, policy, draw.random() < 0.6)
     if draw.random() < 0.65:
         options = ClusteringOptions(groups_max=draw.choice((1, 2, 2)))
-        clustering.schedule(_table_of(actor), manager, options, cancellation)
+        clustering.schedule(table_of(actor), manager, options, cancellation)
     else:
-        compaction.schedule(_table_of(actor), manager, CompactionOptions(), cancellation)
+        compaction.schedule(table_of(actor), manager, CompactionOptions(), cancellation)
 
 
 def serve(actor: Actor) -> None:
@@ -227,7 +227,7 @@ def finish(actor: Actor) -> None:
 def _carry_out(actor: Actor, manager: TransactionManager, chosen: ServicePlan) -> None:
     service = clustering if chosen.action == CLUSTERING else compaction
     try:
-        result = service.execute(_Runner(actor), _table_of(actor), manager, chosen.instant)
+        result = service.execute(_Runner(actor), table_of(actor), manager, chosen.instant)
     except _LEFT as error:
         actor.place.count(f"{chosen.action} left")
         actor.place.world.note(f"{actor.name} leaves {chosen.instant}: {error.message}")
@@ -282,7 +282,7 @@ def _cancellable(actor: Actor) -> list[ServicePlan]:
     return [one for one in _pending(actor) if one.policy.cancellable]
 
 
-def _table_of(actor: Actor) -> OpenedTable:
+def table_of(actor: Actor) -> OpenedTable:
     return OpenedTable(actor.storage, CONFIG, _SCHEMA)
 
 

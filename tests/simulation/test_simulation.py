@@ -25,6 +25,26 @@ def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
     assert simulate(seed + 1).fingerprint != here.fingerprint
 
 
+def test_no_faults_lose_what_copy_on_write_commits_hold() -> None:
+    total = Total()
+    for seed in range(60):
+        outcome = simulate(seed, with_ledger=True)
+        assert not outcome.problems, f"seed {seed}"
+        total.add(outcome)
+    for what in ("committed", "lost at its commit", "killed at a step"):
+        assert total.counts[what] > 0
+
+
+def test_no_faults_hide_rows_beside_bulk_loads() -> None:
+    total = Total()
+    for seed in range(25):
+        outcome = simulate(seed, with_loads=True)
+        assert not outcome.problems, f"seed {seed}"
+        total.add(outcome)
+    for what in ("loads with base files", "loads that became log files", "compaction done", "killed at a step"):
+        assert total.counts[what] > 0
+
+
 def test_no_faults_break_a_promise() -> None:
     """A few; `make test` has had a thousand of them before it comes to this."""
     total, wrong = Total(), []

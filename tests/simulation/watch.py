@@ -10,17 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from random_tables.index_checks import IndexChecks
 from stock import CONFIG, STOCK, is_stock, rows_of
 
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import file_slices
-from lakelatch.format.names import is_placeholder, parse_data_file
+from lakelatch.format.names import BaseFile, is_placeholder, parse_data_file
 from lakelatch.format.table_view import TableView
 from lakelatch.services.clean_planning import UNTIL
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import (
+    BULK_INSERT,
     CLEAN,
     CLUSTERING,
     COMPACTION,
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
     from seams import Place
 
 _PROBLEMS_MOST = 5
-_DEPOSITS = (UPSERT.upper(), INSERT_OVERWRITE.upper())
+_INDEXES_EVERY = 3  # of the times at which something completes, or leaves the timeline
+_DEPOSITS = (UPSERT.upper(), BULK_INSERT.upper(), INSERT_OVERWRITE.upper())
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,15 @@ class Watch:
     def __init__(self, place: Place, storage: MemoryStorage) -> None:
         self._place, self._storage = place, storage
         self.problems: list[str] = []
+        self._indexes = IndexChecks(storage, CONFIG, kept_most=4)
+        self._looks = 0
         self.aged = False  # whether a day has passed, so that tombstones may go
         self._named: set[str] = set()  # data files that commits name
         self._cleaned: dict[str, bytes] = {}  # those of them that are gone
         self._deposits: dict[str, _Deposit] = {}  # by requested time
         self._cancelled: dict[str, frozenset[FileGroup] | None] = {}  # None for the whole
         self._cleans: dict[str, CleanPlan] = {}
+        self._begun: set[str] = set()  # requested times of writes, whose base files may come after they have ended
         self._restores: set[str] = set()
         self._undone: set[str] = set()  # requested times of what restores and rollbacks take back, or have
         self._gone: set[str] = set()  # those of them whose completed files have gone: no reader sees them any more
@@ -130,11 +136,21 @@ class Watch:
         last = max((one.completion for one in there if one.overwrites), default="")
         wanted = {row for one in there if one.completion >= last for row in one.rows}
         found = Counter(rows)
-        lost, strange = sorted(wanted - found.keys()), sorted(found.keys() - wanted)
+        lost = sorted(row for row in wanted - found.keys() if not self._goes_before_its_commit(row))
+        strange = sorted(found.keys() - wanted)
         twice = sorted(row for row, count in found.items() if count > 1)
         for what, which in (("misses", lost), ("reads too much", strange), ("reads twice", twice)):
             if which:
                 self.tell(f"{who} {what}: {which[:3]}")
+
+    def _goes_before_its_commit(self, row: str) -> bool:
+        """Whether a restore is about to undo the row's commit, and a clean has removed the file.
+
+        It was superseded by what the restore has undone before.
+        """
+        instant = row.partition(":")[0]
+        files = (parse_data_file(path.rpartition("/")[2]) for path in self._cleaned)
+        return instant in self._undone and any(file is not None and file.instant == instant for file in files)
 
     # -- what happens to files ----------------------------------------------------------------------------------------
 
@@ -160,6 +176,9 @@ class Watch:
                 self._named.update(stat.path for stat in CommitMetadata.from_avro(data, path).stats)
                 self._ensure_not_cancelled(instant, data)
                 self.look(f"after {instant.file_name}")
+                self._look_at_indexes(f"after {instant.file_name}")
+        elif instant.state == REQUESTED and instant.action == DELTA_COMMIT:
+            self._begun.add(instant.requested)
         elif instant.state == REQUESTED and instant.action == CLEAN:
             self._cleans[instant.requested] = CleanPlan.from_avro(data, path)
 
@@ -186,6 +205,7 @@ class Watch:
                 self._given_up.add(instant.requested)
             if instant.state in (COMPLETED, ABORTED):
                 self.look(f"after {instant.file_name} has left")
+                self._look_at_indexes(f"after {instant.file_name} has left")
 
     def _is_aborted(self, instant: str, path: str) -> bool:
         aborted = {one.requested for one in Timeline.load(self._storage).aborted}
@@ -196,7 +216,7 @@ class Watch:
         stats = [one for one in metadata.stats if one.partition == STOCK and not is_placeholder(one.path)]
         if stats and metadata.operation_type in _DEPOSITS:
             rows = frozenset(f"{instant.requested}:{bucket_of_file_id(one.file_id)}" for one in stats)
-            overwrites = metadata.operation_type != UPSERT.upper()
+            overwrites = metadata.operation_type == INSERT_OVERWRITE.upper()
             self._deposits[instant.requested] = _Deposit(instant.completion or "", rows, overwrites)
 
     def _note_taken_back(self, instant: Instant, data: bytes) -> None:
@@ -232,6 +252,15 @@ class Watch:
         replaced = CommitMetadata.from_avro(data, instant.path).replaced_file_groups()
         if part is None or part & replaced:
             self.tell(f"{instant.file_name} has committed what was called off: {sorted(part or ())}")
+
+    def _is_late_base(self, name: str) -> bool:
+        file = parse_data_file(name)
+        return (
+            isinstance(file, BaseFile)
+            and file.instant in self._begun
+            and path_below(STOCK, name) not in self._named
+            and all(one.requested != file.instant for one in Timeline.load(self._storage).instants)
+        )
 
     def _inputs(self, waiting: Instant) -> set[str]:
         path = requested(waiting.requested, waiting.action).path
@@ -283,6 +312,16 @@ class Watch:
             except LakelatchError as error:
                 self.tell(f"{who} {when} cannot read: {error.message}")
 
+    def _look_at_indexes(self, when: str) -> None:
+        """Now and then, whether file indexes of earlier moments say what listing says, or nothing."""
+        self._looks += 1
+        if self._looks % _INDEXES_EVERY:
+            return
+        for problem in self._indexes.look():
+            self.tell(f"{when}: {problem}")
+        for what, count in self._indexes.counts.items():
+            self._place.counts[f"index {what}"] = count
+
     def _rows(self) -> list[str]:
         return [
             row
@@ -294,9 +333,10 @@ class Watch:
     def _rows_of_hudi_rs(self) -> list[str]:
         """It knows the active timeline alone, and takes all that is older than the first write there for committed.
 
-        It knows no savepoints, so the first write is one that a savepoint keeps as well.
+        It knows no savepoints, so the first write is one that a savepoint keeps as well. A load's base file that a
+        request has made once more below that, after the load was rolled back, is left out: nothing bars its name.
         """
-        names = self._storage.list(STOCK).files
+        names = [name for name in self._storage.list(STOCK).files if not self._is_late_base(name)]
         whole, active = WholeTimeline.load(self._storage), Timeline.load(self._storage)
         completed = {one.requested: one for one in active.completed if one.action in WRITE_ACTIONS}
         writes = (one for one in active.instants if one.action in PENDING_WRITE_ACTIONS)

@@ -46,7 +46,7 @@ def _refused(call: Callable[[], object], *named: str) -> None:
         ({"hoodie__table__ordering__fields": "id"}, ("one ordering field", "id, ts")),
         ({"hoodie__record__merge__mode": "COMMIT_TIME_ORDERING"}, ("hoodie.record.merge.mode=COMMIT_TIME_ORDERING",)),
         ({"hoodie__record__merge__mode": "CUSTOM"}, ("'CUSTOM'", "EVENT_TIME_ORDERING or COMMIT_TIME_ORDERING")),
-        ({"hoodie__datasource__write__table__type": "COPY_ON_WRITE"}, ("'COPY_ON_WRITE'", "use MERGE_ON_READ")),
+        ({"hoodie__datasource__write__table__type": "COPY_ON_WRITE"}, ("table.type=COPY_ON_WRITE", "MERGE_ON_READ")),
         ({"hoodie__index__type": "BLOOM"}, ("hoodie.index.type='BLOOM'", "use BUCKET")),
         ({"hoodie__datasource__write__operation": "merge"}, ("'merge'", "upsert or insert")),
         ({"hoodie__datasource__write__operation": "delete_partition"}, ("call lakelatch.delete_partitions(",)),
@@ -91,7 +91,14 @@ def test_wrong_options_change_nothing(
         ),
         ({"hoodie__write__lock__provider": "zoo"}, ("hoodie.write.lock.provider='zoo'", "Installed: ")),
         ({"hoodie__time__generator__type": "hybird"}, ("hoodie.time.generator.type='hybird'",)),
-        ({"hoodie__datasource__write__table__type": "COPY_ON_WRITE"}, ("'COPY_ON_WRITE'",)),
+        ({"hoodie__datasource__write__table__type": "COPY"}, ("'COPY'", "MERGE_ON_READ or COPY_ON_WRITE")),
+        (
+            {
+                "hoodie__datasource__write__table__type": "COPY_ON_WRITE",
+                "hoodie__write__concurrency__mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+            },
+            ("NON_BLOCKING_CONCURRENCY_CONTROL", "COPY_ON_WRITE", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+        ),
     ],
 )
 def test_a_first_write_with_wrong_options_makes_no_table(
@@ -149,10 +156,10 @@ def test_narrower_types_are_taken(make_table: MakeTable) -> None:
         ({}, [(None, 1, "a"), (3, 1, "b")], ("1 of ", "'id'", "drop those rows")),
         ({"key": "v"}, [(3, 1, "")], ("empty", "'v'", "drop those rows")),
         ({"key": "v"}, [(3, 1, "a:b,c:d")], ("','", "':'", "'v'")),
-        ({"key": "v,id"}, [(3, 1, "a:b")], ("':'", "'v'", "replace")),
+        ({"key": "v,id"}, [(3, 1, "a,b:c")], ("','", "':'", "'v'")),
         ({"key": "v,id"}, [(None, 1, "")], ("record key field", "drop those rows")),
         ({}, [(3, None, "a")], ("1 rows have no value in the ordering field 'ts'", "Fill it")),
-        ({"partition": "v"}, [(3, 1, "a/b")], ("'a/b'", "'v'", "hoodie.datasource.write.partitionpath.urlencode=true")),
+        ({"partition": "v"}, [(3, 1, "a?b")], ("'a?b'", "'v'", "hoodie.datasource.write.partitionpath.urlencode=true")),
         ({"partition": "v"}, [(3, 1, ".hoodie")], ("'.hoodie'", "'v'", "replace")),
     ],
 )
@@ -216,7 +223,6 @@ def test_a_first_write_beside_foreign_files_is_refused(make_table: MakeTable, tr
 @pytest.mark.parametrize(
     "line, named",
     [
-        ("hoodie.table.type=COPY_ON_WRITE", ("is COPY_ON_WRITE", "only MERGE_ON_READ")),
         ("hoodie.table.metadata.partitions=files", ("metadata table (files)", "hoodie.metadata.enable=false")),
         ("hoodie.table.version=10", ("hoodie.table.version=10", "upgrade lakelatch")),
         ("hoodie.table.version=6", ("hoodie.table.version=6", "upgrade the table")),

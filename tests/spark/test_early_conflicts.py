@@ -100,8 +100,9 @@ def table(make_table: MakeTable) -> Any:
 
 
 def large(table: Any) -> DataFrame:
-    """A frame that Spark has to compute, with rows in every bucket."""
-    return table.spark.range(ROWS).selectExpr("id", "id + 10 as ts", "'large' as v")  # type: ignore[no-any-return]
+    """A frame that Spark has to compute, with rows in every bucket, and that does not look small."""
+    rows: DataFrame = table.spark.range(ROWS).mapInArrow(lambda batches: batches, "id long")
+    return rows.selectExpr("id", "id + 10 as ts", "'large' as v")
 
 
 def before_the_large_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
@@ -275,7 +276,7 @@ def test_sparks_second_attempts_of_an_aborted_task_announce_nothing(
     """With four attempts for each task. A name that was announced and not written gets a tombstone."""
     small = small_job(table, EARLY)
     winner = small.start()
-    options = json.dumps({**table.options, **EARLY, TASKS: "2"})
+    options = json.dumps({**table.options, **EARLY, TASKS: "2", "lakelatch.write.small.rows": "0"})
     process = run_python(ATTEMPTS_SCRIPT, table.path, str(ROWS), options, master="local[1,4]")
     output, errors = process.communicate()
     assert process.returncode == 0, errors

@@ -75,7 +75,8 @@ print(json.dumps(list(result.files)))
 def test_a_failed_attempt_leaves_no_file(make_table: MakeTable, run_python: RunPython, end: str) -> None:
     """Each task fails once, after it has written a file: the second attempt's files are committed, alone."""
     table = make_table()
-    process = run_python(RETRY_SCRIPT, table.path, json.dumps(table.options), end, master="local[2,4]")
+    options = json.dumps({**table.options, "lakelatch.write.small.rows": "0"})
+    process = run_python(RETRY_SCRIPT, table.path, options, end, master="local[2,4]")
     output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     committed = json.loads(output)

@@ -19,7 +19,7 @@ MODELS, KEYGEN = "org.apache.hudi.common.model.", "org.apache.hudi.keygen."
 PASTED = {  # as a job has them that comes from Hudi's own guides
     "hoodie.clean.allow.multiple": "false",
     "hoodie.commits.archival.batch": "10",
-    "hoodie.compaction.target.io": "512000",
+    "hoodie.compaction.lazy.block.read": "true",
     "hoodie.datasource.hive_sync.enable": "true",
     "hoodie.datasource.hive_sync.mode": "hms",
     "hoodie.datasource.meta.sync.enable": "false",
@@ -65,17 +65,14 @@ def test_a_pasted_job_works_and_is_told_once_what_has_no_effect(
     "key, value, named",
     [
         ("hoodie.datasource.write.payload.class", f"{MODELS}PartialUpdateAvroPayload", "hoodie.record.merge.mode"),
-        ("hoodie.datasource.write.keygenerator.class", f"{KEYGEN}TimestampBasedKeyGenerator", "SimpleKeyGenerator"),
-        ("hoodie.datasource.write.insert.drop.duplicates", "true", "use false, or remove it"),
-        ("hoodie.datasource.insert.dup.policy", "drop", "use none"),
-        ("hoodie.table.cdc.enabled", "true", "change queries"),
+        ("hoodie.datasource.write.keygenerator.class", f"{KEYGEN}GlobalDeleteKeyGenerator", "SimpleKeyGenerator"),
+        ("hoodie.table.cdc.supplemental.logging.mode", "all", "DATA_BEFORE_AFTER"),
         ("hoodie.populate.meta.fields", "false", "five meta columns"),
         ("hoodie.datasource.write.drop.partition.columns", "true", "stay in the files"),
         ("hoodie.table.timeline.timezone", "LOCAL", "use UTC"),
-        ("hoodie.keygen.timebased.timestamp.type", "DATE_STRING", "remove it"),
+        ("hoodie.keygen.datetime.parser.class", "my.Parser", "remove it"),
         ("hoodie.datasource.merge.type", "skip_merge", "payload_combine"),
-        ("hoodie.datasource.query.incremental.format", "cdc", "latest_state"),
-        ("hoodie.table.type", "COPY_ON_WRITE", "MERGE_ON_READ"),
+        ("hoodie.table.type", "COPY", "COPY_ON_WRITE"),
         ("hoodie.cleaner.policy.failed.writes", "EAGER", "LAZY"),
         ("hoodie.markers.timeline_server_based.batch.num_thread", "2", "num_threads'?"),
     ],
@@ -137,3 +134,13 @@ def test_no_rule_hides_an_option_that_takes_effect() -> None:
 def test_the_page_of_options_is_made_from_these_rules() -> None:
     text = OPTIONS_PAGE.read_text()
     assert text.partition("<!-- made by .ci/options-page -->\n\n")[2] == page(), "run .ci/options-page"
+
+
+def test_a_key_generator_that_takes_effect_is_not_told_to_have_none(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hudi_options, "_told", set())
+    normalise({"hoodie.datasource.write.keygenerator.type": "TIMESTAMP"})
+    assert caplog.messages == []
+    normalise({"hoodie.datasource.write.keygenerator.type": "SIMPLE"})
+    assert "hoodie.datasource.write.keygenerator.type" in "".join(caplog.messages)

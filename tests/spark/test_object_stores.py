@@ -191,7 +191,8 @@ def test_executors_of_a_cluster_write_and_read(
 ) -> None:
     """Two executors in processes of their own, on two workers: what they need travels to them."""
     path, options = f"s3://{BUCKET}/{tmp_path.name}/table", write_options(seaweedfs_server)
-    given = json.dumps(options), json.dumps(place_options(seaweedfs_server))
+    by_tasks = {**options, "lakelatch.write.small.rows": "0"}
+    given = json.dumps(by_tasks), json.dumps(place_options(seaweedfs_server))
     home = {"SPARK_HOME": str(Path(pyspark.__file__).parent)}
     process = run_python(CLUSTER_SCRIPT, path, *given, master="local-cluster[2,1,1024]", environment=home)
     output, errors = process.communicate(timeout=850)

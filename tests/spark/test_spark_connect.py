@@ -48,6 +48,7 @@ type(spark.client).schema = lambda client, plan, **more: asked.append(plan) or s
 frames = ((0, local), (0, local), (1, computed))
 batches = [lakelatch.write_batch(frame, number, path, named) for number, frame in frames]
 said["repeated"] = [one.repeated for one in batches]
+said["by the driver"] = [all(name.endswith("_0-0-0") for name in one.files) for one in batches]
 said["schemas asked for"] = len(asked)
 said["refused"] = [name_of_error(2, options)] + [
     name_of_error(2, {**named, option: "true"})
@@ -73,7 +74,10 @@ threading.Thread(target=tell, daemon=True).start()
 early = {"hoodie.write.concurrency.early.conflict.detection.enable": "true"}
 local = computed.mapInArrow(blocked, computed.schema)
 said["lost"] = name_of_error(2, {**named, **early})
+told = []
+lakelatch.on_progress(told.append)
 said["compacted"] = len(lakelatch.compact(spark, path, {"hoodie.compact.inline.max.delta.commits": 1}))
+said["told"] = [told[-1].done, told[-1].what]
 said["rows"] = sorted([list(row) for row in lakelatch.read(spark, path).select("id", "ts", "v").collect()])
 lakelatch.Table.for_path(spark, path).create_view("trips")
 stream = spark.readStream.format("lakelatch").load(path).select("id", "ts", "v").writeStream.format("lakelatch")
@@ -111,6 +115,7 @@ def test_batches_are_written_once_and_what_nobody_can_watch_is_refused(tmp_path:
     assert json.loads(lines[0].removeprefix("said ")) == {
         "session": "pyspark.sql.connect.session",
         "repeated": [False, True, False],
+        "by the driver": [True, True, True],
         "schemas asked for": 2,
         "refused": [
             ["InvalidRequest", "hoodie.datasource.write.streaming.checkpoint.identifier"],
@@ -119,6 +124,7 @@ def test_batches_are_written_once_and_what_nobody_can_watch_is_refused(tmp_path:
         ],
         "lost": ["WriteConflict", None],
         "compacted": 1,
+        "told": [True, "lakelatch: compaction of 'trips'"],
         "rows": [[1, 1, "a"], [2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],
         "copied": [[1, 1, "a"], [2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],
         "viewed": [[2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],

@@ -63,9 +63,10 @@ def test_a_put_whose_answer_was_lost_is_unknown_and_is_not_repeated(
 def test_paths_are_shown_at_once_as_long_as_one_answer_holds_them(seaweedfs_server: Server, tmp_path: Path) -> None:
     storage = cloud(seaweedfs_server, tmp_path.name)
     storage.together(*(partial(storage.put, f"f/{number:04}", b"") for number in range(999)))
-    assert sorted(storage.paths_at_once("f") or ()) == [f"f/{number:04}" for number in range(999)]
+    all_of_them = [f"f/{number:04}" for number in range(999)]
+    assert storage.first_paths("f") == (all_of_them, True)
     storage.put("f/0999", b"")
-    assert storage.paths_at_once("f") is None and len(list(storage.walk("f"))) == 1000
+    assert storage.first_paths("f") == ([*all_of_them, "f/0999"], False) and len(list(storage.walk("f"))) == 1000
 
 
 def test_secrets_are_in_no_text(seaweedfs_server: Server) -> None:

@@ -96,7 +96,7 @@ class WorkedTable:
     def begin(self, operation: str = "upsert", storage: Storage | None = None) -> Writing:
         options = WriteOptions.parse({**self.options, "hoodie.datasource.write.operation": operation})
         manager = self.manager(storage)
-        return Writing(self, manager, manager.begin(options.action), options)
+        return Writing(self, manager, manager.begin(options.action_on(self.opened.config.table_type)), options)
 
     def plan(self, options: Mapping[str, str] | None = None) -> str | None:
         return compaction.schedule(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from live_table import LiveTable, Snapshot
 
+from lakelatch.format.names import parse_data_file
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.services import restoring, savepoints
 from lakelatch.services.options.compaction import CompactionOptions
@@ -16,7 +17,11 @@ from lakelatch.services.savepoints import Savepoint
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.storage.contract import Storage, path_below
+from lakelatch.timegen.instant_time import to_instant, to_ms
+from lakelatch.timeline.actions import ROLLBACK
+from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed, inflight, requested
 
 
 class KeptTable(LiveTable):
@@ -96,3 +101,22 @@ def one_of_each(table: KeptTable) -> list[tuple[str, str, Snapshot]]:
 
 def new_table(path: Path, mode: str = "NON_BLOCKING_CONCURRENCY_CONTROL") -> KeptTable:
     return KeptTable(path / "table", mode)
+
+
+def undone_by_java(storage: Storage, partition: str, done: CommitResult, action: str) -> str:
+    """What Java's `rollback_to_instant` does to a write of one partition; the rollback's requested time."""
+    names = storage.list(TIMELINE_FOLDER).files
+    last = max(to_ms(time) for name in names for time in name.partition(".")[0].split("_"))
+    start, end = to_instant(last + 1), to_instant(last + 2)
+    found = (name for name in storage.list(partition).files if parse_data_file(name) is not None)
+    files = tuple(path_below(partition, name) for name in found if done.instant in name)
+    storage.put(requested(start, ROLLBACK).path, RollbackPlan(done.instant, action, files).to_avro())
+    storage.put(inflight(start, ROLLBACK).path, b"")
+    storage.delete(completed(done.instant, action, done.completion).path)
+    for path in files:
+        storage.delete(path)
+    storage.delete(inflight(done.instant, action).path)
+    storage.delete(requested(done.instant, action).path)
+    content = RollbackMetadata(start, done.instant, action, files).to_avro()
+    storage.put(completed(start, ROLLBACK, end).path, content)
+    return start

@@ -99,6 +99,14 @@ def add_file(transaction: Transaction, group: str, attempt: int = 0, partition: 
     return WriteStat(partition, group, f"{partition}/{name}" if partition else name)
 
 
+def own_file(transaction: Transaction, group: str, partition: str = "") -> WriteStat:
+    """The same, made by the process of a transaction that is not for tasks."""
+    assert transaction.own_files is not None
+    name = f"{group}_0_{transaction.instant}.log"
+    transaction.own_files.create(partition, name, b"rows")
+    return WriteStat(partition, group, f"{partition}/{name}" if partition else name)
+
+
 def commit(transaction: Transaction, *stats: WriteStat) -> Committed:
     return transaction.commit(CommitMetadata(stats, "UPSERT"))
 

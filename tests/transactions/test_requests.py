@@ -7,7 +7,7 @@ reason.
 from __future__ import annotations
 
 import pytest
-from one_table import Table, add_file, commit, write
+from one_table import Table, add_file, commit, own_file, write
 from storages.counting import CountingStorage
 
 from lakelatch.locks.contract import LockScope
@@ -52,7 +52,36 @@ def test_a_write_of_one_file(manager: TransactionManager, storage: CountingStora
     file = add_file(transaction, "a")
     expect(storage, 5, 3)
     commit(transaction, file)
-    expect(storage, 10, 6)
+    expect(storage, 9, 6)
+
+
+def test_such_a_write_after_others_have_committed_since(
+    table: Table, manager: TransactionManager, storage: CountingStorage
+) -> None:
+    """The look that comes before its file is at the tail that its slot goes after."""
+    transaction = manager.begin(for_tasks=False)
+    file = own_file(transaction, "a")
+    write(table.manager(), "b")
+    storage.forget()
+    commit(transaction, file)
+    expect(storage, 10, 8)
+
+
+def test_a_write_whose_file_its_own_process_makes(manager: TransactionManager, storage: CountingStorage) -> None:
+    transaction = manager.begin(for_tasks=False)
+    expect(storage, 4, 3)
+    file = own_file(transaction, "a")
+    expect(storage, 0, 0)
+    commit(transaction, file)
+    expect(storage, 9, 7)
+
+
+def test_a_write_of_many_own_files(manager: TransactionManager, storage: CountingStorage) -> None:
+    transaction = manager.begin(for_tasks=False)
+    files = [own_file(transaction, f"g{number}") for number in range(20)]
+    storage.forget()
+    commit(transaction, *files)
+    expect(storage, 9 + 2 * 19, 7)
 
 
 def test_a_write_after_another_process_has_written(
@@ -66,7 +95,7 @@ def test_a_write_after_another_process_has_written(
     file = add_file(transaction, "a")
     storage.forget()
     commit(transaction, file)
-    expect(storage, 10, 6)
+    expect(storage, 9, 6)
 
 
 def test_a_commit_that_finds_another_one_before_it(
@@ -77,7 +106,7 @@ def test_a_commit_that_finds_another_one_before_it(
     write(table.manager(), "b")
     storage.forget()
     commit(transaction, file)
-    expect(storage, 14, 10)
+    expect(storage, 13, 10)
 
 
 def test_a_commit_that_loses_the_race_for_its_slot(
@@ -95,7 +124,7 @@ def test_a_commit_that_loses_the_race_for_its_slot(
     storage.forget()
     storage.before("put_if_absent", ".hoodie/.lakelatch/log/00000000000000000002.json", race)
     commit(transaction, files[0])  # counted from the slot that it loses
-    expect(storage, 12, 10)
+    expect(storage, 11, 10)
 
 
 def test_a_batch_of_files(manager: TransactionManager, storage: CountingStorage) -> None:
@@ -103,7 +132,7 @@ def test_a_batch_of_files(manager: TransactionManager, storage: CountingStorage)
     files = [add_file(transaction, f"g{number}") for number in range(20)]
     storage.forget()
     commit(transaction, *files)
-    expect(storage, 10, 6)
+    expect(storage, 9, 6)
 
 
 def test_a_commit_that_leaves_a_file_out_looks_at_the_timeline_anew(
@@ -114,7 +143,7 @@ def test_a_commit_that_leaves_a_file_out_looks_at_the_timeline_anew(
     file = add_file(transaction, "a", attempt=1)
     storage.forget()
     commit(transaction, file)
-    expect(storage, 13, 9)
+    expect(storage, 12, 9)
 
 
 def test_a_plan_is_scheduled_and_carried_out(manager: TransactionManager, storage: CountingStorage) -> None:

@@ -35,6 +35,27 @@ def test_an_aborted_transaction_leaves_no_file_and_no_marker(table: Table) -> No
     write(table.manager(), "a")
 
 
+def test_who_loses_slot_after_slot_keeps_one_claim_only(table: Table) -> None:
+    """Claims that nobody uses look like dead writers, and each would be rolled back with a slot of its own."""
+    transaction, others = table.manager().begin(), table.manager()
+    add_file(transaction, "a")
+    claims: list[list[str]] = []
+
+    def overtake(_: str) -> None:
+        if threading.current_thread() is aborting and len(claims) < 3:
+            claims.append(list(table.storage.names(HEARTBEAT_FOLDER)))
+            other = threading.Thread(target=write, args=(others, f"b{len(claims)}"))
+            other.start()
+            other.join()
+
+    with failpoints.calling(overtake, ["commit.before_slot"]):
+        aborting = threading.Thread(target=transaction.abort)
+        aborting.start()
+        aborting.join()
+    assert [len(names) for names in claims] == [2, 2, 2]  # the transaction's own, and that of its rollback
+    assert table.rollbacks() == 1 and len(table.completed()) == 3 and table.leftovers() == []
+
+
 def test_a_rollback_says_what_it_removed(table: Table) -> None:
     transaction = table.manager().begin()
     stat = add_file(transaction, "a")

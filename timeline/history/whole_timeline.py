@@ -53,7 +53,7 @@ class WholeTimeline:
         `active` is for a caller who has just listed it.
         """
         active = active or Timeline.load(storage)
-        active = active.without(Rollbacks(storage).late([one.file_name for one in active.instants]))
+        active = active.without(Rollbacks(storage).late(frozenset(one.file_name for one in active.instants)))
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage))
 
     @cached_property

@@ -140,13 +140,18 @@ class Markers:
 
 
 def bar(storage: Storage, path: str) -> None:
-    """Puts a tombstone in the place of a log file. A base file is only deleted: none of ours is announced, other
-    writers do not ask whether a name is taken, and their readers take an empty one for damage.
+    """Puts a tombstone in the place of a log file. A base file is only deleted: other writers do not ask whether a name
+    is taken, and their readers take an empty one for damage. No commit of ours goes on when it has to delete one.
     """
-    if path.endswith(_BASE_FILES):
+    if is_base_file(path):
         storage.delete(path)
     else:
         storage.put(path, b"")
+
+
+def is_base_file(path: str) -> bool:
+    """Whether a data file is a base file, of any of Hudi's formats."""
+    return path.endswith(_BASE_FILES)
 
 
 def marked_instants(storage: Storage) -> set[str]:

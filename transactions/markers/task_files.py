@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TypeVar
@@ -17,6 +17,7 @@ from lakelatch.transactions.early.notes import note_work
 from lakelatch.transactions.early.strategies import MarkerStrategy
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.files import marker_of
+from lakelatch.transactions.markers.own_files import OwnFiles
 from lakelatch.transactions.markers.server.client import MarkerClient, ServerAddress, ServerLost
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class TaskFiles:
         early: EarlyDetection | None = None,
         system: System = REAL_SYSTEM,
         server: ServerAddress | None = None,
+        own: OwnFiles | None = None,
     ) -> None:
         self._storage = storage
         self._instant = instant
@@ -45,6 +47,7 @@ class TaskFiles:
         self._early = early
         self._system = system
         self._markers = Markers(storage, instant)
+        self._own = own  # where the transaction's own process is at work, and no task
         self._client = MarkerClient(server, system) if server is not None else None
         self._strategy: MarkerStrategy | None = None
         self._announced: set[tuple[str, str]] = set()
@@ -111,6 +114,9 @@ class TaskFiles:
 
     def _announce_plainly(self, files: list[tuple[str, str]]) -> None:
         """Without early detection: through the marker server, or directly if there is none or it cannot be reached."""
+        if self._own is not None:
+            self._own.announce_all(files)
+            return
         if self._client is not None:
             try:
                 answer = self._client.ask([marker_of(partition, name) for partition, name in files])
@@ -124,12 +130,37 @@ class TaskFiles:
             self._markers.announce(partition, name)
 
     def create(self, partition: str, name: str, data: bytes, rows: int) -> int:
-        """Makes a data file, after announcing it; returns the milliseconds that this attempt has spent on it."""
+        """Makes a data file, after announcing it; returns the milliseconds that this attempt has spent on it.
+
+        A transaction's own process makes it at its commit, or before.
+        """
+        self.look()
+        if self._own is not None:
+            self._own.create(partition, name, data)
+        else:
+            self.announce(partition, name)
+            self._markers.place_data_file(partition, name, data)
+        return self._count(rows, len(data))
+
+    def create_once(
+        self, partition: str, name: str, rows: Callable[[], int], put: Callable[[], int]
+    ) -> tuple[int, int]:
+        """Makes a data file of which all attempts make the same one, after announcing it; its bytes, and as `create`.
+
+        `put` leaves one that is there as it is, and tells the bytes; afterwards `rows` tells how many went into it.
+        """
         self.look()
         self.announce(partition, name)
-        self._markers.place_data_file(partition, name, data)
+        size_bytes = put()
+        return size_bytes, self._count(rows(), size_bytes)
+
+    def ensure_wanted(self) -> None:
+        """Errors: `TransactionEnded` if the write has ended."""
+        ensure_beating(self._storage, self._instant)
+
+    def _count(self, rows: int, size_bytes: int) -> int:
         spent_ms = self._spent_ms()
-        self._work += Work(rows, len(data), spent_ms)
+        self._work += Work(rows, size_bytes, spent_ms)
         return spent_ms
 
     def _spent_ms(self) -> int:

@@ -13,6 +13,7 @@ from functools import partial
 from lakelatch.services.due import Standing
 from lakelatch.services.report import DONE, SCHEDULED, ServiceRun
 from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.file_index import FILE_INDEX
 from lakelatch.spark.services.keeping.steps import (
     ARCHIVE,
     CANCELLATIONS,
@@ -28,7 +29,7 @@ from lakelatch.spark.services.keeping.steps import (
 from lakelatch.spark.services.plans import Runner
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.timeline.actions import DELTA_COMMIT, REPLACE_COMMIT
+from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from lakelatch.timeline.timeline import completed
 from lakelatch.transactions.manager import TransactionManager
 
@@ -50,7 +51,7 @@ def after_commit(
     if result.repeated or not options.inline.enabled:
         return result
     work = Work(table, manager, options, runner)
-    action = REPLACE_COMMIT if result.file_groups_replaced else DELTA_COMMIT
+    action = REPLACE_COMMIT if result.file_groups_replaced else COMMIT if table.config.copies_on_write else DELTA_COMMIT
     standing = work.standing([completed(result.instant, action, result.completion)])
     runs = keep(work, [_unless_fruitless(step) for step in inline_steps(options)], standing)
     return replace(result, services=runs) if runs else result
@@ -74,7 +75,7 @@ def inline_steps(options: ServiceOptions) -> list[Step]:
         steps += [CANCELLATIONS, CLEANS.waiting(), CLEANS.fresh()]
     if options.archiving.automatic:
         steps.append(ARCHIVE)
-    return steps
+    return [*steps, FILE_INDEX]
 
 
 class _Fruitless:

@@ -12,6 +12,7 @@ from lakelatch.services.report import DONE, MaintenanceReport, ServiceRun
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import require_writable
 from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services.keeping.file_index import DUE_FILE_INDEX
 from lakelatch.spark.services.keeping.steps import (
     ARCHIVE,
     CANCELLATIONS,
@@ -42,7 +43,7 @@ def maintain(
     """Does what is due, in this order: rolls back what the dead left, cancels plans past their policy and carries out
     cancellations, carries out plans that wait, compacts, compacts logs (with `hoodie.log.compaction.enable`), clusters
     (if sort columns are named, or an option asks for clusterings), cleans (unless `hoodie.clean.automatic` is off) and
-    archives (unless `hoodie.archive.automatic` is).
+    archives (unless `hoodie.archive.automatic` is). Last it makes a file index, if the one there is has grown old.
 
     What is due is decided by Hudi's inline triggers (`hoodie.compact.inline.max.delta.commits` and so on), and a
     compaction is then of every file group that has log files. A plan that another live process works on is left to
@@ -88,6 +89,7 @@ def steps_of(options: ServiceOptions) -> list[Step]:
         *([planned_clusterings.fresh()] if wanted else []),
         *([CLEANS.fresh()] if options.cleaning.automatic else []),
         *([ARCHIVE] if options.archiving.automatic else []),
+        DUE_FILE_INDEX,
     ]
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakelatch.errors import LakelatchError
+from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import prepare_table
-from lakelatch.spark.options import WriteOptions
+from lakelatch.spark.options import TABLE_TYPE, WriteOptions, refuse_known_keys
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.spark_types import to_arrow
@@ -34,6 +34,7 @@ from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.register import BatchRegister, written_once
 from lakelatch.spark.write.task import FileReport, WriteTask, write_token
 from lakelatch.storage.uris import open_storage
+from lakelatch.timeline.table_config import COPY_ON_WRITE
 from lakelatch.transactions.context import TransactionState
 from lakelatch.transactions.manager import TransactionManager
 
@@ -89,7 +90,7 @@ class BegunWrite:
         again: bool,
     ) -> CommitResult | Lost:
         """Spark gives the rows once, so a further try lives on the files of the one before."""
-        transaction = manager.resume(self.state) if lost is None else manager.begin(self.options.action)
+        transaction = manager.resume(self.state) if lost is None else manager.begin(self.state.action)
 
         def work() -> CommitResult | Lost:
             if register is not None:
@@ -129,14 +130,22 @@ def begin_write(
     path: str, write_options: WriteOptions, services: ServiceOptions, schema: StructType
 ) -> tuple[BegunWrite, TaskWrite]:
     """Begins a transaction, making the table if there is none. Errors: `InvalidRequest`, and nothing has changed."""
+    refuse_known_keys(write_options, "a Python data source")
     columns = to_arrow(schema)
     meta = tuple(name for name in columns.names if name in META_COLUMNS)
     data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
     storage = open_storage(path, write_options.manager.storage)
     with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
         table = fitted(prepare_table(storage, write_options, data_schema), data_schema, write_options)
+        if table.config.copies_on_write:
+            raise InvalidRequest(
+                f"the table {table.config.name!r} is {COPY_ON_WRITE}: each bucket's rows have to come to one task, and "
+                "Spark gives those of a Python data source as they come. Use lakelatch.write(frame, path, options), or "
+                "foreachBatch with lakelatch.write_batch",
+                option=TABLE_TYPE,
+            )
         manager.recover()
-        transaction = manager.begin(write_options.action)
+        transaction = manager.begin(write_options.action_on(table.config.table_type))
         transaction.hand_over()
         if transaction.asks_for_marker_server:
             _log.warning("the data source has no driver that could serve markers: those of this write are direct")

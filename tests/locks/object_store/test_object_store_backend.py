@@ -218,7 +218,9 @@ def test_a_forked_child_is_told_that_it_cannot_use_the_store(opening: Opening) -
     [
         ("hdfs://name/t", {}, r"no hdfs://.*storage\.url"),
         ("s3://bucket/t", {"allow_http": "false"}, r"endpoint_url has no TLS.*allow_http"),
-        ("file:///tmp/t", {}, r"endpoint_url is for s3:// only"),
+        ("file:///tmp/t", {}, r"endpoint_url means nothing at file:///tmp/t"),
+        ("gs://bucket/t", {}, r"endpoint_url means nothing at gs://bucket/t"),
+        ("az://container/t", {"region": "us-east-1"}, r"region means nothing at az://container/t"),
         ("s3://bucket/t", {"renew.interval.secs": "30"}, r"renew\.interval\.secs=30 is more than a third"),
         ("s3://bucket/t", {"bucket": "x"}, r"storage\.bucket is no option"),
     ],

@@ -138,3 +138,11 @@ def test_no_spark_is_needed(table: ArrowTable) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.returncode) == ("4\n", 0), ended.stderr
+
+
+def test_slices_of_one_table_are_not_counted_as_the_whole_of_it(tmp_path: Path) -> None:
+    """Else each would be a log file of its own: an Arrow slice still holds all that it was cut from."""
+    wide = pa.table({"id": list(range(640)), "ts": [1] * 640, "v": ["x" * 50_000] * 640, "w": [[1]] * 640})
+    made = ArrowTable(tmp_path / "t", {**OPTIONS, "hoodie.bucket.index.num.buckets": 1})
+    done = made.upsert(pa.concat_tables([wide.slice(start, 40) for start in range(0, 640, 40)]))
+    assert len(done.files) == 1

@@ -140,6 +140,25 @@ def test_a_row_moves_with_its_partition(table: Table) -> None:
     assert rows_of(table) == [(1, 1, "a", "r"), (2, 1, "b", "p"), (3, 1, "c", "q")]
 
 
+def test_a_row_stays_if_its_partition_s_value_becomes_another_one_of_the_same_folder(table: Table) -> None:
+    for value, found in (("null", None), ("''", ""), ("'__HIVE_DEFAULT_PARTITION__'", "__HIVE_DEFAULT_PARTITION__")):
+        table.update("id = 3", {"part": value})
+        assert rows_of(table) == [*ROWS[:2], (3, 1, "c", found)]
+
+
+def test_an_empty_text_and_null_are_one_partition_to_inserts_merges_and_overwrites(table: Table) -> None:
+    table.update("id = 3", {"part": "null"})
+    empty = frame(table.spark, [(3, 9, "new", "")])
+    table.insert(empty, if_exists="skip")
+    with pytest.raises(InvalidRequest, match="already"):
+        table.insert(empty)
+    assert rows_of(table)[2] == (3, 1, "c", None)
+    table.merge(empty).when_matched_update({"v": "source.v"}).execute()
+    assert rows_of(table) == [*ROWS[:2], (3, 1, "new", None)]
+    table.overwrite(frame(table.spark, [(3, 9, "over", "")]), condition="id = 3")
+    assert rows_of(table) == [*ROWS[:2], (3, 9, "over", "")]
+
+
 @pytest.mark.parametrize(
     ("condition", "values", "words"),
     [

@@ -200,7 +200,10 @@ def test_a_writer_that_knows_nothing_of_new_columns_does_not_forget_them(table: 
 
 def test_of_two_columns_of_one_name_the_first_to_complete_is_the_table_s(table: lakelatch.ArrowTable) -> None:
     inner = {**NON_BLOCKING, **MERGE}
-    write = lambda: table.upsert(rows(3, v="c", w="text"), {**inner, **RETRIES})  # noqa: E731
+
+    def write() -> None:
+        table.upsert(rows(3, v="c", w="text"), {**inner, **RETRIES})
+
     with pytest.raises(InvalidRequest, match="'w' is string, and in the table 't' it is double: cast it"):
         meanwhile(lambda: table.upsert(rows(2, v="b", w=0.5), inner), write)
     with pytest.raises(WriteConflict):

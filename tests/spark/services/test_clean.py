@@ -21,7 +21,7 @@ from lakelatch.services import cleaning
 from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import ReadOptions
+from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import plan_read, plan_read_of
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here

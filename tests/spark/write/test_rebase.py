@@ -49,7 +49,7 @@ class Retrying:
 
     def write(self, rows: Sequence[Row], partition: str = "p", files: int = 1) -> CommitResult:
         def attempt(lost: LostFiles | None, again: bool) -> CommitResult | Lost:
-            transaction = self.manager.begin(self.options.action)
+            transaction = self.manager.begin(self.options.action_on(self.table.opened.config.table_type))
             self.instants.append(transaction.instant)
 
             def work() -> CommitResult | Lost:

@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 from archiver import Archiver
 from live_table import LiveTable
+from taken_back_table import undone_by_java
 
 from lakelatch.errors import WriteConflict
-from lakelatch.format.names import parse_data_file
 from lakelatch.spark.write import commit as committing
 from lakelatch.spark.write.replace import Replacement
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.actions import ROLLBACK
-from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 MODES = pytest.mark.parametrize("mode", [NON_BLOCKING, OPTIMISTIC])
@@ -26,22 +22,7 @@ OLD = [("p", 1, 1, "a"), ("p", 2, 1, "b")]
 
 
 def undo(table: LiveTable, done: CommitResult) -> str:
-    """What Java's `rollback_to_instant` does to a replace commit of the partition p, in its order."""
-    names = table.storage.list(TIMELINE_FOLDER).files
-    last = max(to_ms(time) for name in names for time in name.partition(".")[0].split("_"))
-    start, end = to_instant(last + 1), to_instant(last + 2)
-    found = (name for name in table.storage.list("p").files if parse_data_file(name) is not None)
-    files = tuple(f"p/{name}" for name in found if done.instant in name)
-    table.storage.put(requested(start, ROLLBACK).path, RollbackPlan(done.instant, "replacecommit", files).to_avro())
-    table.storage.put(inflight(start, ROLLBACK).path, b"")
-    table.storage.delete(completed(done.instant, "replacecommit", done.completion).path)
-    for path in files:
-        table.storage.delete(path)
-    table.storage.delete(inflight(done.instant, "replacecommit").path)
-    table.storage.delete(requested(done.instant, "replacecommit").path)
-    content = RollbackMetadata(start, done.instant, "replacecommit", files).to_avro()
-    table.storage.put(completed(start, ROLLBACK, end).path, content)
-    return start
+    return undone_by_java(table.storage, "p", done, "replacecommit")
 
 
 @MODES

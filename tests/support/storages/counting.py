@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -75,9 +75,9 @@ class CountingStorage(MemoryStorage):
         with self._uncounted():
             return iter(list(super().walk(folder)))
 
-    def paths_at_once(self, folder: str) -> Sequence[str] | None:
+    def first_paths(self, folder: str) -> tuple[Sequence[str], bool]:
         paths = list(self.walk(folder))
-        return paths if len(paths) < self.listed_at_once else None
+        return paths[: self.listed_at_once], len(paths) < self.listed_at_once
 
     def delete_folder(self, folder: str) -> None:
         paths = list(self.walk(folder))
@@ -96,13 +96,13 @@ class CountingStorage(MemoryStorage):
         self._step = last
         return answers
 
-    def delete_known(self, folder: str, paths: Iterable[str]) -> None:
-        paths = list(paths)
+    def delete_at_once(self, paths: Sequence[str]) -> bool:
         if paths:
-            self._note("delete_known", folder)
+            self._note("delete_at_once", paths[0])
         with self._uncounted():
             for path in paths:
                 super().delete(path)
+        return True
 
     def put(self, path: str, data: bytes) -> None:
         self._note("put", path)

@@ -9,7 +9,6 @@ Spark alone. READ_ROWS says how many rows the table has (1,000,000), READ_STATES
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from bench.harness import Result, time_ms
+from bench.harness import Result
+from bench.spark.turns import answer, compared, in_turns
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
@@ -87,9 +87,9 @@ def _states(spark: SparkSession, folder: str) -> Iterator[str]:
 
 def _figures(spark: SparkSession, folder: str, state: str) -> Iterator[Result]:
     for query, columns, where in _QUERIES:
-        peer = partial(_answer, query, partial(spark.read.parquet, f"{folder}/{state}"), where)
+        peer = partial(answer, query, partial(spark.read.parquet, f"{folder}/{state}"), where)
         for way in _WAYS:
-            ours = partial(_answer, query, partial(_read, spark, f"{folder}/table", way, columns, where), where)
+            ours = partial(answer, query, partial(_read, spark, f"{folder}/table", way, columns, where), where)
             yield _compare(f"reading_{state}_{query}_{way}", state, ours, peer)
 
 
@@ -101,35 +101,6 @@ def _read(spark: SparkSession, path: str, way: str, columns: str | None, where: 
     return spark.read.format("lakelatch").options(**options).load(path)
 
 
-def _answer(query: str, frame: Callable[[], DataFrame], where: str | None) -> object:
-    rows = frame()
-    if query == "count":
-        return rows.count()
-    if query == "column":
-        return rows.selectExpr("sum(CAST(v AS BIGINT)) AS total").collect()[0].total
-    if query == "lookup":
-        return rows.where(str(where)).select("id", "ts", "v", "w", "text").collect()
-    rows.write.format("noop").mode("overwrite").save()
-    return None
-
-
 def _compare(name: str, state: str, ours: Callable[[], object], peer: Callable[[], object]) -> Result:
-    if ours() != peer():  # and warms up
-        raise AssertionError(f"{name}: other rows than plain parquet's")
-    times: tuple[list[float], list[float]] = [], []
-    for turn in range(_ROUNDS):
-        for place, action in ((0, ours), (1, peer))[:: -1 if turn % 2 else 1]:
-            times[place].append(time_ms(action))
-    ratios = [theirs / our for our, theirs in zip(*times, strict=True)]
-    speed = statistics.median(ratios)
-    return Result(
-        name,
-        round(statistics.median(times[0]), 0),
-        "ms",
-        None,
-        round(statistics.median(times[1]), 0),
-        round(speed, 2),
-        f"at least {_GOAL[state]:g} of plain parquet's speed",
-        speed >= _GOAL[state],
-        f"{_ROWS:,} rows in {_BUCKETS} buckets; {_ROUNDS} turns, {min(ratios):.2f} to {max(ratios):.2f}",
-    )
+    goal, note = (_GOAL[state], "plain parquet's"), f"{_ROWS:,} rows in {_BUCKETS} buckets"
+    return compared(name, *in_turns(name, ours, peer, _ROUNDS), goal, note)

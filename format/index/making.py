@@ -1,0 +1,63 @@
+"""Making a file index, after a commit or whenever a table is kept: one object, and two older ones stay."""
+
+from __future__ import annotations
+
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, index_moment, index_path, writes_until
+from lakelatch.format.names import parse_data_file
+from lakelatch.format.partitions import FEW_FOLDERS
+from lakelatch.format.table_view import TableView
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.timeline import Timeline
+
+_KEPT = 3  # the newest, and what readers may have found a moment ago
+
+
+def index_of(view: TableView, slices: tuple[FileSlice, ...]) -> FileIndex | None:
+    """The index of a view, whose latest slices these are; None if nobody can say when one of their files completed.
+
+    Such files count by their age alone, which is no matter of the moment.
+    """
+    files: dict[str, tuple[str, ...]] = {}
+    for found in slices:
+        files[found.partition] = (*files.get(found.partition, ()), *found.names)
+    parsed = (parse_data_file(name) for found in slices for name in found.names)
+    instants = {file.instant for file in parsed if file is not None}
+    if view.whole.unrecorded(instants):
+        return None
+    moment = view.whole.latest
+    return FileIndex(moment, writes_until(view.timeline, moment), view.whole.completion_times(instants), files)
+
+
+def make_index(storage: Storage, config: TableConfig, least_writes: int = 1) -> FileIndex | None:
+    """Writes an index of a table as it is now, and removes old ones; None if it would not pay, or something moved.
+
+    It would not if fewer writes have completed since the newest one. Made of the index before and the commits since, or
+    of listings if there is none that can be used. Errors: those of the storage, and `CorruptTable`; what there is of
+    the index then is whole, and right.
+    """
+    if not config.partition_fields:
+        return None
+    names: list[str] = []
+    looks: list[Timeline] = []
+    storage.together(
+        lambda: names.extend(storage.names(INDEX_FOLDER)),
+        lambda: looks.append(Timeline.look(storage)),
+    )
+    moments = sorted(filter(None, map(index_moment, names)))
+    view = TableView.of_look(storage, config, looks[0])
+    newest = moments[-1] if moments else ""
+    if len(view.whole.completed(WRITE_ACTIONS, after=newest)) < least_writes:
+        return None
+    slices = view.latest()
+    if len({found.partition for found in slices}) < FEW_FOLDERS:
+        return None
+    index = index_of(view, slices)
+    if index is None or view.was_overtaken():
+        return None
+    storage.put_if_absent(index.path, index.to_bytes())
+    for old in moments[: 1 - _KEPT]:
+        storage.delete(index_path(old))
+    return index

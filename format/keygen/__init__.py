@@ -1,0 +1,1 @@
+"""Folders that Hudi's timestamp-based key generators make of times."""

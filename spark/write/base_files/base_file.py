@@ -1,0 +1,89 @@
+"""A base file in the making: rows that come in parts become one file, made once, and what is known of them then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from os import SEEK_END
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.format.avro import FILE_NAME_COLUMN, RECORD_KEY_COLUMN
+from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.parquet import IN_MEMORY_ROWS_BYTES, encode_parquet, parquet_file_of
+from lakelatch.storage.checksums import add_checksum
+from lakelatch.storage.contract import Storage
+
+
+@dataclass
+class GatheredRows:
+    """What is known of the rows when they have gone by. `parts` have their deletes alone."""
+
+    records: int = 0
+    least: str | None = None
+    greatest: str | None = None
+    parts: list[Merged] = field(default_factory=list)
+
+    def noting(self, parts: Iterable[Merged], name: str) -> Iterator[pa.Table]:
+        """The rows, with the name of the file that they go into, as Hudi's readers know them."""
+        for part in parts:
+            if part.deletes is not None or part.group_deletes is not None:
+                self.parts.append(replace(part, rows=part.rows.slice(0, 0)))
+            if part.rows.num_rows:
+                self.records += part.rows.num_rows
+                found = pc.min_max(part.rows[RECORD_KEY_COLUMN])
+                least, greatest = found["min"].as_py(), found["max"].as_py()
+                self.least = least if self.least is None else min(self.least, least)
+                self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
+                yield _with_file_name(part.rows, name)
+
+    def key_bounds(self) -> Mapping[str, str]:
+        """The least and the greatest record key, as Hudi's footers have them."""
+        if self.least is None or self.greatest is None:
+            return {}
+        return {"hoodie_min_record_key": self.least, "hoodie_max_record_key": self.greatest}
+
+
+def put_base_file(
+    storage: Storage,
+    path: str,
+    schema: pa.Schema,
+    parts: Iterator[pa.Table],
+    footer: Callable[[], Mapping[str, str]],
+    ensure_wanted: Callable[[], None],
+    group_rows: int | None = None,
+) -> int:
+    """Puts rows as a file, unless it is there already; how many bytes it has.
+
+    A large one goes through a temporary file, so that memory holds a row group of it. `footer` is called when all rows
+    have come, and `ensure_wanted` before the file is put.
+    """
+    first: list[pa.Table] = []
+    size_bytes = 0
+    for part in parts:
+        first.append(part)
+        size_bytes += part.nbytes
+        if size_bytes > IN_MEMORY_ROWS_BYTES:
+            break
+    else:
+        data = encode_parquet(pa.concat_tables([schema.empty_table(), *first]), footer(), group_rows)
+        ensure_wanted()
+        made = storage.put_if_absent(path, add_checksum(data, path))
+        return len(data) if made else storage.stat(path).size_bytes
+    with parquet_file_of(schema, _drained(first, parts), footer, path, group_rows) as file:
+        ensure_wanted()
+        made = storage.create_from_file(path, file)
+        return file.seek(0, SEEK_END) if made else storage.stat(path).size_bytes
+
+
+def _drained(first: list[pa.Table], more: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The first parts, each of which is forgotten when it has been given, and the others."""
+    while first:
+        yield first.pop(0)
+    yield from more
+
+
+def _with_file_name(rows: pa.Table, name: str) -> pa.Table:
+    column = rows.schema.get_field_index(FILE_NAME_COLUMN)
+    return rows.set_column(column, FILE_NAME_COLUMN, pa.repeat(name, rows.num_rows))

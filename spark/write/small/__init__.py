@@ -1,0 +1,1 @@
+"""Frames of few rows, whose rows are written where the write began."""

@@ -1,0 +1,84 @@
+"""Whether file indexes, however old, give the slices that listing gives."""
+
+from __future__ import annotations
+
+import random  # noqa: TID251  (seeded)
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+from lakelatch.errors import LakelatchError
+from lakelatch.format import partitions
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.index.file_index import FileIndex
+from lakelatch.format.index.making import index_of
+from lakelatch.format.index.reading import current_index
+from lakelatch.format.table_view import TableView
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.table_config import TableConfig
+
+Live = frozenset[tuple[str, str, str | None, tuple[str, ...]]]
+
+
+@dataclass
+class IndexChecks:
+    """Makes an index of each moment that is looked at, keeps some of them, and holds all of those against listing."""
+
+    storage: Storage
+    config: TableConfig
+    seed: int = 0
+    kept_most: int = 8
+    kept: list[FileIndex] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+
+    def look(self) -> list[str]:
+        """What is wrong now. Somebody must not be at work on the storage meanwhile."""
+        view = TableView.load(self.storage, self.config)
+        try:
+            listed = view.latest(by_index=False)
+        except LakelatchError:  # something is being taken back, or was damaged
+            return []
+        expected, problems = self.live(listed), []
+        for index in self.kept:
+            try:
+                found = self._slices_by(index, view)
+            except LakelatchError as error:  # and listing can read it
+                problems.append(f"by the index of {index.moment} nobody can read: {error}")
+                continue
+            if found is None:
+                self.counts["unused"] += 1
+            else:
+                self.counts["used"] += 1
+                if self.live(found) != expected:
+                    wrong = sorted(map(str, self.live(found) ^ expected))
+                    problems.append(f"the index of {index.moment} is wrong at {view.whole.latest}: {wrong}")
+        made = index_of(view, listed)
+        if made is not None and view.whole.latest:
+            self.kept.append(FileIndex.from_bytes(made.to_bytes(), made.path))
+        if len(self.kept) > self.kept_most:  # most often a young one, so that they are of all ages
+            del self.kept[max(self._chance.choices(range(self.kept_most), k=2))]
+        return problems
+
+    def live(self, slices: Iterable[FileSlice]) -> Live:
+        """The files with something in them: names of failed attempts under completed instants are empty for good."""
+        found = set()
+        for one in slices:
+            logs = tuple(name for name in one.log_files if self.storage.stat(one.path_of(name)).size_bytes)
+            if logs or one.base_file:
+                found.add((one.partition, one.file_id, one.base_file, logs))
+        return frozenset(found)
+
+    def _slices_by(self, index: FileIndex, view: TableView) -> tuple[FileSlice, ...] | None:
+        """The slices by this index, as the product reads them; None if it does not use it."""
+        self.storage.put(index.path, index.to_bytes())
+        try:
+            if current_index(view.whole) is None:
+                return None
+            with patch.object(partitions, "FEW_FOLDERS", 1):  # tables of tests have few
+                return view.latest()
+        finally:
+            self.storage.delete(index.path)
