@@ -6,7 +6,6 @@ Large files hold the checksums of their column chunks as well, by which they are
 from __future__ import annotations
 
 import io
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -17,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable, InvariantBroken, Unavailable
+from lakelatch.errors import CorruptTable, InvariantBroken
+from lakelatch.format.spill import temporary_file, temporary_files
 from lakelatch.storage.checksums import (
     CHECKSUM_KEY,
     NO_CHECKSUM,
@@ -73,17 +73,11 @@ def parquet_file_of(
     `footer` is called when all rows have come.
     """
     with ExitStack() as opened:
-        try:
-            file: Any = opened.enter_context(tempfile.TemporaryFile(prefix="lakelatch-"))
+        with temporary_files(path, path):
+            file: Any = opened.enter_context(temporary_file())
             _write(file, schema, parts, footer, group_rows)
             add_checksum_to(file, path)
             file.flush()
-        except OSError as error:
-            raise Unavailable(
-                f"{path} could not be written to a temporary file in {tempfile.gettempdir()}: "
-                f"{error.strerror or error}; free some space there, or set TMPDIR to a folder that has some",
-                path=path,
-            ) from error
         yield file
 
 

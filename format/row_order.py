@@ -19,17 +19,14 @@ _BITS_MAX = 16
 _Points = list[npt.NDArray[np.uint64]]  # one array for each column
 
 
-def ordered(rows: pa.Table, columns: Sequence[str], layout: str) -> pa.Table:
-    """The rows in this order; those that are equal in it stay as they were, and nulls come last."""
-    if not columns or not rows.num_rows:
-        return rows
+def order_of(rows: pa.Table, columns: Sequence[str], layout: str) -> npt.NDArray[np.int64]:
+    """The numbers of the rows in this order; those that are equal in it stay as they were, and nulls come last."""
     if layout == LINEAR:
-        keys = [(name, "ascending") for name in columns]
-        return rows.take(pc.sort_indices(rows, sort_keys=keys))
+        return np.asarray(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])).astype(np.int64)
     bits = min(_INDEX_BITS // len(columns), _BITS_MAX)
     points = [_coordinates(rows[name], bits) for name in columns]
     place = interleaved(points, bits) if layout == Z_ORDER else hilbert_index(points, bits)
-    return rows.take(pa.array(np.argsort(place, kind="stable")))
+    return np.argsort(place, kind="stable")
 
 
 def interleaved(points: _Points, bits: int) -> npt.NDArray[np.uint64]:

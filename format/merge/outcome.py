@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -20,6 +20,10 @@ class Merged:
     rows: pa.Table
     deletes: Deletes | None = None
     group_deletes: pa.Table | None = None
+
+    def without_rows(self) -> Merged:
+        """Its deletes alone."""
+        return replace(self, rows=self.rows.schema.empty_table())
 
 
 @dataclass(frozen=True)

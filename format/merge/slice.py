@@ -71,6 +71,13 @@ def merge_in_order(
     return in_order(_merging(storage, file_slice, schema, config, completions, None))
 
 
+def merge_in_base_order(
+    storage: Storage, file_slice: FileSlice, schema: pa.Schema, config: TableConfig, completions: Mapping[str, str]
+) -> Iterator[Merged]:
+    """As `merge_in_order`, but if the base file is not sorted by record key, what comes is in no order either."""
+    return in_order_of_base(_merging(storage, file_slice, schema, config, completions, None))
+
+
 def merge_onto(
     storage: Storage,
     file_slice: FileSlice,

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +25,7 @@ from lakelatch.format.merge.conditions import Condition, OneOf, row_group_may_ho
 from lakelatch.format.merge.ordering import chunked
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.reader import Base, SliceReader, sort_rows
+from lakelatch.format.spill import reordered
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,27 @@ def in_any_order(
 
 
 def in_order(merging: Merging) -> Iterator[Merged]:
-    """The rows of a slice by record key, in parts. If its base file has another order, there is one part."""
+    """The rows of a slice by record key, in parts. If its base file has another order, they are sorted first."""
     base = merging.reader.base()
     if is_sorted(base):
-        yield from _in_parts(merging, base)
-    else:
-        yield whole(merging)
+        return _in_parts(merging, base)
+    return in_another_order(in_any_order(merging), [RECORD_KEY_COLUMN], _by_record_key)
+
+
+def in_another_order(
+    parts: Iterable[Merged], columns: Sequence[str], order_of: Callable[[pa.Table], npt.NDArray[np.int64]]
+) -> Iterator[Merged]:
+    """The rows of all parts in the order that these columns decide, see `reordered`; the deletes come after them."""
+    deleting: list[Merged] = []
+
+    def rows() -> Iterator[pa.Table]:
+        for part in parts:
+            if part.deletes is not None or part.group_deletes is not None:
+                deleting.append(part.without_rows())
+            yield part.rows
+
+    yield from map(Merged, reordered(rows(), columns, order_of))
+    yield from deleting
 
 
 def in_order_of_base(merging: Merging) -> Iterator[Merged]:
@@ -190,6 +208,10 @@ class _SortedBlocks:
             if end > start:
                 found.append(_sliced(block, start, end - start))
         return found
+
+
+def _by_record_key(rows: pa.Table) -> npt.NDArray[np.int64]:
+    return np.asarray(pc.sort_indices(rows[RECORD_KEY_COLUMN])).astype(np.int64)
 
 
 def _in_order(merging: Merging, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:

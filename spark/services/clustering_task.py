@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lakelatch.errors import CorruptTable
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.merge.outcome import Merged
-from lakelatch.format.merge.slice import merge_slice
-from lakelatch.format.row_order import LINEAR, ordered
+from lakelatch.format.merge.slice import merge_in_base_order
+from lakelatch.format.merge.stream import in_another_order
+from lakelatch.format.row_order import LINEAR, order_of
 from lakelatch.spark.services.clustering_commit import Place, called_off, place_of, touched_since
 from lakelatch.spark.services.compaction_task import CompactTask, slice_of, stats_of
 from lakelatch.spark.write.task import FileReport
@@ -44,10 +46,14 @@ class ClusterTask(CompactTask):
         return super().run(operation)
 
     def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
-        """All rows at once, in the plan's order."""
+        """In the plan's order; rows that are equal in it by record key, unless the base file was sorted otherwise."""
+        if not self.columns:
+            return super().merged(operation)
         table = self.table
-        found = merge_slice(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
-        yield replace(found, rows=ordered(found.rows, self.columns, self.layout))
+        parts = merge_in_base_order(
+            table.storage, slice_of(operation), table.full_schema, table.config, self.completions
+        )
+        return in_another_order(parts, self.columns, partial(order_of, columns=self.columns, layout=self.layout))
 
 
 def target_of(operation: CompactionOperation, instant: str) -> str:

@@ -74,7 +74,7 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         transaction.early_detection(),
     )
     known_files = frozenset(transaction.state.known_files)
-    if in_bulk and loads_in_bulk(table.config, table.schema, options):
+    if in_bulk and loads_in_bulk(table.config, table.schema, options, known_files):
         return BulkTask(**vars(task), known_files=known_files)
     return MergeTask(**vars(task), known_files=known_files) if table.config.copies_on_write else task
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import SEEK_END
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ class GatheredRows:
         """The rows, with the name of the file that they go into, as Hudi's readers know them."""
         for part in parts:
             if part.deletes is not None or part.group_deletes is not None:
-                self.parts.append(replace(part, rows=part.rows.slice(0, 0)))
+                self.parts.append(part.without_rows())
             if part.rows.num_rows:
                 self.records += part.rows.num_rows
                 found = pc.min_max(part.rows[RECORD_KEY_COLUMN])

@@ -6,7 +6,7 @@ have a slice become log files, as those of any other write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
@@ -24,24 +24,29 @@ from lakelatch.format.names import FIXED_TOKEN
 from lakelatch.spark.options import UPDATE, WriteOptions
 from lakelatch.spark.write.base_files.merge_task import MergeTask, bucket_of, bucket_pieces
 from lakelatch.spark.write.task import FileReport, LogNames, WriteTask
-from lakelatch.timeline.actions import BULK_INSERT
+from lakelatch.timeline.actions import BULK_INSERT, INSERT, WRITE_ACTIONS
 from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.markers.task_files import TaskFiles
 
 
-def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions) -> bool:
-    """Whether a write may make base files where there is nothing yet.
+def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions, known_files: Collection[str]) -> bool:
+    """Whether a write may make base files where there is nothing yet: a bulk load, and the first insert into a table.
 
     Not where a row has several winners or may be a delete, nor where rows of known keys are looked for: those are
-    merged, and a base file is read as it is.
+    merged, and a base file is read as it is. `known_files` are the timeline's when the write began.
     """
     return (
-        options.operation == BULK_INSERT
+        (options.operation == BULK_INSERT or (options.operation == INSERT and _has_no_writes(known_files)))
         and options.known_keys == UPDATE
         and not config.copies_on_write
         and not config.column_groups
         and IS_DELETED_COLUMN not in schema.names
     )
+
+
+def _has_no_writes(known_files: Collection[str]) -> bool:
+    return not any(instant.action in WRITE_ACTIONS for instant in Timeline.of_names(known_files).completed)
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,18 @@ rows of a bucket merges its runs; they are in memory unless they are large, and 
 
 from __future__ import annotations
 
-import mmap
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import groupby, pairwise
-from typing import IO
+from contextlib import ExitStack
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.errors import Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN
+from lakelatch.format.spill import SpilledRuns, temporary_file, temporary_files
 from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, buffer_bytes
 
 #: The column of the runs, beside those of the partition path and the bucket.
@@ -139,52 +136,22 @@ def _merged(
     held: list[pa.Table] = []
     size_bytes = 0
     with ExitStack() as opened:
-        spilled: _SpilledRuns | None = None
+        spilled: SpilledRuns | None = None
         for stream in streams:
             held.append(pa.ipc.open_stream(stream).read_all())
             size_bytes += stream.size
             if size_bytes >= sorted_bytes:
-                with _saying_where():
-                    spilled = spilled or _SpilledRuns(opened.enter_context(tempfile.TemporaryFile(prefix="lakelatch-")))
+                with temporary_files("the rows of a bucket"):
+                    spilled = spilled or SpilledRuns(opened.enter_context(temporary_file()))
                     spilled.add(_sorted(held, key_field))
                 held, size_bytes = [], 0
         runs: list[pa.Table] = []
         if spilled is not None:
-            with _saying_where():
-                runs = spilled.runs()
+            with temporary_files("the rows of a bucket"):
+                runs = spilled.mapped()
         if held:
             runs.append(held[0] if len(held) == 1 else _sorted(held, key_field))
         yield from _in_order(runs, key_field, piece_rows)
-
-
-@contextmanager
-def _saying_where() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(
-            f"the rows of a bucket could not be written to a temporary file in {tempfile.gettempdir()}: "
-            f"{error.strerror or error}; free some space there, or set TMPDIR to a folder that has some"
-        ) from error
-
-
-class _SpilledRuns:
-    """Sorted runs in a file, of which memory holds what is looked at."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._ends = [0]
-
-    def add(self, rows: pa.Table) -> None:
-        """Appends a run."""
-        with pa.ipc.new_stream(self._file, rows.schema) as writer:
-            writer.write_table(rows)
-        self._file.flush()
-        self._ends.append(self._file.tell())
-
-    def runs(self) -> list[pa.Table]:
-        mapped = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
-        return [pa.ipc.open_stream(mapped.slice(start, end - start)).read_all() for start, end in pairwise(self._ends)]
 
 
 def _sorted(parts: list[pa.Table], key_field: str | None) -> pa.Table:

@@ -37,20 +37,29 @@ def test_a_load_is_read_without_merging(make_table: Make, partition: str | None)
     assert sorted((row["id"], row["ts"]) for row in rows) == expected
 
 
-@pytest.mark.parametrize(
-    ("columns", "more"),
-    [
-        ("id long, ts long, v string, _hoodie_is_deleted boolean", {}),
-        ("id long, ts long, v string", {"operation": "insert"}),
-    ],
-)
-def test_other_loads_make_log_files(make_table: Make, columns: str, more: dict[str, str]) -> None:
-    table = make_table(columns)
+def test_rows_that_delete_become_log_files(make_table: Make) -> None:
+    table = make_table("id long, ts long, v string, _hoodie_is_deleted boolean")
     frame = table.spark.range(10).selectExpr("id", "id ts", "'a' v", "id = 3 _hoodie_is_deleted")
-    frame = frame.select(*[part.split()[0] for part in columns.split(", ")])
-    done = lakelatch.write(frame, table.path, {**table.options, OPERATION: more.get("operation", "bulk_insert")})
+    done = lakelatch.write(frame, table.path, {**table.options, OPERATION: "bulk_insert"})
     assert base_files(done) == 0
-    assert lakelatch.read(table.spark, table.path).count() == (10 if more else 9)
+    assert lakelatch.read(table.spark, table.path).count() == 9
+
+
+def test_the_first_insert_into_a_table_makes_base_files(make_table: Make) -> None:
+    table = make_table("id long, ts long, v string, part string", partition="part")
+    options = {**table.options, OPERATION: "insert"}
+
+    def insert(first: int, part: str) -> lakelatch.CommitResult:
+        frame = table.spark.range(first, first + 900).selectExpr("id % 600 id", "id ts", "'v' v", f"'{part}' part")
+        return lakelatch.write(frame, table.path, {**options, "lakelatch.write.small.rows": "0"})
+
+    first, second, elsewhere = insert(0, "a"), insert(900, "a"), insert(0, "b")
+    assert [base_files(done) for done in (first, second, elsewhere)] == [2, 0, 0]
+    assert first.rows_written == 600
+    expected = [(key, key + 1200, "a") for key in range(600)]
+    expected += [(key, key + (600 if key < 300 else 0), "b") for key in range(600)]
+    found = lakelatch.read(table.spark, table.path).select("id", "ts", "part").collect()
+    assert sorted(map(tuple, found)) == sorted(expected)
 
 
 @pytest.mark.long
