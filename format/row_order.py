@@ -22,7 +22,7 @@ _Points = list[npt.NDArray[np.uint64]]  # one array for each column
 def order_of(rows: pa.Table, columns: Sequence[str], layout: str) -> npt.NDArray[np.int64]:
     """The numbers of the rows in this order; those that are equal in it stay as they were, and nulls come last."""
     if layout == LINEAR:
-        return np.asarray(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])).astype(np.int64)
+        return np.asarray(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])).view(np.int64)
     bits = min(_INDEX_BITS // len(columns), _BITS_MAX)
     points = [_coordinates(rows[name], bits) for name in columns]
     place = interleaved(points, bits) if layout == Z_ORDER else hilbert_index(points, bits)

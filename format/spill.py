@@ -22,13 +22,13 @@ from lakelatch.errors import Unavailable
 from lakelatch.range_file import RangeFile
 
 #: So many bytes of rows are in memory at once, before they go to the file and as one run of it.
-_RUN_BYTES = 32 * 1024 * 1024
+_RUN_BYTES = 16 * 1024 * 1024
 #: Of each run that is merged, so many bytes are in memory.
 _BATCH_BYTES = 256 * 1024
 #: What comes out at once has about as many at most.
 _PART_BYTES = 8 * 1024 * 1024
 _WHAT = "rows that are sorted"
-_Places = npt.NDArray[np.int64]
+_Places = npt.NDArray[np.uint32 | np.uint64]
 
 
 @contextmanager
@@ -92,7 +92,7 @@ class _FilePart(RangeFile):
 def reordered(
     parts: Iterable[pa.Table],
     columns: Sequence[str],
-    order_of: Callable[[pa.Table], _Places],
+    order_of: Callable[[pa.Table], npt.NDArray[np.int64]],
     run_bytes: int = _RUN_BYTES,
     part_bytes: int = _PART_BYTES,
 ) -> Iterator[pa.Table]:
@@ -113,7 +113,7 @@ def reordered(
             if size_bytes >= run_bytes:
                 unsorted = unsorted or _opened_in(opened)
                 counts.append(_spill(held, unsorted))
-                held, size_bytes = [], 0
+                size_bytes = 0
         if not keys:
             return
         order = order_of(pa.concat_tables(keys))
@@ -122,13 +122,20 @@ def reordered(
             yield pa.concat_tables(held).combine_chunks().take(pa.array(order))
             return
         counts.append(_spill(held, unsorted))
-        held.clear()
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
         row_bytes = max(unsorted.size_bytes / len(order), 1)
+        places = _places(order)
+        del order
         runs = _opened_in(opened)
         found = _sorted_runs(unsorted, runs, np.split(places, np.cumsum(counts)[:-1]), row_bytes)
+        del places
         yield from _merged(runs, found, max(int(part_bytes / row_bytes), 1))
+
+
+def _places(order: npt.NDArray[np.int64]) -> _Places:
+    """Where each row comes in this order."""
+    places = np.empty(len(order), np.uint32 if len(order) < 2**32 else np.uint64)
+    places[order] = np.arange(len(order), dtype=places.dtype)
+    return places
 
 
 def _opened_in(opened: ExitStack) -> SpilledRuns:
@@ -151,7 +158,16 @@ def _spill(held: list[pa.Table], runs: SpilledRuns) -> int:
     rows = pa.concat_tables(held)
     with temporary_files(_WHAT):
         runs.add(rows)
-    return int(rows.num_rows)
+    count = int(rows.num_rows)
+    held.clear()
+    del rows
+    _give_back()
+    return count
+
+
+def _give_back() -> None:
+    """Else the pool keeps as much as was ever needed at once."""
+    pa.default_memory_pool().release_unused()
 
 
 def _sorted_runs(unsorted: SpilledRuns, runs: SpilledRuns, places: list[_Places], row_bytes: float) -> list[_Places]:
@@ -164,6 +180,8 @@ def _sorted_runs(unsorted: SpilledRuns, runs: SpilledRuns, places: list[_Places]
         with temporary_files(_WHAT):
             runs.add(rows, batch_rows)
         found.append(own[order])
+        del rows, order
+        _give_back()
     return found
 
 

@@ -56,10 +56,12 @@ def in_any_order(
     conditions: Sequence[Condition] = (),
     keys: pa.Array | None = None,
     share: tuple[int, int] = (0, 1),
+    sparing: bool = False,
 ) -> Iterator[Merged]:
     """The rows of a slice. With `keys` those of other keys are left out, as early as possible.
 
-    Of a slice without logs several callers can have a `share` each: a number, and their count.
+    Of a slice without logs several callers can have a `share` each: a number, and their count. `sparing` is that of
+    `BaseFileRows.parts`.
 
     Row groups that have no row which fulfils the conditions are passed over where there are no logs: where there are,
     the row that wins may fulfil none, and a row that loses to it all of them.
@@ -73,7 +75,7 @@ def in_any_order(
     number, count = share
     base = merging.reader.base(lambda at, group: at % count == number and row_group_may_hold(group, conditions))
     blocks = [_of_keys(block, keys) for block in merging.blocks(base)]
-    parts = base.parts() if keys is None else (_filtered(part, keys) for part in base.parts())
+    parts = base.parts(sparing) if keys is None else (_filtered(part, keys) for part in base.parts(sparing))
     if not blocks:
         yield merging.unmerged(base)
         yield from map(Merged, parts)
@@ -93,7 +95,7 @@ def in_order(merging: Merging) -> Iterator[Merged]:
     base = merging.reader.base()
     if is_sorted(base):
         return _in_parts(merging, base)
-    return in_another_order(in_any_order(merging), [RECORD_KEY_COLUMN], _by_record_key)
+    return in_another_order(in_any_order(merging, sparing=True), [RECORD_KEY_COLUMN], _by_record_key)
 
 
 def in_another_order(
@@ -115,7 +117,7 @@ def in_another_order(
 def in_order_of_base(merging: Merging) -> Iterator[Merged]:
     """The rows of a slice by record key if its base file has that order, else in none; always in parts."""
     base = merging.reader.base()
-    return _in_parts(merging, base) if is_sorted(base) else in_any_order(merging)
+    return _in_parts(merging, base) if is_sorted(base) else in_any_order(merging, sparing=True)
 
 
 def _in_parts(merging: Merging, base: Base) -> Iterator[Merged]:
@@ -211,7 +213,7 @@ class _SortedBlocks:
 
 
 def _by_record_key(rows: pa.Table) -> npt.NDArray[np.int64]:
-    return np.asarray(pc.sort_indices(rows[RECORD_KEY_COLUMN])).astype(np.int64)
+    return np.asarray(pc.sort_indices(rows[RECORD_KEY_COLUMN])).view(np.int64)
 
 
 def _in_order(merging: Merging, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:

@@ -22,7 +22,7 @@ SCHEMA = pa.schema([("a", pa.int64()), ("text", pa.string()), ("list", pa.list_(
 
 def by_a(rows: pa.Table) -> npt.NDArray[np.int64]:
     assert rows.column_names == ["a"]
-    return np.asarray(pc.sort_indices(rows, sort_keys=[("a", "ascending")])).astype(np.int64)
+    return np.asarray(pc.sort_indices(rows, sort_keys=[("a", "ascending")])).view(np.int64)
 
 
 def tables(values: list[list[int | None]]) -> list[pa.Table]:
