@@ -29,6 +29,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.spark.options import COLUMNS, OPERATION, normalise
 from lakelatch.spark.read.images import ImagePlan
 from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
+from lakelatch.spark.read.tasks import ReadTask
 from lakelatch.spark.read.wanted import Wanted
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.spark_types import to_spark
@@ -48,7 +49,6 @@ _NO_CATALOG = (
     "nothing can say where it lies. Use lakelatch.Table.for_path(spark, path).create_view(name), which SQL reads by "
     "name, and lakelatch.write(...) or df.write.format('lakelatch').options(...).save(path) to write"
 )
-_TASK_BYTES = 32 * 1024 * 1024  # compressed, of a base file; about as many rows as tasks of Spark's own get
 
 
 class LakelatchDataSource(DataSource):
@@ -108,14 +108,13 @@ def overwriting(options: dict[str, object]) -> dict[str, object]:
 
 @dataclass
 class SlicePartition(InputPartition):
-    """One file slice to read, or of its row groups every one whose number leaves a remainder by a count."""
+    """The slices that one task reads, or its share of one."""
 
-    index: int
-    share: tuple[int, int] = (0, 1)
+    task: ReadTask
 
 
 class LakelatchReader(DataSourceReader):
-    """Reads the slices of one moment, one task for each, and several for a large one without logs.
+    """Reads the slices of one moment: small ones together, and large ones without logs by several tasks.
 
     Planned when Spark asks for its partitions, or ships it.
 
@@ -135,15 +134,11 @@ class LakelatchReader(DataSourceReader):
         return Wanted.of(self._schema, self.plan.schema)
 
     def partitions(self) -> list[InputPartition]:
-        return [
-            SlicePartition(index, (number, count))
-            for index, count in enumerate(self.plan.task_counts(_TASK_BYTES))
-            for number in range(count)
-        ]
+        return [SlicePartition(task) for task in self.plan.tasks()]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, SlicePartition):  # Spark calls with None where there is no partition
-            found = self.plan.read_at(partition.index, partition.share)
+            found = self.plan.read_task(partition.task)
             yield from map(self.wanted.batch, found)
 
     def __getstate__(self) -> dict[str, Any]:

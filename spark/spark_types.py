@@ -125,6 +125,12 @@ def default_parallelism(df: DataFrame) -> int:
     return int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
 
 
+def cores_of(spark: SparkSession) -> int | None:
+    """How many tasks Spark runs at once; None under Spark Connect, which does not say."""
+    context = getattr(spark, "_sc", None)
+    return None if context is None else int(context.defaultParallelism)
+
+
 def for_each(
     spark: SparkSession, things: Sequence[T], work: Callable[[T], Iterable[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:

@@ -20,6 +20,7 @@ from lakelatch.spark.options import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT
 from lakelatch.spark.read.future import refuse_future
 from lakelatch.spark.read.json_images import json_texts
 from lakelatch.spark.read.options import ReadOptions
+from lakelatch.spark.read.tasks import ReadTask
 from lakelatch.spark.spark_types import for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
@@ -50,13 +51,14 @@ class ImagePlan:
     schema: pa.Schema = _HUDI_SCHEMA
     completions: Mapping[str, str] = field(default_factory=dict)
 
-    def task_counts(self, task_bytes: int) -> list[int]:
-        """One task for each change, however large: nobody can share it."""
-        return [1] * len(self.slices)
+    def tasks(self) -> list[ReadTask]:
+        """One task for each change."""
+        return [ReadTask((index,)) for index in range(len(self.slices))]
 
-    def read_at(self, index: int, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """The rows of the change with this number."""
-        return self.read(self.slices[index])
+    def read_task(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's changes."""
+        for index in task.indexes:
+            yield from self.read(self.slices[index])
 
     def read(self, change: GroupChange) -> Iterator[pa.RecordBatch]:
         """The rows of one change, on whichever machine this is called."""

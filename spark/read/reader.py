@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,8 +21,9 @@ from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images, re
 from lakelatch.spark.read.native import read_natively, split_by_types
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.pruning import Condition, Pruning
+from lakelatch.spark.read.tasks import ReadTask, packed_for, shared_or_packed
 from lakelatch.spark.read.where import conditions_in, mentioned
-from lakelatch.spark.spark_types import for_each, for_spark, to_spark
+from lakelatch.spark.spark_types import cores_of, for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOOKS_MAX = 20
-_SHARED_SLICES_MAX = 256  # with more, there are tasks enough, and sizes to ask for too many
 
 
 @dataclass(frozen=True)
@@ -54,25 +53,19 @@ class ReadPlan:
     conditions: tuple[Condition, ...] = ()
     keys: tuple[str, ...] | None = None
 
-    def task_counts(self, task_bytes: int) -> list[int]:
-        """How many tasks may share each slice, for so many bytes each: one, unless it is large and there are few.
+    def tasks(self) -> list[ReadTask]:
+        """What each task reads: numbers of slices, or its share of a large one."""
+        return shared_or_packed(self.table.storage, self.slices)
 
-        One that has logs cannot be shared.
-        """
-        counts = [1] * len(self.slices)
-        paths = [None if found.fresh_logs else found.base_path for found in self.slices]
-        if len(paths) > _SHARED_SLICES_MAX:
-            return counts
-        shared = {number: path for number, path in enumerate(paths) if path is not None}
-        storage = self.table.storage
-        found = storage.together(*(partial(storage.stat, path) for path in shared.values()))
-        for number, status in zip(shared, found, strict=True):
-            counts[number] = -(-status.size_bytes // task_bytes) or 1
-        return counts
+    def read_task(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        """The rows that a task of `tasks` reads."""
+        for index in task.indexes:
+            yield from self.read(self.slices[index], task.share)
 
-    def read_at(self, index: int, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """The rows of the slice with this number."""
-        return self.read(self.slices[index], share)
+    def read_all(self, slices: Iterable[FileSlice]) -> Iterator[pa.RecordBatch]:
+        """The rows of some slices, on whichever machine this is called."""
+        for found in slices:
+            yield from self.read(found)
 
     def read(self, file_slice: FileSlice, share: tuple[int, int] = (0, 1)) -> Iterator[pa.RecordBatch]:
         """The rows of one slice, on whichever machine this is called.
@@ -288,7 +281,8 @@ def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
 
 
 def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
-    return for_each(spark, slices, plan.read, to_spark(plan.schema))
+    groups = packed_for(plan.table.storage, slices, cores_of(spark))
+    return for_each(spark, groups, plan.read_all, to_spark(plan.schema))
 
 
 def _selected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:

@@ -120,24 +120,6 @@ def test_a_key_is_looked_for_in_row_groups_that_may_have_it(tmp_path: Path) -> N
         rows_of(plan_read(str(table.root), conditions=[OneOf("v", ("new",))]))
 
 
-def test_tasks_that_share_a_slice_have_its_rows_between_them(tmp_path: Path) -> None:
-    table = LiveTable(tmp_path / "t", partitioned=False, buckets=1)
-    table.write([(key, 1, "v") for key in range(9)], "x")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parquet, "_GROUP_ROWS_MAX", 2)
-        table.compact()
-    plan = plan_read(str(table.root))
-    (size_bytes,) = [(table.root / str(found.base_path)).stat().st_size for found in plan.slices]
-    assert plan.task_counts(size_bytes) == [1] and plan.task_counts(size_bytes // 2 + 1) == [2]
-    shares = [
-        [row["id"] for batch in plan.read(plan.slices[0], (number, 2)) for row in batch.to_pylist()]
-        for number in range(2)
-    ]
-    assert sorted(map(len, shares)) == [4, 5] and sorted([*shares[0], *shares[1]]) == [*range(9)]
-    table.write([(1, 2, "w")], "x")
-    assert plan_read(str(table.root)).task_counts(1) == [1]
-
-
 def test_reads_say_in_sql_which_rows_they_want(spark: SparkSession, tmp_path: Path) -> None:
     table = LiveTable(tmp_path / "t", buckets=2)
     for partition in ("p", "q"):

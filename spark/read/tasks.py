@@ -1,0 +1,80 @@
+"""How slices are spread over tasks of Python, each of which costs Spark about as much as some megabytes of rows do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.local import LocalStorage
+
+#: A slice without logs is read by several tasks, for so many bytes each.
+TASK_BYTES = 32 * 1024 * 1024
+#: Small slices are read by one task, up to so many bytes. A task costs some 50 ms of a core.
+PACKED_BYTES = 8 * 1024 * 1024
+_LEAST_BYTES = 4 * 1024 * 1024  # as Spark has it for files, in `spark.sql.files.openCostInBytes`
+_ASKED_MAX = 256  # of more slices there are tasks enough, and sizes to ask for too many
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """The numbers of the slices that a task reads, or its share of one: a number, and the count of tasks."""
+
+    indexes: tuple[int, ...]
+    share: tuple[int, int] = (0, 1)
+
+
+def shared_or_packed(storage: Storage, slices: Sequence[FileSlice], task_bytes: int = TASK_BYTES) -> list[ReadTask]:
+    """Tasks for slices that Python reads: several for a large one without logs, one for several small ones.
+
+    A slice with logs cannot be shared, since they would be merged by each task.
+    """
+    sizes = _sizes(storage, slices, lambda found: not found.fresh_logs)
+    tasks, alone = [], set()
+    for number, (found, size_bytes) in enumerate(zip(slices, sizes, strict=True)):
+        count = -(-(size_bytes or 1) // task_bytes)
+        if count > 1 and not found.fresh_logs:
+            alone.add(number)
+            tasks += [ReadTask((number,), (one, count)) for one in range(count)]
+    others = [number for number in range(len(slices)) if number not in alone]
+    groups = packed([sizes[number] for number in others], min(PACKED_BYTES, task_bytes))
+    return [*tasks, *(ReadTask(tuple(others[place] for place in group)) for group in groups)]
+
+
+def packed_for(storage: Storage, slices: Sequence[FileSlice], cores: int | None) -> list[tuple[FileSlice, ...]]:
+    """The slices of each task: what there is to read, spread over so many cores as Spark spreads files over them."""
+    sizes = _sizes(storage, slices, lambda _: False)
+    target = PACKED_BYTES
+    if cores is not None:
+        target = min(max(-(-sum(size or 0 for size in sizes) // cores), _LEAST_BYTES), TASK_BYTES)
+    return [tuple(slices[number] for number in group) for group in packed(sizes, target)]
+
+
+def packed(sizes: Sequence[int | None], target_bytes: int) -> list[list[int]]:
+    """Neighbours of about so many bytes together; those of unknown size are alone."""
+    places: list[tuple[int, int]] = []
+    before = unknown = 0
+    for size_bytes in sizes:
+        unknown += size_bytes is None or (bool(places) and sizes[len(places) - 1] is None)
+        places.append((unknown, (before + (size_bytes or 0) // 2) // target_bytes))
+        before += size_bytes or 0
+    return [list(group) for _, group in groupby(range(len(sizes)), places.__getitem__)]
+
+
+def _sizes(storage: Storage, slices: Sequence[FileSlice], is_asked: Callable[[FileSlice], bool]) -> list[int | None]:
+    """How many bytes each slice has, as far as it costs nothing to know, or it is asked for."""
+    if len(slices) > _ASKED_MAX:
+        return [None] * len(slices)
+    is_near = isinstance(storage, LocalStorage)
+    paths = [_paths(found) if is_near or is_asked(found) else () for found in slices]
+    flat = [path for some in paths for path in some]
+    found = iter(storage.together(*(partial(storage.stat, path) for path in flat)))
+    return [sum(next(found).size_bytes for _ in some) if some else None for some in paths]
+
+
+def _paths(found: FileSlice) -> list[str]:
+    base = [] if found.base_path is None else [found.base_path]
+    return [*base, *(found.path_of(name) for name in found.fresh_logs)]
