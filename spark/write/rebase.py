@@ -7,7 +7,7 @@ the files under its own instant, which they name in many places, instead of eval
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,11 +18,14 @@ from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import META_COLUMNS, with_meta_columns
 from lakelatch.format.base_files import open_base_file
+from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file, with_records
 from lakelatch.format.log.framing import INSTANT_TIME, encode_block, read_blocks
+from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.names import LogFile, check_own_file
+from lakelatch.spark.write.base_files.bulk_task import BulkTask
 from lakelatch.spark.write.relocation import Relocation, Relocator, relocations_to
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.task import FileReport, WriteTask, write_token
 from lakelatch.storage.checksums import strip_checksum, verify_checksum
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.transactions.markers.direct import is_base_file
@@ -66,8 +69,12 @@ class RebaseTask:
     lost: str
 
     def run(self, relocation: Relocation, token: str) -> FileReport:
-        """Copies one file under a name of this attempt alone."""
+        """Copies one file under a name of this attempt alone; a base file as one if there still is none."""
         report, instant = relocation.report, self.task.instant
+        if isinstance(self.task, BulkTask) and is_base_file(path_below(report.partition, report.file_name)):
+            first = self.task.first_slice(report.partition, relocation.file_id)
+            if first is not None:
+                return self._as_base(self.task, report, first)
         file = LogFile(relocation.file_id, instant, relocation.version, token)
         check_own_file(file)
         path = path_below(report.partition, report.file_name)
@@ -98,17 +105,37 @@ class RebaseTask:
         verify_checksum(data, path)
         return data
 
+    def _as_base(self, task: BulkTask, report: FileReport, first: FileSlice) -> FileReport:
+        """The rows of a base file as one of this instant, which all attempts make alike."""
+        with task.attempt(f"again-{write_token()}") as files:
+            name = task.announced_base(first, files)
+            _, parts = self._rows_of(path_below(report.partition, report.file_name), first.file_id)
+            made = task.put_base(name, first, map(Merged, parts), files)
+        failpoint("rebase.after_file")
+        return replace(made, rows=0)
+
     def _as_log(self, path: str, file_id: str) -> bytes:
         """The rows of a base file as a log file; memory holds that, and a part of the rows."""
         task = self.task
+        avro_schema, parts = self._rows_of(path, file_id)
+        return b"".join(encode_log_file(task.instant, avro_schema, one, None, task.block_format) for one in parts)
+
+    def _rows_of(self, path: str, file_id: str) -> tuple[str, Iterator[pa.Table]]:
+        """A base file's schema as Avro, and its rows as those of this instant, part by part."""
+        task = self.task
+
+        def parts() -> Iterator[pa.Table]:
+            try:
+                for part in file.parts(sparing=True):
+                    yield _as_of(part, task.instant, file_id, before=self.lost)
+            except NotFound:
+                raise self._gone(path) from None
+
         try:
             file = open_base_file(task.storage, path, with_meta_columns(task.schema).names)
-            avro_schema = file.footer[AVRO_SCHEMA_FOOTER.encode()].decode()
-            changed = (_as_of(part, task.instant, file_id, before=self.lost) for part in file.parts())
-            blocks = [encode_log_file(task.instant, avro_schema, one, None, task.block_format) for one in changed]
         except NotFound:
             raise self._gone(path) from None
-        return b"".join(blocks)
+        return file.footer[AVRO_SCHEMA_FOOTER.encode()].decode(), parts()
 
     def _gone(self, path: str) -> TransactionEnded:
         return TransactionEnded(

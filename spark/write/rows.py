@@ -103,15 +103,17 @@ def write_rows(
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
             keep_files = again and not rows.read_anew
             outcome = _attempt(rows, opened, manager, lost, keep_files, register)
-            if not (isinstance(outcome, Lost) and outcome.as_logs):
-                return outcome
-            _log.info("the rows of its base files become log files: %s", outcome.conflict)
-            opened.in_bulk = False
-            try:
-                return _attempt(rows, opened, manager, outcome.files or lost, keep_files, register)
-            finally:
-                if outcome.files is not None:
-                    outcome.files.drop()
+            for in_bulk in (True, False):  # log files where something is by now, then everywhere
+                if not (isinstance(outcome, Lost) and outcome.as_logs):
+                    break
+                _log.info("the rows of its base files become files of another instant: %s", outcome.conflict)
+                opened.in_bulk, files = in_bulk, outcome.files
+                try:
+                    outcome = _attempt(rows, opened, manager, files or lost, keep_files, register)
+                finally:
+                    if files is not None:
+                        files.drop()
+            return outcome
 
         result = written_once(
             manager, write_options.batch, lambda register: retried(manager, partial(attempt, register))
@@ -130,7 +132,7 @@ class _Opened:
     table: OpenedTable
     known: frozenset[str] = frozenset()
     tried: bool = False
-    in_bulk: bool = True  # until base files were in the way
+    in_bulk: bool = True  # until base files were in the way twice
 
     def __post_init__(self) -> None:
         self.known = frozenset(self.table.schema.names)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import InvariantBroken
 from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
+from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.merge.outcome import Merged
@@ -85,6 +86,12 @@ class BulkTask(MergeTask):
         The next compaction makes one of them and of what has come since.
         """
         return list(WriteTask.write(self, (self.tag(batch) for batch in batches if batch.num_rows), FIXED_TOKEN))
+
+    def first_slice(self, partition: str, file_id: str) -> FileSlice | None:
+        """The slice of a bucket's live file group, by any file id of the bucket, if it has no files yet."""
+        bucket = bucket_of_file_id(file_id)
+        found = None if bucket is None else LiveSlices(self.view(), self.file_ids).slice_of(partition, bucket)
+        return None if found is None or found.base_instant else found
 
     def _write_first(
         self, pieces: Iterator[pa.RecordBatch], found: FileSlice, files: TaskFiles, write_token: str, first_row: int

@@ -5,7 +5,7 @@ No Spark in most of them: rows are sorted here as Spark would sort them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 from lakelatch.errors import WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.format.base_files import read_base_file
+from lakelatch.format.bucket_index import bucket_ids_of_texts
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.api.arrow_table import ArrowRows, ArrowTable
@@ -51,7 +52,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string())])
 Values = dict[int, str]
 
 
-def rows(ids: range, ts: int, name: str) -> pa.Table:
+def rows(ids: Sequence[int], ts: int, name: str) -> pa.Table:
     return pa.table([list(ids), [ts] * len(ids), [f"{name}{key}" for key in ids]], schema=SCHEMA)
 
 
@@ -191,6 +192,48 @@ def test_of_two_loads_the_second_to_commit_has_log_files(table: Loaded, point: s
     assert table.base_files(done.files) == 0 and done.conflicts_retried == 0
     assert table.values() == {key: f"{'second' if key < 5 else 'first'}{key}" for key in range(15)}
     assert table.base_files() == 2 and not Timeline.load(table.storage).pending
+
+
+def ids_of(table: Loaded, bucket: int, count: int) -> list[int]:
+    """The first keys of a bucket."""
+    buckets = bucket_ids_of_texts([pa.array([str(key) for key in range(99)])], 2).to_pylist()
+    return [key for key in range(99) if buckets[key] == bucket][:count]
+
+
+@pytest.mark.parametrize("point", MEANWHILE)
+def test_buckets_that_nobody_else_has_touched_keep_base_files(table: Loaded, point: str) -> None:
+    left, right = ids_of(table, 0, 4), ids_of(table, 1, 4)
+    with calling(once(lambda: table.load(rows(left[:2], 2, "first"))), [point]):
+        done = table.load(rows([*left, *right], 1, "second"))
+    assert table.base_files(done.files) == 1 and len(done.files) == 2 and done.conflicts_retried == 0
+    expected = {key: f"{'first' if key in left[:2] else 'second'}{key}" for key in [*left, *right]}
+    assert table.values() == expected
+    (name,) = [name for name in done.files if isinstance(parse_data_file(name), BaseFile)]
+    found, footer = read_base_file(table.storage, name, ["_hoodie_commit_time", "_hoodie_file_name"])
+    assert set(found["_hoodie_commit_time"].to_pylist()) == {done.instant}
+    assert set(found["_hoodie_file_name"].to_pylist()) == {name} and b"hoodie_max_record_key" in footer
+    table.compact()
+    assert table.values() == expected and not Timeline.load(table.storage).pending
+
+
+@pytest.mark.parametrize("point", MEANWHILE)
+def test_what_is_in_the_way_twice_makes_log_files_of_all(table: Loaded, point: str) -> None:
+    left, right = ids_of(table, 0, 4), ids_of(table, 1, 4)
+    steps = [(right[:2], "then"), (left[:2], "first")]
+
+    def meanwhile(_: str) -> None:
+        if steps:
+            keys, name = steps.pop()
+            with calling(lambda _: None, [point]):
+                table.load(rows(keys, 2, name))
+
+    with calling(meanwhile, [point]):
+        done = table.load(rows([*left, *right], 1, "last"))
+    named = {**dict.fromkeys([*left, *right], "last"), **dict.fromkeys(left[:2], "first")}
+    if not steps:  # the second try came by that point as well
+        named |= dict.fromkeys(right[:2], "then")
+        assert table.base_files(done.files) == 0
+    assert table.values() == {key: f"{name}{key}" for key, name in named.items()}
 
 
 @pytest.mark.parametrize("point", MEANWHILE)
