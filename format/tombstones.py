@@ -8,9 +8,13 @@ from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 
 
-def taken_back(what: str) -> Unavailable:
-    """The error of a reader that has begun with what is not there any more."""
-    return Unavailable(f"{what} was rolled back, or the table restored, while it was read: read again")
+class TakenBack(Unavailable):
+    """A reader has begun with what is not there any more."""
+
+
+def taken_back(what: str) -> TakenBack:
+    """The error of that reader."""
+    return TakenBack(f"{what} was rolled back, or the table restored, while it was read: read again")
 
 
 def ensure_tombstone(whole: WholeTimeline, path: str) -> None:

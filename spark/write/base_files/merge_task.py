@@ -8,6 +8,7 @@ that follows from the write and the file group alone, so no attempt can leave a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.errors import InvariantBroken
+from lakelatch.errors import InvariantBroken, WriteConflict
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.live_groups import LiveSlices
@@ -25,9 +26,10 @@ from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.slice import merge_onto
 from lakelatch.format.names import FIXED_TOKEN, BaseFile, check_own_file
 from lakelatch.format.table_view import TableView
+from lakelatch.format.tombstones import TakenBack
 from lakelatch.spark.write.base_files.base_file import GatheredRows, put_base_file
 from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, FileReport, WriteTask
-from lakelatch.storage.contract import path_below
+from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.markers.task_files import TaskFiles
@@ -54,11 +56,14 @@ class MergeTask(WriteTask):
             written = set()
             first_row = 0
             for rows in _by_bucket(files.watched(batches)):
-                found = slices.slice_of(rows[PARTITION_COLUMN][0].as_py(), rows[BUCKET_COLUMN][0].as_py())
+                with _gone_is_conflict():
+                    found = slices.slice_of(rows[PARTITION_COLUMN][0].as_py(), rows[BUCKET_COLUMN][0].as_py())
                 if (found.partition, found.file_id) in written:
                     raise InvariantBroken(f"rows of {found.file_id} came after its base file had been written")
                 written.add((found.partition, found.file_id))
-                yield self._write_bucket(rows, found, view, files, write_token, first_row)
+                with _gone_is_conflict():
+                    report = self._write_bucket(rows, found, view, files, write_token, first_row)
+                yield report
                 first_row += rows.num_rows
 
     def write_here(self, batches: Iterable[pa.RecordBatch]) -> list[FileReport]:
@@ -132,6 +137,18 @@ class MergeTask(WriteTask):
             None if deletes is None else LogEntries(self.instant, deletes=deletes),
         ]
         return [one for one in found if one is not None]
+
+
+@contextmanager
+def _gone_is_conflict() -> Iterator[None]:
+    """Errors: `WriteConflict` for what was there when the write began, and is gone."""
+    try:
+        yield
+    except (NotFound, TakenBack) as error:
+        raise WriteConflict(
+            f"what this write merges its rows with is gone: {error.message}. Its commit was rolled back meanwhile, or "
+            "it was cleaned after later ones; write again"
+        ) from error
 
 
 def _by_bucket(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,6 +78,22 @@ def test_what_completes_meanwhile_is_a_conflict(table: ArrowTable, point: str) -
     with calling(other, [point]), pytest.raises(WriteConflict):
         table.upsert(rows(range(1), 5, "lost"))
     assert values(table) == {0: "a0", 1: "a1", 2: "other2", 3: "other3"}
+
+
+def test_a_base_file_that_is_gone_before_it_is_merged_is_a_conflict(table: ArrowTable, by_tasks: None) -> None:
+    gone = table.upsert(rows(range(7, 9), 2, "gone"))
+    undo = partial(undone_by_java, LocalStorage(table.path), "", gone, "commit")
+    with (
+        calling(meanwhile(table, undo), ["write.before_rows"]),
+        pytest.raises(WriteConflict, match="is gone"),
+    ):
+        table.upsert(rows(range(1), 2, "lost"))
+    gone = table.upsert(rows(range(7, 9), 2, "gone"))
+    undo = partial(undone_by_java, LocalStorage(table.path), "", gone, "commit")
+    with calling(meanwhile(table, undo), ["write.before_rows"]):
+        result = table.upsert(rows(range(1), 2, "own"), RETRIED)
+    assert result.conflicts_retried == 1
+    assert values(table) == {0: "own0", 1: "a1", 2: "a2"}
 
 
 @pytest.mark.parametrize("point", ["write.before_rows", "commit.after_lock"])
