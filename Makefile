@@ -14,7 +14,7 @@ LOCK ?= $(if $(STORE),storage,filesystem)
 TEST_LIMIT ?= 40m
 # Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest.
 VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3
-SEEDS ?= 1000
+SEEDS ?= 500
 LONG_SEEDS ?= 2000
 # Most lock tests wait for leases to end, so there are more workers than cores. Each of them gets whole files, and has a
 # Spark session of its own from its first test of Spark on.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelatch.errors import CorruptTable, InvariantBroken
-from lakelatch.format.spill import temporary_file, temporary_files
+from lakelatch.format.sorting.spill import temporary_file, temporary_files
 from lakelatch.storage.checksums import (
     CHECKSUM_KEY,
     NO_CHECKSUM,

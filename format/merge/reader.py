@@ -66,21 +66,24 @@ class SliceReader:
 
     def conform(self, table: pa.Table, what: str) -> pa.Table:
         """A file's rows with the columns and types of `schema`; those it lacks are null. Errors: `CorruptTable`."""
-        columns = []
-        for field in self.schema:
-            if field.name not in table.column_names:
-                columns.append(pa.nulls(table.num_rows, field.type))
-                continue
-            try:
-                columns.append(conform(table[field.name], field.type))
-            except pa.ArrowException as error:
-                raise CorruptTable(
-                    f"the column {field.name!r} of {what} cannot become {field.type}: {error}"
-                ) from error
-        conformed = pa.table(columns, schema=self.schema)
+        conformed = with_schema(table, self.schema, what)
         if conformed[RECORD_KEY_COLUMN].null_count:
             raise CorruptTable(f"{what} has rows without a record key: restore it from a copy")
         return conformed
+
+
+def with_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
+    """Rows of an older schema as those of this one; columns that they lack are null. Errors: `CorruptTable`."""
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        try:
+            columns.append(conform(table[field.name], field.type))
+        except pa.ArrowException as error:
+            raise CorruptTable(f"the column {field.name!r} of {what} cannot become {field.type}: {error}") from error
+    return pa.table(columns, schema=schema)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from lakelatch.format.merge.conditions import Condition, OneOf, row_group_may_ho
 from lakelatch.format.merge.ordering import chunked
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.reader import Base, SliceReader, sort_rows
-from lakelatch.format.spill import reordered
+from lakelatch.format.sorting.spill import reordered
 
 
 @dataclass(frozen=True)

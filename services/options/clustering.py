@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.row_order import HILBERT, LINEAR, Z_ORDER
+from lakelatch.format.sorting.row_order import HILBERT, LINEAR, Z_ORDER
 from lakelatch.option_values import flag, one_of, whole_number
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS
 

@@ -18,7 +18,7 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import replace_commits
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
-from lakelatch.format.row_order import LINEAR
+from lakelatch.format.sorting.row_order import LINEAR
 from lakelatch.format.table_view import TableView
 from lakelatch.services.cancelling import tidy_cancelled
 from lakelatch.services.options.cancellation import CancellationOptions

@@ -11,7 +11,7 @@ from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.slice import merge_in_base_order
 from lakelatch.format.merge.stream import in_another_order
-from lakelatch.format.row_order import LINEAR, order_of
+from lakelatch.format.sorting.row_order import LINEAR, order_of
 from lakelatch.spark.services.clustering_commit import Place, called_off, place_of, touched_since
 from lakelatch.spark.services.compaction_task import CompactTask, slice_of, stats_of
 from lakelatch.spark.write.task import FileReport

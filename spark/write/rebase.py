@@ -7,7 +7,7 @@ the files under its own instant, which they name in many places, instead of eval
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,12 +22,14 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file, with_records
 from lakelatch.format.log.framing import INSTANT_TIME, encode_block, read_blocks
 from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.reader import with_schema
 from lakelatch.format.names import LogFile, check_own_file
 from lakelatch.spark.write.base_files.bulk_task import BulkTask
 from lakelatch.spark.write.relocation import Relocation, Relocator, relocations_to
-from lakelatch.spark.write.task import FileReport, WriteTask, write_token
+from lakelatch.spark.write.task import FileReport, WriteTask
 from lakelatch.storage.checksums import strip_checksum, verify_checksum
 from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.markers.direct import is_base_file
 from lakelatch.transactions.transaction import Transaction
 
@@ -49,7 +51,7 @@ class LostFiles:
         lost = self._transaction.instant
         relocations = relocations_to(task.live_groups().successor_of, self._reports, also_in_place=True)
         _log.info("%s takes over %d files of %s, which lost", task.instant, len(relocations), lost)
-        found = relocator(RebaseTask(task, lost), relocations)
+        found = relocator(RebaseTask(task, lost, _still_empty(task, relocations)), relocations)
         self._rewritten = True
         return found
 
@@ -61,20 +63,29 @@ class LostFiles:
         self._transaction.abort_quietly(conflict)
 
 
+def _still_empty(task: WriteTask, relocations: Sequence[Relocation]) -> Mapping[FileGroup, FileSlice]:
+    """The file groups in which base files may be made of those that lost, once for all tasks and their attempts."""
+    bases = [(one.report.partition, one.file_id) for one in relocations if is_base_file(one.report.file_name)]
+    return task.first_slices(bases) if bases and isinstance(task, BulkTask) else {}
+
+
 @dataclass(frozen=True)
 class RebaseTask:
-    """What every task that copies files of an instant that lost needs. Pickles."""
+    """What every task that copies files of an instant that lost needs; `empty` are the file groups without a file.
+
+    Pickles.
+    """
 
     task: WriteTask
     lost: str
+    empty: Mapping[FileGroup, FileSlice]
 
     def run(self, relocation: Relocation, token: str) -> FileReport:
         """Copies one file under a name of this attempt alone; a base file as one if there still is none."""
         report, instant = relocation.report, self.task.instant
-        if isinstance(self.task, BulkTask) and is_base_file(path_below(report.partition, report.file_name)):
-            first = self.task.first_slice(report.partition, relocation.file_id)
-            if first is not None:
-                return self._as_base(self.task, report, first)
+        first = self.empty.get((report.partition, relocation.file_id))
+        if isinstance(self.task, BulkTask) and first is not None and is_base_file(report.file_name):
+            return self._as_base(self.task, report, first, token)
         file = LogFile(relocation.file_id, instant, relocation.version, token)
         check_own_file(file)
         path = path_below(report.partition, report.file_name)
@@ -105,14 +116,19 @@ class RebaseTask:
         verify_checksum(data, path)
         return data
 
-    def _as_base(self, task: BulkTask, report: FileReport, first: FileSlice) -> FileReport:
-        """The rows of a base file as one of this instant, which all attempts make alike."""
-        with task.attempt(f"again-{write_token()}") as files:
+    def _as_base(self, task: BulkTask, report: FileReport, first: FileSlice, token: str) -> FileReport:
+        """The rows of a base file as one of this instant, which all attempts make alike.
+
+        The table may have got columns since, and wider types.
+        """
+        path, schema = path_below(report.partition, report.file_name), with_meta_columns(task.schema)
+        with task.attempt(f"again-{first.file_id}-{token}") as files:
             name = task.announced_base(first, files)
-            _, parts = self._rows_of(path_below(report.partition, report.file_name), first.file_id)
-            made = task.put_base(name, first, map(Merged, parts), files)
+            _, parts = self._rows_of(path, first.file_id)
+            merged = (Merged(with_schema(part, schema, path)) for part in parts)
+            made = task.put_base(name, first, merged, files)
         failpoint("rebase.after_file")
-        return replace(made, rows=0)
+        return made
 
     def _as_log(self, path: str, file_id: str) -> bytes:
         """The rows of a base file as a log file; memory holds that, and a part of the rows."""

@@ -103,11 +103,12 @@ def write_rows(
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
             keep_files = again and not rows.read_anew
             outcome = _attempt(rows, opened, manager, lost, keep_files, register)
-            for in_bulk in (True, False):  # log files where something is by now, then everywhere
-                if not (isinstance(outcome, Lost) and outcome.as_logs):
-                    break
+            moved = False
+            while isinstance(outcome, Lost) and outcome.as_logs:
                 _log.info("the rows of its base files become files of another instant: %s", outcome.conflict)
-                opened.in_bulk, files = in_bulk, outcome.files
+                files = outcome.files
+                # Once as log files where something is by now, then everywhere; rows that are computed anew at once.
+                opened.in_bulk, moved = files is not None and not moved, True
                 try:
                     outcome = _attempt(rows, opened, manager, files or lost, keep_files, register)
                 finally:
@@ -132,7 +133,7 @@ class _Opened:
     table: OpenedTable
     known: frozenset[str] = frozenset()
     tried: bool = False
-    in_bulk: bool = True  # until base files were in the way twice
+    in_bulk: bool = True  # until something was in the way of base files once more
 
     def __post_init__(self) -> None:
         self.known = frozenset(self.table.schema.names)

@@ -105,6 +105,7 @@ def test_so_does_one_whose_own_process_makes_its_files(point: str, harm: str, tm
     recover(tmp_path, story, twice=harm == "kill")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
 def test_a_step_that_fails_leaves_a_table_that_recovers(point: str, tmp_path: Path) -> None:
     code, story = end(start(tmp_path, f"{point}=raise@1"))

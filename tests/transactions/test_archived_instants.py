@@ -16,7 +16,7 @@ from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.timeline import Instant, Timeline
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import OPTIMISTIC, TransactionSettings
 
@@ -58,17 +58,18 @@ def test_what_was_archived_before_the_transaction_began_is_none_though_older_fil
 
 def test_a_commit_that_was_archived_between_a_listing_and_its_reading_is_read_from_the_history(table: Table) -> None:
     archived: list[str] = []
+    placed: list[Instant] = []
 
     def before(operation: str, path: str) -> None:
-        if operation == "read" and path == foreign.path and not archived:
-            archived.append(foreign.requested)
+        if operation == "read" and path in [foreign.path for foreign in placed] and not archived:
+            archived.append(placed[0].requested)
             Archiver(table.storage).archive(archived)
 
     transaction = table.manager(storage=FaultyStorage(table.storage, before=before)).begin()
     stat = add_file(transaction, "a")
     requested, end = (later(transaction.instant, more) for more in (1, 1000))
-    foreign = table.place_foreign(requested, end, "a")
-    with pytest.raises(WriteConflict, match=f"lost to deltacommit {foreign.requested}"):
+    placed.append(table.place_foreign(requested, end, "a"))
+    with pytest.raises(WriteConflict, match=f"lost to deltacommit {placed[0].requested}"):
         commit(transaction, stat)
     assert archived
 

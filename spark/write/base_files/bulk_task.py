@@ -28,6 +28,7 @@ from lakelatch.spark.write.task import FileReport, LogNames, WriteTask
 from lakelatch.timeline.actions import BULK_INSERT, INSERT, WRITE_ACTIONS
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.markers.task_files import TaskFiles
 
 
@@ -87,11 +88,12 @@ class BulkTask(MergeTask):
         """
         return list(WriteTask.write(self, (self.tag(batch) for batch in batches if batch.num_rows), FIXED_TOKEN))
 
-    def first_slice(self, partition: str, file_id: str) -> FileSlice | None:
-        """The slice of a bucket's live file group, by any file id of the bucket, if it has no files yet."""
-        bucket = bucket_of_file_id(file_id)
-        found = None if bucket is None else LiveSlices(self.view(), self.file_ids).slice_of(partition, bucket)
-        return None if found is None or found.base_instant else found
+    def first_slices(self, groups: Iterable[FileGroup]) -> dict[FileGroup, FileSlice]:
+        """Of these file groups those that have no file yet, each with its slice."""
+        slices = LiveSlices(self.view(), self.file_ids)
+        buckets = {group: bucket_of_file_id(group[1]) for group in groups}
+        found = {group: slices.slice_of(group[0], bucket) for group, bucket in buckets.items() if bucket is not None}
+        return {group: one for group, one in found.items() if not one.base_instant}
 
     def _write_first(
         self, pieces: Iterator[pa.RecordBatch], found: FileSlice, files: TaskFiles, write_token: str, first_row: int

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.format.avro import RECORD_KEY_COLUMN
-from lakelatch.format.spill import SpilledRuns, temporary_file, temporary_files
+from lakelatch.format.sorting.spill import SpilledRuns, temporary_file, temporary_files
 from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, buffer_bytes
 
 #: The column of the runs, beside those of the partition path and the bucket.

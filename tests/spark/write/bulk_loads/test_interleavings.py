@@ -35,6 +35,7 @@ from lakelatch.spark.write.rows import write_rows
 from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, FileReport, WriteTask
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.timeline.history.whole_timeline import read_commit
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
@@ -212,8 +213,26 @@ def test_buckets_that_nobody_else_has_touched_keep_base_files(table: Loaded, poi
     found, footer = read_base_file(table.storage, name, ["_hoodie_commit_time", "_hoodie_file_name"])
     assert set(found["_hoodie_commit_time"].to_pylist()) == {done.instant}
     assert set(found["_hoodie_file_name"].to_pylist()) == {name} and b"hoodie_max_record_key" in footer
+    completed = next(one for one in Timeline.load(table.storage).completed if one.requested == done.instant)
+    assert [stat.num_writes for stat in read_commit(table.storage, completed).stats] == [4, 4]
     table.compact()
     assert table.values() == expected and not Timeline.load(table.storage).pending
+
+
+@pytest.mark.parametrize("mode", [NON_BLOCKING, OPTIMISTIC])
+def test_a_column_that_came_meanwhile_is_null_in_what_is_taken_over(tmp_path: Path, mode: str) -> None:
+    table = Loaded(tmp_path / "t", mode)
+    table.make()
+    left, right = ids_of(table, 0, 4), ids_of(table, 1, 4)
+    more = rows(left[:2], 2, "first").append_column("more", pa.array([7, 8], pa.int64()))
+    retried = {} if mode == NON_BLOCKING else RETRIED
+    with calling(once(lambda: table.load(more, mergeSchema="true")), ["commit.after_lock"]):
+        done = table.load(rows([*left, *right], 1, "second"), **retried)
+    assert table.base_files(done.files) == 1
+    expected = {key: f"{'first' if key in left[:2] else 'second'}{key}" for key in [*left, *right]}
+    assert table.values() == expected
+    found = {row["id"]: row["more"] for row in table.table.to_arrow(columns=["id", "more"]).to_pylist()}
+    assert found == {**dict.fromkeys([*left, *right]), left[0]: 7, left[1]: 8}
 
 
 @pytest.mark.parametrize("point", MEANWHILE)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelatch.errors import Unavailable
-from lakelatch.format.spill import reordered
+from lakelatch.format.sorting.spill import reordered
 
 SCHEMA = pa.schema([("a", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.int32())), ("at", pa.int64())])
 
@@ -77,6 +77,13 @@ def test_few_rows_need_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert [row["a"] for part in reordered(parts, ["a"], by_a) for row in part.to_pylist()] == [1, 2, 3]
     with pytest.raises(Unavailable, match=r"rows that are sorted could not be written to a temporary file in .*TMPDIR"):
         list(reordered(parts, ["a"], by_a, run_bytes=1))
+
+
+def test_a_disk_that_is_full_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where closing the file fails once more."""
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: Path("/dev/full").open("r+b"))  # noqa: SIM115
+    with pytest.raises(Unavailable, match="rows that are sorted could not be written to a temporary file in"):
+        list(reordered(tables([[3, 1], [2]]), ["a"], by_a, run_bytes=1))
 
 
 def test_no_rows_are_no_part() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakelatch.format.row_order import HILBERT, LINEAR, Z_ORDER, hilbert_index, interleaved, order_of
+from lakelatch.format.sorting.row_order import HILBERT, LINEAR, Z_ORDER, hilbert_index, interleaved, order_of
 
 
 @pytest.mark.parametrize(("axes", "bits"), [(2, 1), (2, 3), (2, 4), (3, 2), (3, 3), (4, 2)])

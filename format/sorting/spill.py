@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from typing import IO
 
@@ -44,9 +44,15 @@ def temporary_files(what: str, path: str | None = None) -> Iterator[None]:
         ) from error
 
 
-def temporary_file() -> IO[bytes]:
-    """A file that nobody else sees, and that is gone when it is closed."""
-    return tempfile.TemporaryFile(prefix="lakelatch-")
+@contextmanager
+def temporary_file() -> Iterator[IO[bytes]]:
+    """A file that nobody else sees, and that is gone when the context ends."""
+    file = tempfile.TemporaryFile(prefix="lakelatch-")  # noqa: SIM115
+    try:
+        yield file
+    finally:
+        with suppress(OSError):  # what is left to write fails once more, and nobody needs it
+            file.close()
 
 
 class SpilledRuns:
@@ -98,7 +104,7 @@ def reordered(
 ) -> Iterator[pa.Table]:
     """The rows of all parts in another order: `order_of` is given these columns of theirs, and returns rows' numbers.
 
-    Memory holds those columns, and otherwise `run_bytes` of rows a few times, whatever comes.
+    Memory holds those columns, and otherwise `run_bytes` of rows a few times, if rows are of about one size.
     Errors: `Unavailable` where temporary files lie and nothing can be written.
     """
     held: list[pa.Table] = []
@@ -188,7 +194,8 @@ def _sorted_runs(unsorted: SpilledRuns, runs: SpilledRuns, places: list[_Places]
 def _merged(runs: SpilledRuns, places: list[_Places], part_rows: int) -> Iterator[pa.Table]:
     """The rows of all runs by place, so many at a time."""
     left = [_Run(batches, own) for batches, own in zip(runs.batches(), places, strict=True)]
-    for bound in range(part_rows, sum(map(len, places)) + part_rows, part_rows):
+    count = sum(map(len, places))
+    for bound in (min(start + part_rows, count) for start in range(0, count, part_rows)):
         found = [run.below(bound) for run in left]
         rows = pa.Table.from_batches([batch for batches, _ in found for batch in batches]).combine_chunks()
         yield rows.take(pa.array(np.argsort(np.concatenate([own for _, own in found]))))
@@ -204,7 +211,7 @@ class _Run:
 
     def below(self, bound: int) -> tuple[list[pa.RecordBatch], _Places]:
         """The next rows, with places below this one, which are left no more."""
-        start, self._at = self._at, int(np.searchsorted(self._places, bound))
+        start, self._at = self._at, int(np.searchsorted(self._places, self._places.dtype.type(bound)))
         wanted, found = self._at - start, []
         while wanted:
             batch = next(self._batches) if self._rest is None else self._rest
