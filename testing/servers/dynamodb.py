@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from lakelatch.testing.servers.contract import http_status
@@ -57,14 +59,32 @@ class LocalDynamoDb(LocalServer):
 
 
 def dynamodb_answers(host: str, port: int) -> bool:
-    """Whether the server lists its tables."""
+    """Whether the server lists its tables, and makes one, writes to it with a condition and deletes it in good time.
+
+    The first of these that a server is asked for may take seconds, longer than a client waits who has a short lease.
+    """
+    if _status(host, port, "ListTables", {}) != 200:
+        return False
+    table = {"TableName": "lakelatch-warm-up"}
+    keys = {
+        "AttributeDefinitions": [{"AttributeName": "k", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "k", "KeyType": "HASH"}],
+        "BillingMode": "PAY_PER_REQUEST",
+    }
+    put = {"Item": {"k": {"S": "k"}}, "ConditionExpression": "attribute_not_exists(v)"}
+    _status(host, port, "CreateTable", {**table, **keys})  # it is there if an earlier look had no answer
+    written = _status(host, port, "PutItem", {**table, **put}) == 200
+    return _status(host, port, "DeleteTable", table) == 200 and written
+
+
+def _status(host: str, port: int, operation: str, said: Mapping[str, object]) -> int:
     headers = {
-        "X-Amz-Target": "DynamoDB_20120810.ListTables",
+        "X-Amz-Target": f"DynamoDB_20120810.{operation}",
         "Content-Type": "application/x-amz-json-1.0",
         "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/dynamodb/aws4_request, "
         "SignedHeaders=host, Signature=0",
     }
-    return http_status(host, port, "/", "POST", headers, b"{}") == 200
+    return http_status(host, port, "/", "POST", headers, json.dumps(said).encode())
 
 
 def fetch() -> Path:
