@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelatch.errors import CorruptTable, InvariantBroken
-from lakelatch.format.sorting.spill import temporary_file, temporary_files
+from lakelatch.format.sorting.spill import temporary_file, writing_temporary_file
 from lakelatch.storage.checksums import (
     CHECKSUM_KEY,
     NO_CHECKSUM,
@@ -73,7 +73,7 @@ def parquet_file_of(
     `footer` is called when all rows have come.
     """
     with ExitStack() as opened:
-        with temporary_files(path, path):
+        with writing_temporary_file(path, path):
             file: Any = opened.enter_context(temporary_file())
             _write(file, schema, parts, footer, group_rows)
             add_checksum_to(file, path)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.harness import Result, save, time_ms
+from bench.spark.turns import sorted_by_key, spread
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
@@ -28,7 +29,6 @@ _ROWS = int(os.environ.get("LARGE_ROWS", "100000000"))
 _BUCKETS = int(os.environ.get("LARGE_BUCKETS", "32"))
 _FOLDER = os.environ.get("LARGE_FOLDER", "")
 _UPDATED = 100  # one row in so many
-_MULTIPLIER = 2_654_435_761
 _OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.precombine.field": "ts",
@@ -84,7 +84,8 @@ def run() -> list[Result]:
         table, plain = f"{folder}/table", f"{folder}/plain"
         source = _source(spark, f"{folder}/source")
         loading = {**_OPTIONS, "hoodie.datasource.write.operation": "bulk_insert"}
-        step("load", lambda: lakelatch.write(source, table, loading), lambda: _sorted(source).write.parquet(plain))
+        ordered = sorted_by_key(source, _BUCKETS)
+        step("load", lambda: lakelatch.write(source, table, loading), lambda: ordered.write.parquet(plain))
         _reads(step, "loaded", spark, table, plain)
         changed = source.where(f"pmod(xxhash64(id), {_UPDATED}) = 0").withColumn("ts", source.ts + 1)
         step("upsert", lambda: lakelatch.write(changed, table, _OPTIONS))
@@ -98,7 +99,7 @@ def run() -> list[Result]:
 
 def _source(spark: SparkSession, path: str) -> DataFrame:
     spark.range(_ROWS).selectExpr(
-        f"format_string('key-%010d', (id * {_MULTIPLIER}) % {_ROWS}) AS id",
+        f"format_string('key-%010d', {spread('id', _ROWS)}) AS id",
         "1L AS ts",
         "hash(id) AS v",
         "named_struct('city', concat('c', id % 1000), 'at', named_struct('x', id / 7, 'y', id / 11)) AS place",
@@ -106,10 +107,6 @@ def _source(spark: SparkSession, path: str) -> DataFrame:
         "map('a', id % 10, 'b', id % 13) AS marks",
     ).write.parquet(path)
     return spark.read.parquet(path)
-
-
-def _sorted(source: DataFrame) -> DataFrame:
-    return source.repartition(_BUCKETS, "id").sortWithinPartitions("id")
 
 
 def _reads(step: Callable[..., None], state: str, spark: SparkSession, table: str, plain: str) -> None:

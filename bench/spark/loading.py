@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from bench.harness import Result, save, time_ms
-from bench.spark.turns import COLUMNS, answer, compared, in_turns
+from bench.spark.turns import COLUMNS, answer, compared, in_turns, sorted_by_key, spread
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
@@ -31,7 +31,6 @@ _QUICK_ROWS = 500_000
 _BUCKETS = int(os.environ.get("LOAD_BUCKETS", "8"))
 _ROUNDS = int(os.environ.get("LOAD_ROUNDS", "5"))
 _CORES = int(os.environ.get("LOAD_CORES", "2"))
-_MULTIPLIER = 2_654_435_761  # a prime, so that each key comes once, and not in its place
 _OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.precombine.field": "ts",
@@ -56,7 +55,7 @@ def run(quick: bool = False) -> list[Result]:
 def _source(spark: SparkSession, folder: str, rows: int) -> DataFrame:
     path = f"{folder}/source"
     spark.range(rows).selectExpr(
-        f"format_string('key-%09d', (id * {_MULTIPLIER}) % {rows}) AS id",
+        f"format_string('key-%09d', {spread('id', rows)}) AS id",
         "1L AS ts",
         "hash(id) AS v",
         "xxhash64(id) AS w",
@@ -69,8 +68,8 @@ def _loads(source: DataFrame, folder: str, rows: int) -> list[Result]:
     table, plain, packed = f"{folder}/table", f"{folder}/plain", f"{folder}/packed"
     actions: dict[str, Callable[[], object]] = {
         table: lambda: lakelatch.write(source, table, _OPTIONS),
-        plain: lambda: _sorted(source).write.parquet(plain),
-        packed: lambda: _sorted(source).write.option("compression", "zstd").parquet(packed),
+        plain: lambda: sorted_by_key(source, _BUCKETS).write.parquet(plain),
+        packed: lambda: sorted_by_key(source, _BUCKETS).write.option("compression", "zstd").parquet(packed),
     }
     times: dict[str, list[float]] = {path: [] for path in actions}
     for turn in range(_ROUNDS + 1):  # the first warms up
@@ -83,10 +82,6 @@ def _loads(source: DataFrame, folder: str, rows: int) -> list[Result]:
         note = f"{rows:,} rows, {_BUCKETS} buckets; {_megabytes(table)} MB to {_megabytes(peer)} MB"
         results.append(compared(name, times[table][1:], times[peer][1:], _LOAD_GOAL, note, floor))
     return results
-
-
-def _sorted(source: DataFrame) -> DataFrame:
-    return source.repartition(_BUCKETS, "id").sortWithinPartitions("id")
 
 
 def _floor(table: str, folder: str) -> float:

@@ -12,6 +12,16 @@ from pyspark.sql import DataFrame
 COLUMNS = ("id", "ts", "v", "w", "text")
 
 
+def spread(column: str, rows: int) -> str:
+    """In SQL, each number below `rows` once, and not in its place."""
+    return f"({column} * 2654435761) % {rows}"  # times a prime
+
+
+def sorted_by_key(source: DataFrame, files: int) -> DataFrame:
+    """What Spark writes as so many files, each sorted by key."""
+    return source.repartition(files, "id").sortWithinPartitions("id")
+
+
 def answer(query: str, frame: Callable[[], DataFrame], where: str | None) -> object:
     """What a query finds; of a full scan nothing."""
     rows = frame()

@@ -32,7 +32,7 @@ _Places = npt.NDArray[np.uint32 | np.uint64]
 
 
 @contextmanager
-def temporary_files(what: str, path: str | None = None) -> Iterator[None]:
+def writing_temporary_file(what: str, path: str | None = None) -> Iterator[None]:
     """Errors: `Unavailable` in place of an `OSError`, for a temporary file that cannot be written with `what`."""
     try:
         yield
@@ -145,7 +145,7 @@ def _places(order: npt.NDArray[np.int64]) -> _Places:
 
 
 def _opened_in(opened: ExitStack) -> SpilledRuns:
-    with temporary_files(_WHAT):
+    with writing_temporary_file(_WHAT):
         return SpilledRuns(opened.enter_context(temporary_file()))
 
 
@@ -162,7 +162,7 @@ def _spill(held: list[pa.Table], runs: SpilledRuns) -> int:
     if not held:
         return 0
     rows = pa.concat_tables(held)
-    with temporary_files(_WHAT):
+    with writing_temporary_file(_WHAT):
         runs.add(rows)
     count = int(rows.num_rows)
     held.clear()
@@ -183,7 +183,7 @@ def _sorted_runs(unsorted: SpilledRuns, runs: SpilledRuns, places: list[_Places]
     for batches, own in zip(unsorted.batches(), places, strict=False):
         order = np.argsort(own)
         rows = pa.Table.from_batches(batches).combine_chunks().take(pa.array(order))
-        with temporary_files(_WHAT):
+        with writing_temporary_file(_WHAT):
             runs.add(rows, batch_rows)
         found.append(own[order])
         del rows, order

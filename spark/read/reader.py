@@ -58,14 +58,9 @@ class ReadPlan:
         return shared_or_packed(self.table.storage, self.slices)
 
     def read_task(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
-        """The rows that a task of `tasks` reads."""
+        """The rows that one task reads."""
         for index in task.indexes:
             yield from self.read(self.slices[index], task.share)
-
-    def read_all(self, slices: Iterable[FileSlice]) -> Iterator[pa.RecordBatch]:
-        """The rows of some slices, on whichever machine this is called."""
-        for found in slices:
-            yield from self.read(found)
 
     def read(self, file_slice: FileSlice, share: tuple[int, int] = (0, 1)) -> Iterator[pa.RecordBatch]:
         """The rows of one slice, on whichever machine this is called.
@@ -281,8 +276,9 @@ def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
 
 
 def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
-    groups = packed_for(plan.table.storage, slices, cores_of(spark))
-    return for_each(spark, groups, plan.read_all, to_spark(plan.schema))
+    plan = replace(plan, slices=tuple(slices))
+    tasks = packed_for(plan.table.storage, plan.slices, cores_of(spark))
+    return for_each(spark, tasks, plan.read_task, to_spark(plan.schema))
 
 
 def _selected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:

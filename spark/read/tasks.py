@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -32,7 +32,7 @@ def shared_or_packed(storage: Storage, slices: Sequence[FileSlice], task_bytes: 
 
     A slice with logs cannot be shared, since they would be merged by each task.
     """
-    sizes = _sizes(storage, slices, lambda found: not found.fresh_logs)
+    sizes = _sizes(storage, slices, asks=True)
     tasks, alone = [], set()
     for number, (found, size_bytes) in enumerate(zip(slices, sizes, strict=True)):
         count = -(-(size_bytes or 1) // task_bytes)
@@ -44,13 +44,13 @@ def shared_or_packed(storage: Storage, slices: Sequence[FileSlice], task_bytes: 
     return [*tasks, *(ReadTask(tuple(others[place] for place in group)) for group in groups)]
 
 
-def packed_for(storage: Storage, slices: Sequence[FileSlice], cores: int | None) -> list[tuple[FileSlice, ...]]:
-    """The slices of each task: what there is to read, spread over so many cores as Spark spreads files over them."""
-    sizes = _sizes(storage, slices, lambda _: False)
+def packed_for(storage: Storage, slices: Sequence[FileSlice], cores: int | None) -> list[ReadTask]:
+    """Tasks for slices that are merged: what there is to read, spread over so many cores as Spark spreads files."""
+    sizes = _sizes(storage, slices, asks=False)
     target = PACKED_BYTES
     if cores is not None:
         target = min(max(-(-sum(size or 0 for size in sizes) // cores), _LEAST_BYTES), TASK_BYTES)
-    return [tuple(slices[number] for number in group) for group in packed(sizes, target)]
+    return [ReadTask(tuple(group)) for group in packed(sizes, target)]
 
 
 def packed(sizes: Sequence[int | None], target_bytes: int) -> list[list[int]]:
@@ -64,12 +64,12 @@ def packed(sizes: Sequence[int | None], target_bytes: int) -> list[list[int]]:
     return [list(group) for _, group in groupby(range(len(sizes)), places.__getitem__)]
 
 
-def _sizes(storage: Storage, slices: Sequence[FileSlice], is_asked: Callable[[FileSlice], bool]) -> list[int | None]:
-    """How many bytes each slice has, as far as it costs nothing to know, or it is asked for."""
+def _sizes(storage: Storage, slices: Sequence[FileSlice], asks: bool) -> list[int | None]:
+    """How many bytes each slice has, as far as it costs nothing to know; `asks` for those without logs anyway."""
     if len(slices) > _ASKED_MAX:
         return [None] * len(slices)
     is_near = isinstance(storage, LocalStorage)
-    paths = [_paths(found) if is_near or is_asked(found) else () for found in slices]
+    paths = [_paths(found) if is_near or (asks and not found.fresh_logs) else () for found in slices]
     flat = [path for some in paths for path in some]
     found = iter(storage.together(*(partial(storage.stat, path) for path in flat)))
     return [sum(next(found).size_bytes for _ in some) if some else None for some in paths]

@@ -17,7 +17,7 @@ from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.spark.write.cancellation import abort_after
 from lakelatch.spark.write.streaming.batch import Batch
 from lakelatch.spark.write.streaming.register import BatchCommitted, BatchRegister
-from lakelatch.storage.contract import NotFound
+from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import SAVEPOINT
@@ -204,6 +204,16 @@ class Actor:
         except LakelatchError:
             transaction.release()
             raise
+
+    def create_once(self, files: TaskFiles, folder: str, name: str, data: bytes) -> None:
+        """Makes a base file of one row, unless another attempt has."""
+
+        def put() -> int:
+            files.ensure_wanted()
+            self.storage.put_if_absent(path_below(folder, name), data)
+            return len(data)
+
+        files.create_once(folder, name, lambda: 1, put)
 
     def add_file(
         self,

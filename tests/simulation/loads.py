@@ -17,7 +17,6 @@ from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.base_files.bulk_task import BulkTask
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.task import FileReport, WriteTask
-from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import BULK_INSERT
 from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
@@ -93,13 +92,7 @@ def _first_base(actor: Actor, task: BulkTask, file_id: str, data: bytes) -> File
 
     def attempt(number: int) -> None:
         with TaskFiles(actor.storage, task.instant, f"{file_id}-{number}", task.early, actor.system) as files:
-
-            def put() -> int:
-                files.ensure_wanted()
-                actor.storage.put_if_absent(path_below(STOCK, name), data)
-                return len(data)
-
-            files.create_once(STOCK, name, lambda: 1, put)
+            actor.create_once(files, STOCK, name, data)
 
     for number in range(_ATTEMPTS):
         if number < _ATTEMPTS - 1 and actor.random.random() < 0.2:

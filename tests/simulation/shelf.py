@@ -28,7 +28,7 @@ from lakelatch.spark.write.base_files.merge_task import MergeTask
 from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.spark.write.replace import Replacement, none_else
 from lakelatch.spark.write.task import FileReport
-from lakelatch.storage.contract import Storage, path_below
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, INSERT_OVERWRITE, REPLACE_COMMIT
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata
@@ -192,11 +192,5 @@ def _attempt(actor: Actor, task: MergeTask, attempt: int) -> FileReport:
     data = json.dumps({**content, "work": actor.work}).encode()
     name = BaseFile(found.file_id, FIXED_TOKEN, task.instant).name
     with TaskFiles(actor.storage, task.instant, f"{LEDGER}-{attempt}", task.early, actor.system) as files:
-
-        def put() -> int:
-            files.ensure_wanted()
-            actor.storage.put_if_absent(path_below(LEDGER, name), data)
-            return len(data)
-
-        files.create_once(LEDGER, name, lambda: 1, put)
+        actor.create_once(files, LEDGER, name, data)
     return FileReport(LEDGER, found.file_id, name, 1, 0, len(data), 0, rows=1, merged_base=found.base_file or "")

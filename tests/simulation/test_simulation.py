@@ -25,28 +25,29 @@ def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
     assert simulate(seed + 1).fingerprint != here.fingerprint
 
 
-def test_no_faults_lose_what_copy_on_write_commits_hold() -> None:
+def without_problems(seeds: int, with_ledger: bool = False, with_loads: bool = False) -> Total:
     total = Total()
-    for seed in range(60):
-        outcome = simulate(seed, with_ledger=True)
+    for seed in range(seeds):
+        outcome = simulate(seed, with_ledger=with_ledger, with_loads=with_loads)
         assert not outcome.problems, f"seed {seed}"
         total.add(outcome)
+    return total
+
+
+def test_no_faults_lose_what_copy_on_write_commits_hold() -> None:
+    total = without_problems(60, with_ledger=True)
     for what in ("committed", "lost at its commit", "killed at a step"):
         assert total.counts[what] > 0
 
 
 def test_no_faults_hide_rows_beside_bulk_loads() -> None:
-    total = Total()
-    for seed in range(25):
-        outcome = simulate(seed, with_loads=True)
-        assert not outcome.problems, f"seed {seed}"
-        total.add(outcome)
+    total = without_problems(25, with_loads=True)
     for what in ("loads with base files", "loads that became log files", "compaction done", "killed at a step"):
         assert total.counts[what] > 0
 
 
 def test_no_faults_break_a_promise() -> None:
-    """A few; `make test` has had a thousand of them before it comes to this."""
+    """A few; `make test` has had many more before it comes to this."""
     total, wrong = Total(), []
     with open_pool() as pool:
         for outcome in many(pool, 0, SEEDS):

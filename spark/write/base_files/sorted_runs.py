@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.format.avro import RECORD_KEY_COLUMN
-from lakelatch.format.sorting.spill import SpilledRuns, temporary_file, temporary_files
+from lakelatch.format.sorting.spill import SpilledRuns, temporary_file, writing_temporary_file
 from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, buffer_bytes
 
 #: The column of the runs, beside those of the partition path and the bucket.
@@ -141,13 +141,13 @@ def _merged(
             held.append(pa.ipc.open_stream(stream).read_all())
             size_bytes += stream.size
             if size_bytes >= sorted_bytes:
-                with temporary_files("the rows of a bucket"):
+                with writing_temporary_file("the rows of a bucket"):
                     spilled = spilled or SpilledRuns(opened.enter_context(temporary_file()))
                     spilled.add(_sorted(held, key_field))
                 held, size_bytes = [], 0
         runs: list[pa.Table] = []
         if spilled is not None:
-            with temporary_files("the rows of a bucket"):
+            with writing_temporary_file("the rows of a bucket"):
                 runs = spilled.mapped()
         if held:
             runs.append(held[0] if len(held) == 1 else _sorted(held, key_field))

@@ -50,7 +50,7 @@ def test_small_slices_are_read_by_as_many_tasks_as_there_are_cores(tmp_path: Pat
     table.write([(key, 1, "v") for key in range(60)], "x")
     plan = plan_read(str(table.root))
     storage = plan.table.storage
-    assert [len(group) for group in packed_for(storage, plan.slices, None)] == [6]  # all of them are a few KB
+    assert [len(task.indexes) for task in packed_for(storage, plan.slices, None)] == [6]  # all of them are a few KB
     (task,) = plan.tasks()
     assert task == ReadTask((0, 1, 2, 3, 4, 5))
     rows = [row["id"] for batch in plan.read_task(task) for row in batch.to_pylist()]
@@ -64,4 +64,4 @@ def test_sizes_are_asked_for_where_it_costs_nothing(tmp_path: Path, monkeypatch:
     table.write([(key, 1, "v") for key in range(30)], "x")
     plan = plan_read(str(table.root))
     monkeypatch.setattr("lakelatch.spark.read.tasks.LocalStorage", Path)
-    assert [len(group) for group in packed_for(plan.table.storage, plan.slices, 2)] == [1, 1, 1]
+    assert [len(task.indexes) for task in packed_for(plan.table.storage, plan.slices, 2)] == [1, 1, 1]

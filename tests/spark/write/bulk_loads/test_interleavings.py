@@ -78,8 +78,9 @@ class SortedRows(ArrowRows):
 class Loaded:
     """A table that is loaded in bulk."""
 
-    def __init__(self, path: Path, mode: str = NON_BLOCKING) -> None:
-        self.path, self.options = str(path), {**OPTIONS, MODE_OPTION: mode}
+    def __init__(self, path: Path, mode: str = NON_BLOCKING, buckets: int = 2) -> None:
+        self.path, self.buckets = str(path), buckets
+        self.options = {**OPTIONS, MODE_OPTION: mode, "hoodie.bucket.index.num.buckets": buckets}
         self.storage = LocalStorage(self.path)
         self.table = ArrowTable(path, {**self.options, OPERATION: "upsert"})
 
@@ -197,7 +198,7 @@ def test_of_two_loads_the_second_to_commit_has_log_files(table: Loaded, point: s
 
 def ids_of(table: Loaded, bucket: int, count: int) -> list[int]:
     """The first keys of a bucket."""
-    buckets = bucket_ids_of_texts([pa.array([str(key) for key in range(99)])], 2).to_pylist()
+    buckets = bucket_ids_of_texts([pa.array([str(key) for key in range(99)])], table.buckets).to_pylist()
     return [key for key in range(99) if buckets[key] == bucket][:count]
 
 
@@ -236,8 +237,11 @@ def test_a_column_that_came_meanwhile_is_null_in_what_is_taken_over(tmp_path: Pa
 
 
 @pytest.mark.parametrize("point", MEANWHILE)
-def test_what_is_in_the_way_twice_makes_log_files_of_all(table: Loaded, point: str) -> None:
-    left, right = ids_of(table, 0, 4), ids_of(table, 1, 4)
+def test_what_is_in_the_way_twice_makes_log_files_of_all(tmp_path: Path, point: str) -> None:
+    """Also in a bucket that nobody else has touched."""
+    table = Loaded(tmp_path / "t", buckets=3)
+    table.make()
+    left, right, alone = (ids_of(table, bucket, 4) for bucket in range(3))
     steps = [(right[:2], "then"), (left[:2], "first")]
 
     def meanwhile(_: str) -> None:
@@ -247,8 +251,8 @@ def test_what_is_in_the_way_twice_makes_log_files_of_all(table: Loaded, point: s
                 table.load(rows(keys, 2, name))
 
     with calling(meanwhile, [point]):
-        done = table.load(rows([*left, *right], 1, "last"))
-    named = {**dict.fromkeys([*left, *right], "last"), **dict.fromkeys(left[:2], "first")}
+        done = table.load(rows([*left, *right, *alone], 1, "last"))
+    named = {**dict.fromkeys([*left, *right, *alone], "last"), **dict.fromkeys(left[:2], "first")}
     if not steps:  # the second try came by that point as well
         named |= dict.fromkeys(right[:2], "then")
         assert table.base_files(done.files) == 0
