@@ -234,10 +234,23 @@ def test_without_its_checksum_the_file_is_as_it_was_encoded() -> None:
 
 def test_columns_whose_values_repeat_have_a_dictionary_and_others_none() -> None:
     count = 20_000
-    schema = pa.schema([("key", pa.string()), ("kind", pa.string()), ("nested", pa.struct([("key", pa.int64())]))])
-    values = [[f"key-{row}" for row in range(count)], ["a", "b"] * (count // 2), [{"key": row} for row in range(count)]]
-    data = encode_parquet(pa.table(values, schema=schema), {})
+    pair = pa.struct([("key", pa.int64()), ("kind", pa.string())])
+    schema = pa.schema(
+        [
+            *[("key", pa.string()), ("kind", pa.string()), ("nested", pa.struct([("pair", pair)]))],
+            *[("items", pa.list_(pair)), ("marks", pa.map_(pa.string(), pa.float64())), ("rare", pa.int64())],
+        ]
+    )
+    pairs = [{"key": row, "kind": "ab"[row % 2]} for row in range(count)]
+    values = [
+        *[[f"key-{row}" for row in range(count)], ["a", "b"] * (count // 2), [{"pair": found} for found in pairs]],
+        *[[[found] for found in pairs], [[("a", row / 7)] for row in range(count)]],
+        [row if row % 100 == 0 else None for row in range(count)],
+    ]
+    rows = pa.table([pa.array(found, field.type) for found, field in zip(values, schema, strict=True)], schema=schema)
+    data = encode_parquet(rows, {})
     group = pq.read_metadata(io.BytesIO(data)).row_group(0)
-    made = {group.column(place).path_in_schema: group.column(place).has_dictionary_page for place in range(3)}
-    assert made == {"key": False, "kind": True, "nested.key": True}
-    assert pq.read_table(io.BytesIO(data)) == pa.table(values, schema=schema)
+    leaves = [group.column(place) for place in range(group.num_columns)]
+    with_dictionary = {leaf.path_in_schema for leaf in leaves if leaf.has_dictionary_page}
+    assert with_dictionary == {"kind", "nested.pair.kind", "items.list.element.kind", "marks.key_value.key", "rare"}
+    assert pq.read_table(io.BytesIO(data)) == rows
