@@ -126,6 +126,12 @@ class RowMerging(Merging):
         found = both.rows if len(winners) == both.rows.num_rows else both.rows.take(both.row_numbers(winners))
         return Merged(found, self.deletes(both, outcomes[deleting]))
 
+    def staying(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> pa.ChunkedArray:
+        """The keys at which one of these rows of the base file wins over all entries of the blocks."""
+        both = _Entries.join([self.of_rows(rows, may_delete=False), *map(self.of_block, blocks)])
+        outcomes = _outcomes(both)
+        return both.keys.take(pa.array(outcomes[outcomes < rows.num_rows]))
+
     def unmerged(self, base: Base) -> Merged:
         return Merged(self.reader.schema.empty_table())
 

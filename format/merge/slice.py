@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries
+from lakelatch.format.merge.changed import changed_places, changed_rows
 from lakelatch.format.merge.column_groups import GroupMerging, compact_groups
 from lakelatch.format.merge.conditions import Condition, fulfilling, understood
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
@@ -62,6 +66,32 @@ def read_slice(
         rows = fulfilling(part.rows, conditions)
         if rows.num_rows:
             yield rows.select(list(columns))
+
+
+def read_changed(
+    storage: Storage,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    config: TableConfig,
+    columns: Sequence[str],
+    conditions: Sequence[Condition] = (),
+) -> pa.Table:
+    """Of the rows of `read_slice` those of whose keys the slice's logs speak; the others are the base file's as it is.
+
+    Not for tables with column groups, in which a row is made of several. Errors: as `merge_slice`.
+    """
+    conditions = understood(conditions, schema)
+    names = list(dict.fromkeys([*columns, *(one.column for one in conditions)]))
+    merging = RowMerging.of(storage, file_slice, schema, _ordering_field(config), names)
+    return fulfilling(changed_rows(merging), conditions).select(list(columns))
+
+
+def changed_places_of(storage: Storage, file_slice: FileSlice, schema: pa.Schema) -> npt.NDArray[np.int64]:
+    """Where in a slice's base file the rows are of whose keys its logs speak: the numbers of these rows, from 0.
+
+    Without them and with `read_changed` the file's rows are those of the slice.
+    """
+    return changed_places(RowMerging.of(storage, file_slice, schema, None, [RECORD_KEY_COLUMN]))
 
 
 def merge_in_order(

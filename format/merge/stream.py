@@ -27,6 +27,8 @@ from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.reader import Base, SliceReader, sort_rows
 from lakelatch.format.sorting.spill import reordered
 
+_LOOKED_AT_MAX = 4096  # to find their bounds takes as long as to look for so many
+
 
 @dataclass(frozen=True)
 class Merging(ABC):
@@ -133,7 +135,7 @@ def _in_parts(merging: Merging, base: Base) -> Iterator[Merged]:
     for part in base.parts(sparing=True):
         rows = pa.concat_tables([held, part]).combine_chunks()
         keys = rows[RECORD_KEY_COLUMN]
-        cut = _place(bisect_left, keys, keys[-1].as_py())  # further rows of the last key may be in the next part
+        cut = place_in(keys, keys[-1].as_py())  # further rows of the last key may be in the next part
         held = rows.slice(cut)
         if cut:
             yield _in_order(merging, rows.slice(0, cut), logs.until(keys[cut - 1].as_py()))
@@ -175,17 +177,35 @@ def joined_group_deletes(parts: Sequence[Merged]) -> pa.Table | None:
 
 
 def split(rows: pa.Table, keys: pa.Array) -> tuple[pa.Table, pa.Table]:
-    """The rows of these keys, and the others; where these are all of the rows, they are not copied."""
-    mask = pc.is_in(rows[RECORD_KEY_COLUMN], value_set=keys)
+    """The rows of these keys, which are sorted, and the others; where these are all of them, they are not copied."""
+    mask = among(rows[RECORD_KEY_COLUMN], keys)
     count = pc.sum(mask, min_count=0).as_py()
     if count in (0, rows.num_rows):
         return (rows, rows.slice(0, 0)) if count else (rows.slice(0, 0), rows)
     return rows.filter(mask), rows.filter(pc.invert(mask))
 
 
+def among(values: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:
+    """Which of some record keys are among others, which are sorted.
+
+    Of many of these only those between the least and the greatest value are looked at: Arrow makes a table of them.
+    """
+    if len(keys) > _LOOKED_AT_MAX and len(values):
+        bounds = pc.min_max(values)
+        start = place_in(keys, bounds["min"].as_py())
+        keys = keys.slice(start, place_in(keys, bounds["max"].as_py(), bisect_right) - start)
+    return pc.is_in(values, value_set=keys)
+
+
+def place_in(keys: pa.Array | pa.ChunkedArray, key: str, bisect: Any = bisect_left) -> int:
+    """Where a key has its place among sorted ones."""
+    return int(bisect(range(len(keys)), key, key=lambda number: keys[number].as_py()))
+
+
 def keys_of(blocks: Sequence[LogEntries]) -> pa.Array:
-    """The keys of which these blocks speak, each once."""
-    return chunked([_keys(block) for block in blocks]).unique()
+    """The keys of which these blocks speak, each once, sorted."""
+    keys = chunked([_keys(block) for block in blocks]).unique()
+    return keys.take(pc.sort_indices(keys))
 
 
 @dataclass
@@ -205,7 +225,7 @@ class _SortedBlocks:
         found = []
         for number, block in enumerate(self.blocks):
             keys = _keys(block)
-            start, end = self.starts[number], len(keys) if key is None else _place(bisect_right, keys, key)
+            start, end = self.starts[number], len(keys) if key is None else place_in(keys, key, bisect_right)
             self.starts[number] = end
             if end > start:
                 found.append(_sliced(block, start, end - start))
@@ -227,10 +247,6 @@ def _in_order(merging: Merging, rows: pa.Table, blocks: Sequence[LogEntries]) ->
 
 def _filtered(rows: pa.Table, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows[RECORD_KEY_COLUMN], value_set=keys))
-
-
-def _place(bisect: Any, keys: pa.ChunkedArray, key: str) -> int:
-    return int(bisect(range(len(keys)), key, key=lambda number: keys[number].as_py()))
 
 
 def _keys(block: LogEntries) -> pa.ChunkedArray:

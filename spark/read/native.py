@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,13 @@ from lakelatch.timeline.timeline import Timeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_ROW_BITS = 31
+#: The column in which `read_natively` gives each row's place: a number for its file, and its own in there.
+PLACE = "_lakelatch_place"
+ROWS_MAX = 1 << _ROW_BITS  # of a file whose rows have places
 _READ_BY_ALL = ("", "file")  # sessions know these places without a connector
 _WIDENED_BY_SPARK = {(pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64())}
+_SAME_IN_URIS = re.compile(r"[\w.=/:+-]*", re.ASCII)
 _log = logging.getLogger("lakelatch.spark")
 
 
@@ -64,14 +70,18 @@ def read_natively(
     schema: pa.Schema,
     instants: tuple[str, ...] | None,
     slices: Sequence[FileSlice],
+    with_places: bool = False,
 ) -> DataFrame | None:
-    """What Spark reads by itself, of these instants; None if there is nothing, or it has no connector for the place."""
+    """What Spark reads by itself, of these instants; None if there is nothing, or it has no connector for the place.
+
+    `with_places`: with `PLACE` as the first column, for slices that `have_places`.
+    """
     if not slices:
         return None
     if scheme_of(table.storage.uri) in _READ_BY_ALL:
-        return _native(spark, table, schema, instants, slices)
+        return _native(spark, table, schema, instants, slices, with_places)
     try:
-        frame = _native(spark, table, schema, instants, slices)
+        frame = _native(spark, table, schema, instants, slices, with_places)
         _ = frame.schema  # over Spark Connect nothing is looked at before
         return frame
     except Exception as error:  # whatever a connector raises, or Spark for want of one
@@ -87,6 +97,7 @@ def _native(
     schema: pa.Schema,
     instants: tuple[str, ...] | None,
     slices: Sequence[FileSlice],
+    with_places: bool,
 ) -> DataFrame:
     from pyspark.sql import functions
 
@@ -97,7 +108,29 @@ def _native(
     frame = spark.read.schema(wanted).parquet(*paths)
     if instants is not None:
         frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
+    if with_places:
+        depth = (slices[0].base_path or "").count("/")
+        path = functions.substring_index(functions.col("_metadata.file_path"), "/", -1 - depth)
+        number = functions.crc32(path.cast("binary"))
+        place = functions.shiftleft(number, _ROW_BITS) + functions.col("_metadata.row_index")
+        return frame.select(place.alias(PLACE), *schema.names)
     return frame.select(*schema.names)
+
+
+def have_places(slices: Sequence[FileSlice]) -> bool:
+    """Whether places tell the rows of these slices' base files apart, as `place_of` and Spark both make them.
+
+    Spark knows a file by a URI, in which some signs of folders' names are not as they are, and its number is a hash.
+    """
+    paths = [found.base_path or "" for found in slices]
+    numbers = {place_of(path) for path in paths}
+    same_depth = len({path.count("/") for path in paths}) == 1
+    return same_depth and len(numbers) == len(paths) and all(map(_SAME_IN_URIS.fullmatch, paths))
+
+
+def place_of(path: str, row: int = 0) -> int:
+    """The place of a row in a file, whose path in the table is given; see `PLACE`."""
+    return (zlib.crc32(path.encode()) << _ROW_BITS) + row
 
 
 def _literal(path: str) -> str:

@@ -16,6 +16,7 @@ from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import look_at, table_at
 from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_OPTIMIZED
+from lakelatch.spark.read.changed import have_few_logs, read_beside_logs
 from lakelatch.spark.read.future import refuse_future
 from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images, read_images
 from lakelatch.spark.read.native import read_natively, split_by_types
@@ -52,6 +53,11 @@ class ReadPlan:
     completions: Mapping[str, str] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     keys: tuple[str, ...] | None = None
+
+    @property
+    def can_read_beside_logs(self) -> bool:
+        """Whether the base files of slices with logs may be read without them, see `read_beside_logs`."""
+        return self.instants is None and self.keys is None and not self.table.config.column_groups
 
     def tasks(self) -> list[ReadTask]:
         """What each task reads: numbers of slices, or its share of a large one."""
@@ -265,6 +271,13 @@ def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
             merged += native
         else:
             frames.append(frame)
+    if plan.can_read_beside_logs:
+        split = [found for found in merged if found.base_file and found.fresh_logs]
+        split, _ = split_by_types(plan.table, plan.schema, split)
+        frame = read_beside_logs(spark, plan, split) if have_few_logs(plan.table.storage, split) else None
+        if frame is not None:
+            frames.append(frame)
+            merged = sorted(set(merged).difference(split), key=merged.index)
     if merged:
         frames.append(_merged(spark, plan, merged))
     if not frames:

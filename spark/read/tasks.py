@@ -44,12 +44,14 @@ def shared_or_packed(storage: Storage, slices: Sequence[FileSlice], task_bytes: 
     return [*tasks, *(ReadTask(tuple(others[place] for place in group)) for group in groups)]
 
 
-def packed_for(storage: Storage, slices: Sequence[FileSlice], cores: int | None) -> list[ReadTask]:
+def packed_for(
+    storage: Storage, slices: Sequence[FileSlice], cores: int | None, most_bytes: int = TASK_BYTES
+) -> list[ReadTask]:
     """Tasks for slices that are merged: what there is to read, spread over so many cores as Spark spreads files."""
     sizes = _sizes(storage, slices, asks=False)
     target = PACKED_BYTES
     if cores is not None:
-        target = min(max(-(-sum(size or 0 for size in sizes) // cores), _LEAST_BYTES), TASK_BYTES)
+        target = min(max(-(-sum(size or 0 for size in sizes) // cores), _LEAST_BYTES), most_bytes)
     return [ReadTask(tuple(group)) for group in packed(sizes, target)]
 
 

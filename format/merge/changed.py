@@ -1,0 +1,98 @@
+"""The rows of a slice of whose keys its logs speak, for readers that take the others from the base file by themselves.
+
+Most of these rows are the logs' own. The base file is asked for record keys and ordering values alone, and not even for
+those where nothing in it can win; only rows of it that do win are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
+from lakelatch.format.log.blocks import LogEntries
+from lakelatch.format.merge.conditions import Bound, Condition, OneOf, kind_of, row_group_may_hold
+from lakelatch.format.merge.ordering import flags
+from lakelatch.format.merge.rows import RowMerging
+from lakelatch.format.merge.stream import among, keys_of, split
+
+
+def changed_rows(merging: RowMerging) -> pa.Table:
+    """One row for each key of the logs that has one, in no order."""
+    blocks = merging.blocks()
+    if not blocks:
+        return merging.reader.schema.empty_table()
+    rows = merging.reader.schema.empty_table()
+    staying = _staying_keys(merging, blocks)
+    if len(staying):
+        staying = staying.take(pc.sort_indices(staying))
+        wanted = (OneOf(RECORD_KEY_COLUMN, tuple(staying.to_pylist())),)
+        rows = _rows_of(merging, staying, lambda _, group: row_group_may_hold(group, wanted))
+    return merging.merge(rows, blocks).rows
+
+
+def changed_places(merging: RowMerging) -> npt.NDArray[np.int64]:
+    """Where in the base file rows of these keys are: their numbers, rising from 0.
+
+    Of the base file nothing but record keys is read.
+    """
+    blocks = merging.blocks()
+    if not blocks or merging.reader.file_slice.base_file is None:
+        return np.zeros(0, np.int64)
+    keys = keys_of(blocks)
+    found, read = [np.zeros(0, np.int64)], 0
+    for part in merging.reader.base().record_keys():
+        found.append(read + np.flatnonzero(flags(among(part, keys))))
+        read += len(part)
+    return np.concatenate(found)
+
+
+def _staying_keys(merging: RowMerging, blocks: Sequence[LogEntries]) -> pa.ChunkedArray:
+    """The keys of the logs at which a row of the base file wins, by its ordering value."""
+    name = merging.ordering_field
+    if name is None or merging.reader.file_slice.base_file is None:
+        return pa.chunked_array([], pa.string())
+    deciding = (RECORD_KEY_COLUMN, name, IS_DELETED_COLUMN)
+    schema = pa.schema([field for field in merging.reader.schema if field.name in deciding])
+    narrow = replace(merging, reader=replace(merging.reader, schema=schema))
+    later = _later_than(blocks, name, schema.field(name).type)
+    null = (OneOf(name, (None,)),)  # which counts as 0 among whole numbers
+    rows = _rows_of(
+        narrow,
+        keys_of(blocks),
+        lambda _, group: row_group_may_hold(group, later) or row_group_may_hold(group, null),
+    )
+    return narrow.staying(rows, [_narrowed(block, schema.names) for block in blocks])
+
+
+def _rows_of(merging: RowMerging, keys: pa.Array, wanted: Callable[[int, Any], bool]) -> pa.Table:
+    """The base file's rows of these keys, in the row groups that are wanted."""
+    found = [split(part, keys)[0] for part in merging.reader.base(wanted).parts()]
+    return pa.concat_tables([merging.reader.schema.empty_table(), *found])
+
+
+def _later_than(blocks: Sequence[LogEntries], name: str, kind: pa.DataType) -> tuple[Condition, ...]:
+    """What a row must fulfil to have a greater ordering value than some entry; nothing, if that cannot be said."""
+    least = []
+    for block in blocks:
+        if block.deletes is not None:
+            values = block.deletes.ordering
+        else:
+            values = None if block.records is None else block.records[name]
+        if values is None or values.null_count or not len(values):
+            return ()
+        least.append(pc.min(values).as_py())
+    own = kind_of(kind)
+    if own is None or not all(type(value) is own for value in least):
+        return ()
+    return (Bound(name, ">", min(least)),)
+
+
+def _narrowed(block: LogEntries, names: Sequence[str]) -> LogEntries:
+    return block if block.records is None else replace(block, records=block.records.select(list(names)))

@@ -1,0 +1,144 @@
+"""What logs say of a slice, and the rest of its base file, are its rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakelatch.format.avro import arrow_to_avro, with_meta_columns
+from lakelatch.format.base_files import BaseFileRows
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.log.blocks import Deletes, encode_log_file
+from lakelatch.format.merge.slice import changed_places_of, merge_slice, read_changed
+from lakelatch.format.names import BaseFile, LogFile
+from lakelatch.storage.memory import MemoryStorage
+from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, TableConfig
+
+NUMBER = pa.int64()
+Row = tuple[str, int, "int | None"]  # key, value, ordering value
+Delete = tuple[str, "int | None"]
+
+
+def time(number: int) -> str:
+    return f"20260101{number:09d}"
+
+
+class Slice:
+    """A base file with row groups of two rows, and logs."""
+
+    def __init__(self, base: list[Row], kind: pa.DataType = NUMBER, mode: str = EVENT_TIME) -> None:
+        schema = pa.schema([("v", pa.int64()), ("ts", kind), ("_hoodie_is_deleted", pa.bool_())])
+        self.schema, self.avro = with_meta_columns(schema), arrow_to_avro(schema, "made")
+        self.kind = kind
+        self.storage = MemoryStorage("changed")
+        self.base = BaseFile("f-0", "0-0-0", time(0)).name if base else None
+        self.logs: list[str] = []
+        self.config = TableConfig(name="t", record_key_fields=("id",), ordering_field="ts", merge_mode=mode)
+        if self.base:
+            sink = io.BytesIO()
+            pq.write_table(self.rows_of(base), sink, row_group_size=2)
+            self.storage.put(f"p/{self.base}", sink.getvalue())
+
+    def rows_of(self, rows: list[Row], gone: bool = False) -> pa.Table:
+        values = [{"_hoodie_record_key": key, "v": v, "_hoodie_is_deleted": gone} for key, v, _ in rows]
+        found = pa.Table.from_pylist(values, schema=self.schema)
+        ordering = self.ordering_values([at for *_, at in rows])
+        return found.set_column(found.column_names.index("ts"), "ts", ordering)
+
+    def ordering_values(self, numbers: list[int | None]) -> pa.Array:
+        is_day = pa.types.is_date32(self.kind)
+        return pa.array(numbers, pa.int32() if is_day else pa.int64()).cast(self.kind)
+
+    def log(self, rows: list[Row], deletes: list[Delete] = [], gone: list[Row] = []) -> None:  # noqa: B006
+        instant = time(len(self.logs) + 1)
+        removed = None
+        if deletes:
+            values = self.ordering_values([at for _, at in deletes])
+            removed = Deletes(pa.array([key for key, _ in deletes]), "p", values)
+        data = b""
+        if rows or deletes:
+            data = encode_log_file(instant, self.avro, self.rows_of(rows) if rows else None, removed)
+        data += encode_log_file(instant, self.avro, self.rows_of(gone, True), None) if gone else b""
+        self.logs.append(LogFile("f-0", instant, 1, "0-0-0").name)
+        self.storage.put(f"p/{self.logs[-1]}", data)
+
+    @property
+    def slice(self) -> FileSlice:
+        return FileSlice("p", "f-0", time(0), self.base, tuple(self.logs))
+
+    def whole(self) -> list[Any]:
+        rows = merge_slice(self.storage, self.slice, self.schema, self.config, {}).rows
+        return sorted(map(str, rows.to_pylist()))
+
+    def changed(self) -> pa.Table:
+        return read_changed(self.storage, self.slice, self.schema, self.config, self.schema.names)
+
+    def joined(self) -> list[Any]:
+        """The changed rows, and those of the base file with other keys."""
+        rows = [self.changed()]
+        if self.base:
+            places = changed_places_of(self.storage, self.slice, self.schema)
+            base = pq.read_table(io.BytesIO(self.storage.read(f"p/{self.base}")), schema=self.schema)
+            others = np.setdiff1d(np.arange(base.num_rows), places)
+            rows.append(base.take(pa.array(others, pa.int64())))
+        return sorted(map(str, pa.concat_tables(rows).to_pylist()))
+
+
+keys = st.sampled_from("abcdef")
+ordering = st.none() | st.integers(-2, 2)
+row = st.tuples(keys, st.integers(0, 99), ordering)
+block = st.tuples(st.lists(row, max_size=4), st.lists(st.tuples(keys, ordering), max_size=3), st.lists(row, max_size=2))
+kinds = st.sampled_from([pa.int64(), pa.int32(), pa.string(), pa.float64(), pa.timestamp("us", "UTC"), pa.date32()])
+
+
+@settings(deadline=None)
+@given(st.lists(row, max_size=7), st.lists(block, max_size=4), kinds, st.sampled_from([EVENT_TIME, COMMIT_TIME]))
+def test_changed_rows_and_the_rest_of_the_base_file_are_the_slice(
+    base: list[Row], blocks: list[tuple[list[Row], list[Delete], list[Row]]], kind: pa.DataType, mode: str
+) -> None:
+    made = Slice(base, kind, mode)
+    for rows, deletes, gone in blocks:
+        made.log(rows, deletes, gone)
+    assert made.joined() == made.whole()
+
+
+@pytest.fixture
+def parts_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many columns each part of a base file had that was read."""
+    found: list[int] = []
+    whole = BaseFileRows.parts
+
+    def parts(self: BaseFileRows, sparing: bool = False) -> Iterator[pa.Table]:
+        for part in whole(self, sparing):
+            found.append(part.num_columns)
+            yield part
+
+    monkeypatch.setattr(BaseFileRows, "parts", parts)
+    yield found
+
+
+def test_of_the_base_file_only_what_may_win_is_read(parts_read: list[int]) -> None:
+    made = Slice([("a", 1, 5), ("b", 1, 5), ("c", 1, 5), ("d", 1, 9)])
+    made.log([("a", 2, 6), ("d", 2, 6)])
+    assert made.changed().select(["_hoodie_record_key", "v"]).to_pydict() == {
+        "_hoodie_record_key": ["d", "a"],
+        "v": [1, 2],
+    }
+    assert parts_read == [2 + 1, len(made.schema)]  # keys, ordering values and flags of c and d; then these as they are
+    parts_read.clear()
+    made = Slice([("a", 1, 5), ("b", 1, 5)])
+    made.log([("a", 2, 6)], [("b", 7)])
+    assert made.changed()["v"].to_pylist() == [2]
+    assert parts_read == []
+    made = Slice([("a", 1, 5), ("b", 1, 5)], mode=COMMIT_TIME)
+    made.log([("a", 2, 4)])
+    assert made.changed()["v"].to_pylist() == [2]
+    assert parts_read == []

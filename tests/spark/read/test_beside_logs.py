@@ -1,0 +1,114 @@
+"""Large slices with few logs, whose base files Spark reads by itself, have the rows that a merge gives."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+import lakelatch
+from lakelatch.spark.read import changed, native
+
+URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
+Make = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def for_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed, "BASE_MIN_BYTES", 0)
+    monkeypatch.setattr(changed, "_BASE_TO_LOGS", 0)
+
+
+@pytest.fixture
+def table(make_table: Make) -> Any:
+    """Base files in two partitions with the same keys, and logs: newer and older values, deletes, new keys."""
+    made = make_table("id long, ts long, v string, p string, q string", partition="p,q")
+    made.write([(key, 5, f"v{key}", p, "x-1") for key in range(20) for p in ("a", "c")])
+    made.compact()
+    new = [(1, 6, "newer", "a"), (2, 4, "older", "a"), (3, 5, "equal", "c"), (30, 1, "more", "c")]
+    made.write([(*row, "x-1") for row in new])
+    made.operate("delete", [(4, 6, "", "a", "x-1"), (5, 4, "", "c", "x-1")])
+    return made
+
+
+def is_joined(frame: DataFrame) -> bool:
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        frame.explain()
+    return "LeftAnti" in shown.getvalue()
+
+
+def rows_of(table: Any, options: Mapping[str, object] | None = None, where: str | None = None) -> list[Any]:
+    """The rows of a read, which are those of a merge."""
+    frame = lakelatch.read(table.spark, table.path, options, where)
+    assert is_joined(frame)
+    found = sorted(map(tuple, frame.collect()), key=repr)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(changed, "LOGS_MAX_BYTES", -1)
+        merged = lakelatch.read(table.spark, table.path, options, where)
+        assert not is_joined(merged)
+        assert found == sorted(map(tuple, merged.collect()), key=repr)
+    return found
+
+
+def test_the_rows_are_those_of_a_merge(table: Any) -> None:
+    assert len(rows_of(table)) == 40
+    values = {(key, p): v for key, v, p in rows_of(table, {"columns": "id,v,p"})}
+    assert values[1, "a"] == "newer" and values[1, "c"] == "v1"
+    assert values[2, "a"] == "v2" and values[3, "c"] == "equal" and values[30, "c"] == "more"
+    assert (4, "a") not in values and values[4, "c"] == "v4" and values[5, "c"] == "v5"
+
+
+def test_a_condition_holds_for_what_wins(table: Any) -> None:
+    assert [row[0] for row in rows_of(table, {"columns": "id"}, "v = 'newer' OR v = 'v1'")] == [1, 1]
+    assert rows_of(table, {"columns": "id"}, "v = 'v4' AND p = 'a'") == []
+    assert [row[0] for row in rows_of(table, {"columns": "id"}, "ts < 5")] == [30]
+
+
+def test_columns_that_came_later_and_wider_ones(make_table: Make) -> None:
+    table = make_table("id long, ts long, v int")
+    table.write([(key, 1, key) for key in range(10)])
+    table.compact()
+    table.write([(3, 2, 30, "x")], "id long, ts long, v int, w string", mergeSchema="true")
+    assert {row[:2] for row in rows_of(table, {"columns": "id,w"})} == {(k, "x" if k == 3 else None) for k in range(10)}
+    table.write([(4, 2, 1 << 40, "y")], "id long, ts long, v long, w string", mergeSchema="true")
+    assert dict(row for row in rows_of(table, {"columns": "id,v"}))[4] == 1 << 40
+
+
+def test_commit_time_decides_where_there_is_no_ordering(make_table: Make) -> None:
+    table = make_table("id long, v string", ordering=None)
+    table.write([(key, "old") for key in range(6)])
+    table.compact()
+    table.write([(2, "new")])
+    assert rows_of(table, {"columns": "id,v"}) == [(k, "new" if k == 2 else "old") for k in range(6)]
+
+
+def test_files_that_cannot_be_told_apart_are_merged(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "zlib", SimpleNamespace(crc32=lambda _: 7))
+    assert not is_joined(lakelatch.read(table.spark, table.path))
+
+
+def test_folders_whose_names_spark_writes_in_another_way_are_merged(make_table: Make) -> None:
+    table = make_table("id long, ts long, v string, p string", partition="p", **URLS)
+    table.write([(key, 1, "v", p) for key in range(4) for p in ("a b", "c%d", "e#f")])
+    table.compact()
+    table.write([(2, 2, "w", p) for p in ("a b", "c%d", "e#f")])
+    frame = lakelatch.read(table.spark, table.path)
+    assert not is_joined(frame)
+    assert frame.where("v = 'w'").count() == 3 and frame.count() == 12
+
+
+def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_joined(lakelatch.read(table.spark, table.path, where="id = 3"))
+    window = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "0"}
+    assert not is_joined(lakelatch.read(table.spark, table.path, window))
+    monkeypatch.setattr(changed, "BASE_MIN_BYTES", 1 << 20)
+    assert not is_joined(lakelatch.read(table.spark, table.path))
+    monkeypatch.setattr(changed, "BASE_MIN_BYTES", 0)
+    monkeypatch.setattr(changed, "_BASE_TO_LOGS", 100)
+    assert not is_joined(lakelatch.read(table.spark, table.path))
