@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -11,13 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakelatch.locks.options import PROVIDER
-from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.api.arrow_table import ArrowTable
 from lakelatch.spark.open_table import open_for_write
 from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.write.attempt import Lost, attempted, result_or_raise
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage.uris import open_storage
 from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING
 
@@ -65,45 +60,25 @@ class TableWriter(BatchWriter):
 
 
 class NbccWriter(TableWriter):
-    """What `lakelatch.write` does with a frame whose rows are in the driver, without the Spark session around it.
-
-    The manager stays open, as that of a process which writes often.
-    """
+    """A table without Spark, as `lakelatch.open` gives it; each call opens what it needs."""
 
     name = "lakelatch"
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
+        # In a store the locks lie beside the table, as they do by default.
         options = {key: value for key, value in OPTIONS.items() if key != PROVIDER or "://" not in path}
-        self._asked = WriteOptions.parse(options)  # in a store the locks lie beside the table, as they do by default
-        self._stack = ExitStack()
-        storage = open_storage(path)
-        self._manager = self._stack.enter_context(open_manager(storage, self._asked.manager))
-        self._table = open_for_write(storage, self._asked, SCHEMA)
+        open_for_write(open_storage(path), WriteOptions.parse(options), SCHEMA)  # makes the table
+        self._table = ArrowTable(path, options)
 
     def add(self, rows: pa.Table) -> None:
         self.update(rows)
 
     def update(self, rows: pa.Table) -> None:
-        table, options, manager = self._table, self._asked, self._manager
-        manager.recover()
-        transaction = manager.begin(options.action_on(self._table.config.table_type))
-
-        def work() -> CommitResult | Lost:
-            task = write_task(table, options, transaction)
-            tagged = [task.tag(batch) for batch in rows.to_batches()]
-            reports = list(task.write(iter(tagged), "0-0-0"))
-            return commit_files(transaction, table, options, reports)
-
-        result_or_raise(attempted(transaction, work))
+        self._table.upsert(rows)
 
     def read(self) -> pa.Table:
-        plan = plan_read(self.path, {"columns": ",".join(SCHEMA.names)})
-        batches = [batch for file_slice in plan.slices for batch in plan.read(file_slice)]
-        return pa.Table.from_batches(batches).cast(SCHEMA)
-
-    def close(self) -> None:
-        self._stack.close()
+        return self._table.to_arrow(columns=SCHEMA.names).cast(SCHEMA)
 
 
 class DeltaWriter(TableWriter):

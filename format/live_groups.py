@@ -11,6 +11,7 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import FileIds
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
+from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
@@ -30,6 +31,7 @@ class LiveGroups:
         self._ours = ours
         self._view: TableView | None = None
         self._found: dict[str, dict[int, str]] = {}
+        self._marked: set[str] = set()
 
     def of(self, partition: str, bucket: int) -> str:
         """The file id under which a bucket's rows are written.
@@ -42,13 +44,20 @@ class LiveGroups:
             self._found[partition] = self._look(partition)
         return self._found[partition].get(bucket) or self._ours.of(partition, bucket)
 
+    def is_marked(self, partition: str) -> bool:
+        """Whether the file by which Java's readers find a partition is known to be there."""
+        return partition in self._marked
+
     def successor_of(self, partition: str, file_id: str) -> str:
         """The file id that the rows of this one belong under now. Errors: those of `of`."""
         bucket = bucket_of_file_id(file_id)
         return file_id if bucket is None else self.of(partition, bucket)
 
     def _look(self, partition: str) -> dict[int, str]:
-        files = map(parse_data_file, self._storage.list(partition).files)
+        names = self._storage.list(partition).files
+        if PARTITION_METADATA in names:
+            self._marked.add(partition)
+        files = map(parse_data_file, names)
         file_ids = {file.file_id for file in files if file is not None and file.instant not in self._ours.cancelled}
         if all(self._is_known(partition, file_id) for file_id in file_ids):
             return {}

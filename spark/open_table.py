@@ -103,8 +103,11 @@ def prepare_table(storage: Storage, options: WriteOptions, schema: pa.Schema) ->
 
     `schema` is that of the data, without meta columns. Errors: `InvalidRequest`, and the table is as it was.
     """
-    if is_table(storage):
+    try:
         return open_existing(storage, options)
+    except InvalidRequest:
+        if is_table(storage):
+            raise
     try:
         config = _new_config(storage, options, schema)
     except InvalidRequest:

@@ -41,17 +41,15 @@ class Recovery:
     def recover(self) -> list[str]:
         """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind."""
         context = self._context
-        tail = context.log.look(context.log.tail())
+        tail, beating, noted, marked = self._look_at_all()
         context.folder.refresh(tail.number, tail.names)
         for undone in context.log.projections.undone(context.folder.listed):
             self._storage.delete(undone.path)
         self._forget_aborted()
         pending = context.folder.pending()
-        beating = set(context.observer.instants())
         plans = {instant.requested for instant in pending if instant.action in actions.PLANNED_SERVICES}
         suspects = {instant.requested for instant in pending} - plans
-        noted = noted_instants(self._storage)
-        suspects |= self._left_behind(pending, beating | noted) | (plans & beating)
+        suspects |= (beating | noted | marked).difference(instant.requested for instant in pending) | (plans & beating)
         dead = set(context.observer.dead(sorted(suspects)))
         rolled_back = []
         for instant in pending:
@@ -73,6 +71,25 @@ class Recovery:
             self._storage.delete(heartbeat_path(plan))
         self._storage.sweep(_STAGED_FOR_S)
         return rolled_back
+
+    def _look_at_all(self) -> tuple[Tail, set[str], set[str], set[str]]:
+        """The tail with the timeline, and the instants that have a heartbeat, notes, markers or an opening.
+
+        In any order: whom one of these looks suspects is asked for a heartbeat again, and then the log.
+        """
+        log, storage = self._context.log, self._storage
+        tail = log.tail()
+        looked: list[Tail] = []
+        beating: set[str] = set()
+        noted: set[str] = set()
+        marked: set[str] = set()
+        storage.together(
+            lambda: looked.append(log.look(tail)),
+            lambda: beating.update(self._context.observer.instants()),
+            lambda: noted.update(noted_instants(storage)),
+            lambda: marked.update(marked_instants(storage)),
+        )
+        return looked[0], beating, noted, marked
 
     def finds_nobody(self) -> bool:
         """Whether nothing is pending but plans, and nobody has a claim; two listings, and none of what others left.
@@ -347,8 +364,3 @@ class Recovery:
         except LogMoved:
             return True
         return any(event.ends(instant) for event in events)
-
-    def _left_behind(self, pending: list[Instant], known: set[str]) -> set[str]:
-        """Instants that are not pending and still have a heartbeat, markers, or whatever else made them known."""
-        left = known | marked_instants(self._storage)
-        return left.difference(instant.requested for instant in pending)

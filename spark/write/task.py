@@ -151,7 +151,8 @@ class WriteTask:
         data = encode_log_file(
             self.instant, self.avro_schema, records, deletes, self.block_format, group_deletes=cleared
         )
-        self.ensure_partition(partition)
+        if not names.groups.is_marked(partition):
+            self.ensure_partition(partition)
         task_ms = files.create(partition, name, data, rows.num_rows)
         return FileReport(
             partition=partition,

@@ -162,7 +162,7 @@ def test_a_recovery_with_nothing_to_do(manager: TransactionManager, storage: Cou
     expect(storage, 2, 1)
     table.system.advance(1000)  # now and then it looks for what has neither claim nor instant
     assert manager.recover() == []
-    expect(storage, 6, 6)
+    expect(storage, 6, 2)
 
 
 def test_a_recovery_beside_a_live_writer(manager: TransactionManager, storage: CountingStorage, table: Table) -> None:
@@ -171,4 +171,4 @@ def test_a_recovery_beside_a_live_writer(manager: TransactionManager, storage: C
     table.storage.put(".hoodie/.lakelatch/now", b"")
     storage.forget()
     assert manager.recover() == []
-    expect(storage, 10, 10)
+    expect(storage, 10, 6)

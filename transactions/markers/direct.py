@@ -156,7 +156,8 @@ def is_base_file(path: str) -> bool:
 
 def marked_instants(storage: Storage) -> set[str]:
     """Instants that have markers or are open, dead or alive."""
-    return {*storage.list(MARKERS_FOLDER).folders, *map(_instant_of, storage.list(OPEN_FOLDER).files)}
+    marked, opened = storage.together(partial(storage.list, MARKERS_FOLDER), partial(storage.list, OPEN_FOLDER))
+    return {*marked.folders, *map(_instant_of, opened.files)}
 
 
 def _instant_of(open_file: str) -> str:
