@@ -58,10 +58,10 @@ def fitted(
     for one in (*compared.unfit, *compared.widened):
         widens = one in compared.widened
         _check_type(table.config, one, widens and changes, widens and not (deleting or table.config.column_groups))
-    if not (compared.added or compared.widened):
-        return table
-    avro = arrow_to_avro(compared.schema, table.config.name)
-    return replace(table, schema=avro_to_arrow(avro), changes_schema=True)
+    if compared.added or compared.widened:
+        avro = arrow_to_avro(compared.schema, table.config.name)
+        table = replace(table, schema=avro_to_arrow(avro), changes_schema=True)
+    return table.with_base_files(options.base_files)
 
 
 def _check_missing(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
@@ -74,9 +75,13 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         transaction.early_detection(),
     )
     known_files = frozenset(transaction.state.known_files)
+    of_bases: dict[str, Any] = {
+        "known_files": known_files,
+        "base_files": table.base_files,
+    }
     if in_bulk and loads_in_bulk(table.config, table.schema, options, known_files):
-        return BulkTask(**vars(task), known_files=known_files)
-    return MergeTask(**vars(task), known_files=known_files) if table.config.copies_on_write else task
+        return BulkTask(**vars(task), **of_bases)
+    return MergeTask(**vars(task), **of_bases) if table.config.copies_on_write else task
 
 
 def commit_metadata(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import InvariantBroken, WriteConflict
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
+from lakelatch.format.base_file_options import BaseFileOptions
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, LogEntries
@@ -44,6 +45,7 @@ class MergeTask(WriteTask):
     by_bucket: ClassVar[bool] = True
 
     known_files: frozenset[str] = frozenset()
+    base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
 
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
         """Writes tagged rows that come bucket by bucket, a base file for each; memory holds the rows of one bucket.
@@ -112,7 +114,8 @@ class MergeTask(WriteTask):
             return {AVRO_SCHEMA_FOOTER: arrow_to_avro(schema, self.config.name), **gathered.key_bounds()}
 
         path, parts = path_below(found.partition, name), gathered.noting(merged, name)
-        put = partial(put_base_file, self.storage, path, schema, parts, footer, files.ensure_wanted)
+        wanted = files.ensure_wanted
+        put = partial(put_base_file, self.storage, path, schema, parts, footer, wanted, self.base_files)
         self.ensure_partition(found.partition)
         rows = (lambda: gathered.records) if given is None else (lambda: given)
         size_bytes, task_ms = files.create_once(found.partition, name, rows, put)
