@@ -119,7 +119,10 @@ RULES: tuple[Rule, ...] = (
         Rule(key, _TASKS)
         for key in ("hoodie.markers.delete.parallelism", "hoodie.bulkinsert.user.defined.*", "hoodie.write.executor.*")
     ),
-    Rule("hoodie.bulkinsert.sort.mode", "the rows of each base file are sorted by record key"),
+    Rule(
+        "hoodie.bulkinsert.sort.mode",
+        "rows are sorted within each base file, by record key or the sort columns, and a key's hash decides its file",
+    ),
     Rule("hoodie.datasource.write.row.writer.enable", "rows are written by one way only"),
     *(Rule(key, _MEMORY) for key in ("hoodie.memory.*", "hoodie.common.spillable.*", "hoodie.common.diskmap.*")),
     *(Rule(key, _VIEWS) for key in ("hoodie.filesystem.*", "hoodie.consistency.check.*", "hoodie.file.index.*")),

@@ -92,6 +92,7 @@ MERGE_SCHEMA = "mergeSchema"
 RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
 NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
 BLOCK_FORMATS = ("parquet", "avro")
+LOAD_SORT_COLUMNS = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 SMALL_ROWS = "lakelatch.write.small.rows"
 METADATA_TABLE = "hoodie.metadata.enable"
 QUERY_TYPE = "hoodie.datasource.query.type"
@@ -145,6 +146,7 @@ _WRITE_KEYS = {
     CDC_MODE,
     BLOCK_FORMAT,
     SMALL_ROWS,
+    LOAD_SORT_COLUMNS,
     MERGE_SCHEMA.lower(),
     RECONCILE_SCHEMA,
     NULL_FOR_MISSING,
@@ -283,6 +285,7 @@ class WriteOptions:
     null_for_missing: bool
     batch: Batch | None
     partitions_to_delete: tuple[str, ...] | None
+    sort_columns: tuple[str, ...]
     base_files: BaseFileOptions
     manager: ManagerOptions
 
@@ -343,6 +346,7 @@ class WriteOptions:
             null_for_missing=flag(values, NULL_FOR_MISSING) or reconcile,
             batch=Batch.from_options(values),
             partitions_to_delete=_fields(values, PARTITIONS_TO_DELETE),
+            sort_columns=_fields(values, LOAD_SORT_COLUMNS) or (),
             base_files=BaseFileOptions.from_options(values),
             manager=ManagerOptions.from_options(values),
         )

@@ -39,7 +39,7 @@ from lakelatch.spark.write.relocation import (
 from lakelatch.spark.write.replace import Choice, Replacement, every, none_else
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport, WriteTask
-from lakelatch.timeline.actions import INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
+from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.conflicts.contract import FileGroup
@@ -75,9 +75,11 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         transaction.early_detection(),
     )
     known_files = frozenset(transaction.state.known_files)
+    sort_columns = options.sort_columns if options.operation == BULK_INSERT else ()
     of_bases: dict[str, Any] = {
         "known_files": known_files,
         "base_files": table.base_files,
+        "sort_columns": sort_columns,
     }
     if in_bulk and loads_in_bulk(table.config, table.schema, options, known_files):
         return BulkTask(**vars(task), **of_bases)

@@ -16,6 +16,10 @@ from lakelatch.format.parquet import IN_MEMORY_ROWS_BYTES, encode_parquet, parqu
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import Storage
 
+#: The most rows of a row group where rows are not in the order of their keys, so that readers have something to skip,
+#: and row groups still compress.
+SORTED_GROUP_ROWS = 64 * 1024
+
 
 @dataclass
 class GatheredRows:

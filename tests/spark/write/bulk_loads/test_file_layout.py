@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import lakelatch
 from lakelatch.errors import InvalidRequest
 
 OPERATION = "hoodie.datasource.write.operation"
+SORT_COLUMNS = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 BLOCK_SIZE, CODEC = "hoodie.parquet.block.size", "hoodie.parquet.compression.codec"
 BLOOM = "parquet.bloom.filter.enabled#"
 COLUMNS = "id long, ts long, Visitor string, price int"
@@ -51,6 +53,23 @@ def in_hudi_rs(table: Any) -> list[int]:
     return sorted(key for batch in batches for key in pa.record_batch(batch).column("id").to_pylist())
 
 
+def test_rows_of_each_file_are_sorted_by_the_columns_and_fewer_row_groups_are_read(make_table: Make) -> None:
+    table = make_table(COLUMNS)
+    done = load(table, **{SORT_COLUMNS: "price, Visitor"})
+    for file in files(table, done):
+        rows = list(zip(*(file.read()[name].to_pylist() for name in ("price", "Visitor")), strict=True))
+        assert rows == sorted(rows) and len(rows) > COUNT / 3
+        place = file.schema_arrow.get_field_index("price")
+        bounds = [file.metadata.row_group(number).column(place).statistics for number in range(file.num_row_groups)]
+        assert len(bounds) > 3 and all(one.max <= two.min for one, two in pairwise(bounds))
+    found = lakelatch.read(table.spark, table.path)
+    assert 0 < scanned(found.where("price = 77")) < COUNT / 3
+    assert sorted(row.price for row in found.where("price between 70 and 77").select("price").collect()) == sorted(
+        price for key in range(COUNT) if 70 <= (price := key * 7919 % 5003) <= 77
+    )
+    assert in_hudi_rs(table) == list(range(COUNT))
+
+
 def test_without_these_options_rows_are_sorted_by_key_and_all_of_them_are_read(make_table: Make) -> None:
     table = make_table(COLUMNS)
     for file in files(table, load(table)):
@@ -58,6 +77,33 @@ def test_without_these_options_rows_are_sorted_by_key_and_all_of_them_are_read(m
         assert keys == sorted(keys)
     found = lakelatch.read(table.spark, table.path)
     assert scanned(found.where("price = 77")) == scanned(found.where("Visitor = md5('-1')")) == COUNT
+
+
+def test_the_newest_row_of_a_key_is_loaded_and_later_changed_and_compacted(make_table: Make) -> None:
+    table = make_table("id long, ts long, v string, price int")
+    frame = table.spark.range(3000).selectExpr("id % 2000 id", "id ts", "string(id) v", "int(5000 - id) price")
+    options = {**table.options, OPERATION: "bulk_insert", SORT_COLUMNS: "price"}
+    assert lakelatch.write(frame, table.path, options).rows_written == 2000
+    expected = {key: str(key + 2000 if key < 1000 else key) for key in range(2000)}
+    for key, ts in ((5, 9000), (1999, 9000), (6, 1)):
+        table.write([(key, ts, "new", 1)], local=False)
+        expected[key] = "new" if ts == 9000 else expected[key]
+    assert dict(table.read(None, "id", "v")) == expected
+    (done,) = table.compact()
+    for file in files(table, done):
+        keys = file.read()["_hoodie_record_key"].to_pylist()
+        assert keys == sorted(keys)
+    assert dict(table.read(None, "id", "v")) == expected and in_hudi_rs(table) == list(range(2000))
+
+
+def test_copy_on_write_tables_are_loaded_in_this_order_too(make_cow: Make) -> None:
+    table = make_cow(COLUMNS)
+    for file in files(table, load(table, **{SORT_COLUMNS: "price", CODEC: "gzip"})):
+        prices = file.read()["price"].to_pylist()
+        assert prices == sorted(prices) and file.metadata.row_group(0).column(0).compression == "GZIP"
+    table.write([(5, 9, "new", 1)], local=False)
+    changed = lakelatch.read(table.spark, table.path)
+    assert changed.where("Visitor = 'new'").count() == 1 and changed.count() == COUNT
 
 
 def test_spark_passes_over_row_groups_that_a_bloom_filter_rules_out(make_table: Make) -> None:
@@ -96,6 +142,7 @@ def test_other_engines_read_each_codec(make_table: Make) -> None:
 @pytest.mark.parametrize(
     "option, value, named",
     [
+        (SORT_COLUMNS, "price,cost", "'cost'"),
         (f"{BLOOM}cost", "true", "Visitor, price"),
         (CODEC, "lz4", "zstd or snappy"),
         (BLOCK_SIZE, "12", "65536"),
