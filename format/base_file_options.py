@@ -115,9 +115,9 @@ def _bloom_filters(values: Mapping[str, str]) -> tuple[BloomFilter, ...]:
 
 
 def _ensure_can_write(key: str) -> None:
-    if "bloom_filter_options" not in signature(pq.ParquetWriter.__init__).parameters:
+    if "bloom_filter_options" not in signature(pq.write_table).parameters:
         raise InvalidRequest(
-            f"{key}=true, and pyarrow {pa.__version__} writes no Bloom filters: install a newer pyarrow, also where "
+            f"{key}=true, and pyarrow {pa.__version__} writes no Bloom filters: install 24 or later, also where "
             "tasks run, or remove the option",
             option=key,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +157,9 @@ def test_columns_that_differ_in_case_alone_are_told_apart_by_nobody() -> None:
 
 
 def test_an_older_library_is_named_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Older:
-        def __init__(self, where: object, schema: object, **options: object) -> None: ...
+    def older(table: object, where: object, **options: object) -> None: ...
 
-    write: Callable[..., Any] = BaseFileOptions.from_options
-    monkeypatch.setattr(pq, "ParquetWriter", Older)
-    assert write({"hoodie.parquet.compression.codec": "gzip"}).codec == "gzip"
-    with pytest.raises(InvalidRequest, match=r"enabled#customer=true.*install a newer pyarrow"):
-        write({"parquet.bloom.filter.enabled#customer": "true"})
+    monkeypatch.setattr(pq, "write_table", older)
+    assert parsed(hoodie__parquet__compression__codec="gzip").codec == "gzip"
+    with pytest.raises(InvalidRequest, match=r"enabled#customer=true.*install 24 or later"):
+        of_bloom(("enabled#customer", "true"))
