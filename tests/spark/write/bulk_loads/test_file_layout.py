@@ -128,6 +128,30 @@ def test_spark_passes_over_row_groups_that_a_bloom_filter_rules_out(make_table: 
     assert in_hudi_rs(table) == list(range(COUNT))
 
 
+def test_a_bloom_filter_of_any_type_rules_out_nothing_that_is_there(make_table: Make) -> None:
+    """Only even numbers of anything are there, in no order: no bounds and no dictionary say what is between them."""
+    made = {
+        "whole": "int({})",
+        "amount": "cast({} / 100 as decimal(10, 2))",
+        "large": "cast({} as decimal(30, 2))",
+        "day": "date_add(date'2020-01-01', int({}))",
+        "moment": "timestamp_micros({})",
+        "real": "double({})",
+        "bytes": "cast(string({}) as binary)",
+    }
+    table = make_table("id long")
+    columns = ["id", "1L ts", *(f"{of.format(f'(id * 7919 % {COUNT} * 2)')} {name}" for name, of in made.items())]
+    wanted = {f"{BLOOM}{name}": "true" for name in made} | {BLOCK_SIZE: "131072"}
+    options = {**table.options, **SMALL_GROUPS, **wanted, OPERATION: "bulk_insert"}
+    lakelatch.write(table.spark.range(COUNT).selectExpr(*columns), table.path, options)
+    found = lakelatch.read(table.spark, table.path)
+    read = {}
+    for name, of in made.items():
+        assert found.where(f"{name} = {of.format(5000)}").count() == 1, name
+        read[name] = scanned(found.where(f"{name} = {of.format(5001)}"))
+    assert all(count < COUNT / 3 for count in read.values()), read
+
+
 def test_other_engines_read_each_codec(make_table: Make) -> None:
     table = make_table(f"{COLUMNS}, part string", partition="part")
     codecs = ["gzip", "snappy", "uncompressed", "zstd"]
