@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelatch.errors import CorruptTable, InvariantBroken
+from lakelatch.format.base_file_options import GZIP, SNAPPY, UNCOMPRESSED, ZSTD, BaseFileOptions
 from lakelatch.format.sorting.spill import temporary_file, writing_temporary_file
 from lakelatch.storage.checksums import (
     CHECKSUM_KEY,
@@ -32,31 +33,45 @@ from lakelatch.storage.checksums import (
 LARGE_ROWS_BYTES = 1024 * 1024
 #: Larger tables become files by way of a temporary one, so that memory need not hold the file besides the rows.
 IN_MEMORY_ROWS_BYTES = 16 * 1024 * 1024
-#: A row group has at most as many rows as have so many bytes in memory.
+#: A row group has at most as many rows as have so many bytes in memory, unless it is said otherwise.
 GROUP_BYTES = 16 * 1024 * 1024
 _FULL = 0.75  # of that: the next part would be torn apart for little
 _GROUP_ROWS_MAX = 1024 * 1024
 _DIGITS = 8
 _SAMPLE_ROWS = 4096
 _DISTINCT = 0.9
+_CODECS = {UNCOMPRESSED: "none", **{name: name for name in (ZSTD, SNAPPY, GZIP)}}
+_AS_USUAL = BaseFileOptions()
 
 
-def encode_parquet(rows: pa.Table, footer: Mapping[str, str], group_rows: int | None = None) -> bytes:
-    """The file's bytes, to which `add_checksum` adds that of its path; in row groups of at most so many rows."""
+def encode_parquet(
+    rows: pa.Table,
+    footer: Mapping[str, str],
+    group_rows: int | None = None,
+    options: BaseFileOptions = _AS_USUAL,
+) -> bytes:
+    """The file's bytes, to which `add_checksum` adds that of its path.
+
+    Row groups have at most so many rows, unless the options say how many bytes.
+    """
     sink = io.BytesIO()
-    _write(sink, rows.schema, (rows,), lambda: footer, group_rows)
+    _write(sink, rows.schema, (rows,), lambda: footer, group_rows, options)
     return sink.getvalue()
 
 
 @contextmanager
 def parquet_file(
-    rows: pa.Table, footer: Mapping[str, str], path: str, group_rows: int | None = None
+    rows: pa.Table,
+    footer: Mapping[str, str],
+    path: str,
+    group_rows: int | None = None,
+    options: BaseFileOptions = _AS_USUAL,
 ) -> Iterator[BinaryIO]:
     """What `encode_parquet` gives, with the checksum of its path, in a local file that ends with this context.
 
     Errors: `Unavailable` where such files lie and nothing can be written.
     """
-    with parquet_file_of(rows.schema, (rows,), lambda: footer, path, group_rows) as file:
+    with parquet_file_of(rows.schema, (rows,), lambda: footer, path, group_rows, options) as file:
         yield file
 
 
@@ -67,6 +82,7 @@ def parquet_file_of(
     footer: Callable[[], Mapping[str, str]],
     path: str,
     group_rows: int | None = None,
+    options: BaseFileOptions = _AS_USUAL,
 ) -> Iterator[BinaryIO]:
     """As `parquet_file`, of rows that come in parts: a row group at a time is in memory.
 
@@ -75,7 +91,7 @@ def parquet_file_of(
     with ExitStack() as opened:
         with writing_temporary_file(path, path):
             file: Any = opened.enter_context(temporary_file())
-            _write(file, schema, parts, footer, group_rows)
+            _write(file, schema, parts, footer, group_rows, options)
             add_checksum_to(file, path)
             file.flush()
         yield file
@@ -87,14 +103,16 @@ def _write(
     parts: Iterable[pa.Table],
     footer: Callable[[], Mapping[str, str]],
     group_rows: int | None,
+    options: BaseFileOptions,
 ) -> None:
     """Writes to a file that can be read as well."""
     size_bytes = groups = 0
-    found = _row_groups(schema, parts, min(group_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX))
+    wanted_rows = group_rows if options.block_bytes is None else None
+    rows_max = min(wanted_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX)
+    found = _row_groups(schema, parts, rows_max, options.block_bytes or GROUP_BYTES)
     first = next(found)
     leaves = _leaves(schema)
-    dictionary = _repeating(leaves, first)
-    with pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=dictionary, store_schema=False) as writer:
+    with pq.ParquetWriter(sink, schema, store_schema=False, **_layout(options, first, leaves, rows_max)) as writer:
         for group in chain([first], found):
             size_bytes += group.nbytes
             groups += 1
@@ -109,7 +127,22 @@ def _write(
         _fill_parts(sink, texts[PARTS_KEY].encode())
 
 
-def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int) -> Iterator[pa.Table]:
+def _layout(options: BaseFileOptions, first: pa.Table, leaves: Sequence[str], rows_max: int) -> dict[str, Any]:
+    """The options as the library takes them; `first` is the first row group, by which the others are guessed."""
+    found: dict[str, Any] = {
+        "compression": _CODECS[options.codec],
+        "data_page_size": options.page_bytes,
+        "use_dictionary": _repeating(leaves, first) if options.dictionary else [],
+    }
+    if options.bloom_filters:  # which an older library does not know
+        found["bloom_filter_options"] = {
+            one.column: {"ndv": min(one.values or max(first.num_rows, 1), rows_max), "fpp": one.false_positives}
+            for one in options.bloom_filters
+        }
+    return found
+
+
+def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int, group_bytes: int) -> Iterator[pa.Table]:
     """The rows, so many of them together as are a row group; one without rows if there are none."""
     pending = [schema.empty_table()]
     count = size_bytes = groups = 0
@@ -117,13 +150,13 @@ def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int) -
         row_bytes = max(part.nbytes, 1) / max(part.num_rows, 1)
         at = 0
         while at < part.num_rows:
-            fitting = max(int((GROUP_BYTES - size_bytes) / row_bytes), 1)
+            fitting = max(int((group_bytes - size_bytes) / row_bytes), 1)
             piece = part.slice(at, min(group_rows - count, fitting))
             at += piece.num_rows
             pending.append(piece)
             count += piece.num_rows
             size_bytes += piece.nbytes
-            if count >= group_rows or size_bytes >= GROUP_BYTES * _FULL:
+            if count >= group_rows or size_bytes >= group_bytes * _FULL:
                 yield pa.concat_tables(pending)
                 pending, count, size_bytes, groups = [schema.empty_table()], 0, 0, groups + 1
     if count or not groups:

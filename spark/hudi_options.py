@@ -84,6 +84,7 @@ _SYNC = "no catalog is told of the table: register its folder there"
 _METRICS = "nothing is measured for Hudi's reporters: see CommitResult and `lakelatch timeline`"
 _SIZES = "each task writes one file for each bucket that it meets, and a compaction one base file"
 _INDEX = "the bucket index looks nothing up"
+_BUCKETS = "a bucket is one file of its partition: the number of buckets decides how large files are"
 _TASKS = "Spark decides how many tasks there are, or the parallelism of the operation"
 _MEMORY = "a task holds the rows of one file, and spills nothing"
 _VIEWS = "files are listed when they are needed"
@@ -107,7 +108,8 @@ RULES: tuple[Rule, ...] = (
     *(Rule(key, _SYNC) for key in ("hoodie.meta.sync.*", "hoodie.meta_sync.*", "hoodie.gcp.bigquery.sync.*")),
     Rule("hoodie.metrics.*", _METRICS),
     Rule("hoodie.write.commit.callback.*", "nobody is called back after a commit"),
-    Rule("hoodie.parquet.compression.codec", "files are compressed with zstd, which every reader of Hudi's knows"),
+    *(Rule(key, _BUCKETS) for key in ("hoodie.parquet.max.file.size", "hoodie.parquet.small.file.limit")),
+    Rule("hoodie.parquet.bloom.filter.enabled", "it is Hudi's own filter of record keys: a bucket index looks none up"),
     *(Rule(key, _SIZES) for key in ("hoodie.parquet.*", "hoodie.logfile.*", "hoodie.copyonwrite.*")),
     *(Rule(key, _SIZES) for key in ("hoodie.record.size.*", "hoodie.hfile.*", "hoodie.orc.*")),
     *(Rule(key, _INDEX) for key in ("hoodie.bloom.*", "hoodie.simple.index.*", "hoodie.global.simple.index.*")),
@@ -117,7 +119,10 @@ RULES: tuple[Rule, ...] = (
         Rule(key, _TASKS)
         for key in ("hoodie.markers.delete.parallelism", "hoodie.bulkinsert.user.defined.*", "hoodie.write.executor.*")
     ),
-    Rule("hoodie.bulkinsert.sort.mode", "the rows of each base file are sorted by record key"),
+    Rule(
+        "hoodie.bulkinsert.sort.mode",
+        "rows are sorted within each base file, by record key or the sort columns, and a key's hash decides its file",
+    ),
     Rule("hoodie.datasource.write.row.writer.enable", "rows are written by one way only"),
     *(Rule(key, _MEMORY) for key in ("hoodie.memory.*", "hoodie.common.spillable.*", "hoodie.common.diskmap.*")),
     *(Rule(key, _VIEWS) for key in ("hoodie.filesystem.*", "hoodie.consistency.check.*", "hoodie.file.index.*")),

@@ -80,7 +80,8 @@ def table_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: 
 
 def as_of_now(table: OpenedTable) -> OpenedTable:
     """A table with the columns that it has now: what rewrites files must know all that is in them."""
-    return table_at(table.storage, table.config, Timeline.look(table.storage))
+    found = table_at(table.storage, table.config, Timeline.look(table.storage))
+    return replace(found, base_files=table.base_files)
 
 
 def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.base_file_options import BASE_FILE_KEYS, BaseFileOptions, is_bloom_key
 from lakelatch.format.keygen.time_partitions import KNOWN_TIME_OPTIONS
 from lakelatch.locks.options import KNOWN_LOCK_KEYS, is_provider_key
 from lakelatch.option_values import flag, one_of, text_of, whole_number
@@ -91,6 +92,7 @@ MERGE_SCHEMA = "mergeSchema"
 RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
 NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
 BLOCK_FORMATS = ("parquet", "avro")
+LOAD_SORT_COLUMNS = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 SMALL_ROWS = "lakelatch.write.small.rows"
 METADATA_TABLE = "hoodie.metadata.enable"
 QUERY_TYPE = "hoodie.datasource.query.type"
@@ -144,6 +146,7 @@ _WRITE_KEYS = {
     CDC_MODE,
     BLOCK_FORMAT,
     SMALL_ROWS,
+    LOAD_SORT_COLUMNS,
     MERGE_SCHEMA.lower(),
     RECONCILE_SCHEMA,
     NULL_FOR_MISSING,
@@ -170,6 +173,7 @@ KNOWN_KEYS = frozenset(
     | KNOWN_TIME_KEYS
     | KNOWN_TRANSACTION_KEYS
     | SERVICE_KEYS
+    | BASE_FILE_KEYS
     | KNOWN_STORAGE_KEYS
     | _PATHS
 )
@@ -194,7 +198,7 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
             check_value(rule, name, value)
             if named_key_generator({name: value}) is None:
                 without_effect[name] = rule.why
-        elif name in KNOWN_KEYS or is_provider_key(name):
+        elif name in KNOWN_KEYS or is_provider_key(name) or is_bloom_key(name):
             values[name] = value
         else:
             raise InvalidRequest(f"the option {key!r} is not known: {_way_out(name)}", option=key)
@@ -281,6 +285,8 @@ class WriteOptions:
     null_for_missing: bool
     batch: Batch | None
     partitions_to_delete: tuple[str, ...] | None
+    sort_columns: tuple[str, ...]
+    base_files: BaseFileOptions
     manager: ManagerOptions
 
     def action_on(self, table_type: str) -> str:
@@ -340,6 +346,8 @@ class WriteOptions:
             null_for_missing=flag(values, NULL_FOR_MISSING) or reconcile,
             batch=Batch.from_options(values),
             partitions_to_delete=_fields(values, PARTITIONS_TO_DELETE),
+            sort_columns=_fields(values, LOAD_SORT_COLUMNS) or (),
+            base_files=BaseFileOptions.from_options(values),
             manager=ManagerOptions.from_options(values),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lakelatch.format.base_file_options import BaseFileOptions
 from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.cleaning import CleaningOptions
@@ -24,6 +25,7 @@ class ServiceOptions:
     archiving: ArchivingOptions
     cancellation: CancellationOptions
     inline: InlineOptions
+    base_files: BaseFileOptions
     manager: ManagerOptions
 
     @classmethod
@@ -37,5 +39,6 @@ class ServiceOptions:
             archiving=ArchivingOptions.from_options(values),
             cancellation=CancellationOptions.from_options(values),
             inline=InlineOptions.from_options(values),
+            base_files=BaseFileOptions.from_options(values),
             manager=ManagerOptions.from_options(values),
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import RECORD_KEY_COLUMN, arrow_to_avro, with_meta_columns
+from lakelatch.format.base_file_options import BaseFileOptions
 from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.column_groups import each_column_has_an_order
 from lakelatch.spark.options import (
@@ -51,7 +52,7 @@ class OpenedTable:
     """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns).
 
     `schema_path` is the file that names the columns, to which a write that `changes_schema` adds what is in `schema`
-    alone. One that `is_new` is made with its first commit.
+    alone. One that `is_new` is made with its first commit. `base_files` is how this call lays out those that it writes.
     """
 
     storage: Storage
@@ -60,6 +61,7 @@ class OpenedTable:
     schema_path: str = ""
     changes_schema: bool = False
     is_new: bool = False
+    base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
 
     @property
     def full_schema(self) -> pa.Schema:
@@ -75,6 +77,10 @@ class OpenedTable:
     def full_avro_schema(self) -> str:
         """The schema as base files carry it."""
         return arrow_to_avro(self.full_schema, self.config.name)
+
+    def with_base_files(self, options: BaseFileOptions) -> OpenedTable:
+        """The table for a call with these options. Errors: `InvalidRequest` for columns that it does not have."""
+        return replace(self, base_files=options.for_table(self.full_schema))
 
 
 def check_writable(config: TableConfig) -> None:

@@ -6,12 +6,14 @@ order makes these narrow for its first column alone; a curve makes them narrower
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from lakelatch.errors import InvalidRequest
 
 LINEAR, Z_ORDER, HILBERT = "linear", "z-order", "hilbert"
 _INDEX_BITS = 62
@@ -27,6 +29,20 @@ def order_of(rows: pa.Table, columns: Sequence[str], layout: str) -> npt.NDArray
     points = [_coordinates(rows[name], bits) for name in columns]
     place = interleaved(points, bits) if layout == Z_ORDER else hilbert_index(points, bits)
     return np.argsort(place, kind="stable")
+
+
+def check_columns(schema: pa.Schema, columns: Collection[str], option: str) -> None:
+    """`InvalidRequest` for columns that rows of a table cannot be sorted by; `option` names them."""
+    for name in columns:
+        if name not in schema.names:
+            raise InvalidRequest(
+                f"{option} names {name!r}, and the table's columns are {', '.join(schema.names)}", option=option
+            )
+        if pa.types.is_nested(schema.field(name).type):
+            raise InvalidRequest(
+                f"{option} names {name!r}, a {schema.field(name).type}: rows are sorted by plain columns",
+                option=option,
+            )
 
 
 def interleaved(points: _Points, bits: int) -> npt.NDArray[np.uint64]:

@@ -10,15 +10,13 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict, reraise
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import replace_commits
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
-from lakelatch.format.sorting.row_order import LINEAR
+from lakelatch.format.sorting.row_order import LINEAR, check_columns
 from lakelatch.format.table_view import TableView
 from lakelatch.services.cancelling import tidy_cancelled
 from lakelatch.services.options.cancellation import CancellationOptions
@@ -123,7 +121,7 @@ def schedule(
 ) -> str | None:
     """See `schedule_clustering`."""
     options.check_buckets(table.config.bucket_count)
-    _check_columns(table.schema, options.columns)
+    check_columns(table.schema, options.columns, SORT_COLUMNS)
 
     def build(folder: TimelineFolder) -> bytes | None:
         if options.least_commits and _writes_since_clustering(table, folder) < options.least_commits:
@@ -274,21 +272,6 @@ def _operation_of(group: ClusteringGroup) -> CompactionOperation:
     base = parse_data_file(group.base_file) if group.base_file else None
     instant = base.instant if base is not None else min(instants, default="")
     return CompactionOperation(group.partition, group.file_id, instant, group.base_file, group.delta_files)
-
-
-def _check_columns(schema: pa.Schema, columns: Collection[str]) -> None:
-    """`InvalidRequest` for columns that rows cannot be sorted by."""
-    for name in columns:
-        if name not in schema.names:
-            raise InvalidRequest(
-                f"{SORT_COLUMNS} names {name!r}, and the table's columns are {', '.join(schema.names)}",
-                option=SORT_COLUMNS,
-            )
-        if pa.types.is_nested(schema.field(name).type):
-            raise InvalidRequest(
-                f"{SORT_COLUMNS} names {name!r}, a {schema.field(name).type}: rows are sorted by plain columns",
-                option=SORT_COLUMNS,
-            )
 
 
 def _writes_since_clustering(table: OpenedTable, folder: TimelineFolder) -> int:

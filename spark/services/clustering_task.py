@@ -14,6 +14,7 @@ from lakelatch.format.merge.stream import in_another_order
 from lakelatch.format.sorting.row_order import LINEAR, order_of
 from lakelatch.spark.services.clustering_commit import Place, called_off, place_of, touched_since
 from lakelatch.spark.services.compaction_task import CompactTask, slice_of, stats_of
+from lakelatch.spark.write.base_files.base_file import SORTED_GROUP_ROWS
 from lakelatch.spark.write.task import FileReport
 from lakelatch.timeline.metadata import CompactionOperation, WriteStat
 
@@ -26,7 +27,7 @@ class ClusterTask(CompactTask):
     """
 
     service = "clustering"
-    group_rows = 64 * 1024  # so that readers have something to skip, and row groups still compress
+    group_rows = SORTED_GROUP_ROWS
 
     columns: tuple[str, ...] = ()
     layout: str = LINEAR

@@ -109,7 +109,10 @@ class RewriteTask(ABC):
         """
         path = path_below(operation.partition, name)
         ensure_wanted = partial(ensure_beating, self.table.storage, self.instant)
-        return put_base_file(self.table.storage, path, self.table.full_schema, parts, footer, ensure_wanted, group_rows)
+        table = self.table
+        return put_base_file(
+            table.storage, path, table.full_schema, parts, footer, ensure_wanted, table.base_files, group_rows
+        )
 
 
 Operations: TypeAlias = tuple[CompactionOperation, ...]
@@ -349,7 +352,7 @@ def table_at_rest(
     Errors: `InvalidRequest` for the options, and for a table that may only be read.
     """
     parsed = ServiceOptions.parse(options)
-    table = require_writable(open_storage(path, parsed.manager.storage))
+    table = require_writable(open_storage(path, parsed.manager.storage)).with_base_files(parsed.base_files)
     with open_manager(table.storage, parsed.manager, system) as manager:
         manager.recover()
         yield table, manager, parsed

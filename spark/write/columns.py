@@ -13,7 +13,8 @@ from lakelatch.format.avro import IS_DELETED_COLUMN, arrow_to_avro, avro_to_arro
 from lakelatch.format.evolution import Comparison, Mismatch
 from lakelatch.format.merge.column_groups import groups_of
 from lakelatch.format.merge.ordering import sortable_type
-from lakelatch.spark.options import MERGE_SCHEMA, NULL_FOR_MISSING, WriteOptions
+from lakelatch.format.sorting.row_order import check_columns
+from lakelatch.spark.options import LOAD_SORT_COLUMNS, MERGE_SCHEMA, NULL_FOR_MISSING, WriteOptions
 from lakelatch.spark.table import OpenedTable
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup
@@ -58,10 +59,11 @@ def fitted(
     for one in (*compared.unfit, *compared.widened):
         widens = one in compared.widened
         _check_type(table.config, one, widens and changes, widens and not (deleting or table.config.column_groups))
-    if not (compared.added or compared.widened):
-        return table
-    avro = arrow_to_avro(compared.schema, table.config.name)
-    return replace(table, schema=avro_to_arrow(avro), changes_schema=True)
+    if compared.added or compared.widened:
+        avro = arrow_to_avro(compared.schema, table.config.name)
+        table = replace(table, schema=avro_to_arrow(avro), changes_schema=True)
+    check_columns(table.schema, options.sort_columns, LOAD_SORT_COLUMNS)
+    return table.with_base_files(options.base_files)
 
 
 def _check_missing(

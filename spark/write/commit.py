@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
@@ -38,7 +39,7 @@ from lakelatch.spark.write.relocation import (
 from lakelatch.spark.write.replace import Choice, Replacement, every, none_else
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport, WriteTask
-from lakelatch.timeline.actions import INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
+from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.conflicts.contract import FileGroup
@@ -74,9 +75,15 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         transaction.early_detection(),
     )
     known_files = frozenset(transaction.state.known_files)
+    sort_columns = options.sort_columns if options.operation == BULK_INSERT else ()
+    of_bases: dict[str, Any] = {
+        "known_files": known_files,
+        "base_files": table.base_files,
+        "sort_columns": sort_columns,
+    }
     if in_bulk and loads_in_bulk(table.config, table.schema, options, known_files):
-        return BulkTask(**vars(task), known_files=known_files)
-    return MergeTask(**vars(task), known_files=known_files) if table.config.copies_on_write else task
+        return BulkTask(**vars(task), **of_bases)
+    return MergeTask(**vars(task), **of_bases) if table.config.copies_on_write else task
 
 
 def commit_metadata(

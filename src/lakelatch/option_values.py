@@ -11,6 +11,7 @@ from numbers import Real
 from lakelatch.errors import InvalidRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?[0-9]{0,18}\.?[0-9]{1,18}(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 
 
 def text_of(key: str, value: object) -> str:
@@ -54,6 +55,15 @@ def whole_number(options: Mapping[str, str], key: str, default: int, least: int,
     value = int(text)
     if not least <= value <= most:
         raise InvalidRequest(f"{key}={value} is out of range: use {least} to {most}", option=key)
+    return value
+
+
+def fraction(options: Mapping[str, str], key: str, default: float) -> float:
+    """An option's value as a number between 0 and 1, neither of them. Errors: `InvalidRequest`."""
+    text = str(options.get(key, default)).strip()
+    value = float(text) if _NUMBER.fullmatch(text) else 0.0
+    if not 0 < value < 1:
+        raise InvalidRequest(f"{key}={text!r} is not between 0 and 1: use a number such as {default}", option=key)
     return value
 
 

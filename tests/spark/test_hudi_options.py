@@ -23,7 +23,6 @@ PASTED = {  # as a job has them that comes from Hudi's own guides
     "hoodie.datasource.hive_sync.enable": "true",
     "hoodie.datasource.hive_sync.mode": "hms",
     "hoodie.datasource.meta.sync.enable": "false",
-    "hoodie.parquet.compression.codec": "snappy",
     "hoodie.parquet.max.file.size": "125829120",
     "hoodie.embed.timeline.server": "true",
     "hoodie.rollback.parallelism": "2",
@@ -39,6 +38,7 @@ def test_a_pasted_job_works_and_is_told_once_what_has_no_effect(
     more = {
         **PASTED,
         "hoodie.compact.inline": "true",
+        "hoodie.parquet.compression.codec": "snappy",
         "hoodie.fail.writes.on.inline.table.service.exception": "true",
         "hoodie.clean.automatic": "true",
         "hoodie.cleaner.commits.retained": "10",

@@ -10,10 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.format.avro import FILE_NAME_COLUMN, RECORD_KEY_COLUMN
+from lakelatch.format.base_file_options import BaseFileOptions
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.parquet import IN_MEMORY_ROWS_BYTES, encode_parquet, parquet_file_of
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import Storage
+
+#: The most rows of a row group where rows are not in the order of their keys, so that readers have something to skip,
+#: and row groups still compress.
+SORTED_GROUP_ROWS = 64 * 1024
 
 
 @dataclass
@@ -52,6 +57,7 @@ def put_base_file(
     parts: Iterator[pa.Table],
     footer: Callable[[], Mapping[str, str]],
     ensure_wanted: Callable[[], None],
+    options: BaseFileOptions,
     group_rows: int | None = None,
 ) -> int:
     """Puts rows as a file, unless it is there already; how many bytes it has.
@@ -67,11 +73,11 @@ def put_base_file(
         if size_bytes > IN_MEMORY_ROWS_BYTES:
             break
     else:
-        data = encode_parquet(pa.concat_tables([schema.empty_table(), *first]), footer(), group_rows)
+        data = encode_parquet(pa.concat_tables([schema.empty_table(), *first]), footer(), group_rows, options)
         ensure_wanted()
         made = storage.put_if_absent(path, add_checksum(data, path))
         return len(data) if made else storage.stat(path).size_bytes
-    with parquet_file_of(schema, _drained(first, parts), footer, path, group_rows) as file:
+    with parquet_file_of(schema, _drained(first, parts), footer, path, group_rows, options) as file:
         ensure_wanted()
         made = storage.create_from_file(path, file)
         return file.seek(0, SEEK_END) if made else storage.stat(path).size_bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
@@ -19,15 +19,18 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import InvariantBroken, WriteConflict
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
+from lakelatch.format.base_file_options import BaseFileOptions
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, LogEntries
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.slice import merge_onto
+from lakelatch.format.merge.stream import in_another_order
 from lakelatch.format.names import FIXED_TOKEN, BaseFile, check_own_file
+from lakelatch.format.sorting.row_order import LINEAR, order_of
 from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import TakenBack
-from lakelatch.spark.write.base_files.base_file import GatheredRows, put_base_file
+from lakelatch.spark.write.base_files.base_file import SORTED_GROUP_ROWS, GatheredRows, put_base_file
 from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, FileReport, WriteTask
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
@@ -39,11 +42,16 @@ _NOT_YET = "9" * 17  # a completion time after all others
 
 @dataclass(frozen=True)
 class MergeTask(WriteTask):
-    """What every task of one write needs. `known_files` are the timeline's names when the write began."""
+    """What every task of one write needs. `known_files` are the timeline's names when the write began.
+
+    The rows of a base file are ordered by `sort_columns`, if there are any.
+    """
 
     by_bucket: ClassVar[bool] = True
 
     known_files: frozenset[str] = frozenset()
+    base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
+    sort_columns: tuple[str, ...] = ()
 
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
         """Writes tagged rows that come bucket by bucket, a base file for each; memory holds the rows of one bucket.
@@ -107,12 +115,17 @@ class MergeTask(WriteTask):
         `given` is how many rows the write brought, if the file has others as well.
         """
         gathered, schema = GatheredRows(), with_meta_columns(self.schema)
+        group_rows = None
+        if self.sort_columns:
+            order = partial(order_of, columns=self.sort_columns, layout=LINEAR)
+            merged, group_rows = in_another_order(merged, self.sort_columns, order), SORTED_GROUP_ROWS
 
         def footer() -> dict[str, str]:
             return {AVRO_SCHEMA_FOOTER: arrow_to_avro(schema, self.config.name), **gathered.key_bounds()}
 
         path, parts = path_below(found.partition, name), gathered.noting(merged, name)
-        put = partial(put_base_file, self.storage, path, schema, parts, footer, files.ensure_wanted)
+        wanted = files.ensure_wanted
+        put = partial(put_base_file, self.storage, path, schema, parts, footer, wanted, self.base_files, group_rows)
         self.ensure_partition(found.partition)
         rows = (lambda: gathered.records) if given is None else (lambda: given)
         size_bytes, task_ms = files.create_once(found.partition, name, rows, put)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hudi
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakelatch.errors import WriteConflict
@@ -218,6 +219,21 @@ def test_buckets_that_nobody_else_has_touched_keep_base_files(table: Loaded, poi
     assert [stat.num_writes for stat in read_commit(table.storage, completed).stats] == [4, 4]
     table.compact()
     assert table.values() == expected and not Timeline.load(table.storage).pending
+
+
+def test_a_base_file_that_is_taken_over_keeps_its_order_and_layout(table: Loaded) -> None:
+    """Numbers are in another order than the keys, which are texts."""
+    left, right = ids_of(table, 0, 2), ids_of(table, 1, 20)
+    with calling(once(lambda: table.load(rows(left, 2, "first"))), ["commit.after_lock"]):
+        more = {
+            "hoodie.bulkinsert.user.defined.partitioner.sort.columns": "id",
+            "hoodie.parquet.compression.codec": "gzip",
+        }
+        done = table.load(rows([*left, *right], 1, "second"), **more)
+    (name,) = [name for name in done.files if isinstance(parse_data_file(name), BaseFile)]
+    file = pq.ParquetFile(Path(table.path) / name)
+    assert file.read()["id"].to_pylist() == right != sorted(right, key=str)
+    assert file.metadata.row_group(0).column(0).compression == "GZIP"
 
 
 @pytest.mark.parametrize("mode", [NON_BLOCKING, OPTIMISTIC])

@@ -1,0 +1,141 @@
+"""What users say of the parquet files that become base files, under the names that Hudi and parquet-mr have for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from inspect import signature
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelatch.errors import InvalidRequest
+from lakelatch.option_values import flag, fraction, one_of, whole_number
+
+BLOCK_SIZE = "hoodie.parquet.block.size"
+PAGE_SIZE = "hoodie.parquet.page.size"
+CODEC = "hoodie.parquet.compression.codec"
+DICTIONARY = "hoodie.parquet.dictionary.enabled"
+BLOOM_FILTER = "parquet.bloom.filter.enabled"
+BLOOM_VALUES = "parquet.bloom.filter.expected.ndv"
+BLOOM_ERROR = "parquet.bloom.filter.fpp"
+BASE_FILE_KEYS = frozenset({BLOCK_SIZE, PAGE_SIZE, CODEC, DICTIONARY, BLOOM_FILTER})
+
+ZSTD, SNAPPY, GZIP, UNCOMPRESSED = "zstd", "snappy", "gzip", "uncompressed"
+CODECS = (ZSTD, SNAPPY, GZIP, UNCOMPRESSED)
+_OF_COLUMN = "#"
+_BLOCK_BYTES_LEAST = 64 * 1024
+_PAGE_BYTES_LEAST = 1024
+_PAGE_BYTES = 1024 * 1024  # Hudi's default, and the library's
+_BYTES_MOST = 2**31 - 1  # a number of Java's
+_VALUES_MOST = 10**12
+_FALSE_POSITIVES = 0.01  # parquet-mr's default
+
+
+@dataclass(frozen=True)
+class BloomFilter:
+    """That a column has a Bloom filter in each row group.
+
+    It is made for so many distinct `values`; None: for as many as a row group has rows. `false_positives` is the share
+    of absent values that it does not know for absent.
+    """
+
+    column: str
+    values: int | None = None
+    false_positives: float = _FALSE_POSITIVES
+
+
+@dataclass(frozen=True)
+class BaseFileOptions:
+    """How a base file is laid out, whatever rows are in it.
+
+    A row group has at most `block_bytes` of rows, as they are in memory; None: what is usual where it is written.
+    """
+
+    block_bytes: int | None = None
+    page_bytes: int = _PAGE_BYTES
+    codec: str = ZSTD
+    dictionary: bool = True
+    bloom_filters: tuple[BloomFilter, ...] = ()
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, str]) -> BaseFileOptions:
+        """Columns are in lower case here, as keys of options are; see `for_table`.
+
+        Errors: `InvalidRequest`, naming the option, its value and what is possible.
+        """
+        default = cls()
+        return cls(
+            block_bytes=(
+                whole_number(values, BLOCK_SIZE, 0, _BLOCK_BYTES_LEAST, _BYTES_MOST) if BLOCK_SIZE in values else None
+            ),
+            page_bytes=whole_number(values, PAGE_SIZE, default.page_bytes, _PAGE_BYTES_LEAST, _BYTES_MOST),
+            codec=one_of(values, CODEC, CODECS, default.codec),
+            dictionary=flag(values, DICTIONARY, default.dictionary),
+            bloom_filters=_bloom_filters(values),
+        )
+
+    def for_table(self, schema: pa.Schema) -> BaseFileOptions:
+        """The same with columns as the table, whose schema with meta columns is given, calls them.
+
+        Errors: `InvalidRequest` for one that it does not have, or that can have no Bloom filter.
+        """
+        found = tuple(replace(one, column=_column_of(schema, one.column)) for one in self.bloom_filters)
+        return replace(self, bloom_filters=found)
+
+
+def is_bloom_key(key: str) -> bool:
+    """Whether an option's key, in lower case, speaks of the Bloom filter of one column."""
+    return key.partition(_OF_COLUMN)[0] in (BLOOM_FILTER, BLOOM_VALUES, BLOOM_ERROR) and _OF_COLUMN in key
+
+
+def _bloom_filters(values: Mapping[str, str]) -> tuple[BloomFilter, ...]:
+    if flag(values, BLOOM_FILTER):
+        raise InvalidRequest(
+            f"{BLOOM_FILTER}=true would make a filter for every column, which few reads would use: name the columns, "
+            f"as in {BLOOM_FILTER}#customer=true",
+            option=BLOOM_FILTER,
+        )
+    found = []
+    for key in sorted(filter(is_bloom_key, values)):
+        name, _, column = key.partition(_OF_COLUMN)
+        if name != BLOOM_FILTER:
+            if f"{BLOOM_FILTER}#{column}" not in values:
+                raise InvalidRequest(
+                    f"{key}={values[key]} says how a Bloom filter is made, and there is none: set "
+                    f"{BLOOM_FILTER}#{column}=true as well, or remove it",
+                    option=key,
+                )
+        elif flag(values, key):
+            _ensure_can_write(key)
+            count, share = f"{BLOOM_VALUES}#{column}", f"{BLOOM_ERROR}#{column}"
+            number = whole_number(values, count, 1, 1, _VALUES_MOST) if count in values else None
+            found.append(BloomFilter(column, number, fraction(values, share, _FALSE_POSITIVES)))
+    return tuple(found)
+
+
+def _ensure_can_write(key: str) -> None:
+    if "bloom_filter_options" not in signature(pq.write_table).parameters:
+        raise InvalidRequest(
+            f"{key}=true, and pyarrow {pa.__version__} writes no Bloom filters: install 24 or later, also where "
+            "tasks run, or remove the option",
+            option=key,
+        )
+
+
+def _column_of(schema: pa.Schema, name: str) -> str:
+    option = f"{BLOOM_FILTER}#{name}"
+    found = [column for column in schema.names if column.lower() == name]
+    if len(found) != 1:
+        raise InvalidRequest(
+            f"{option}=true names a column that the table does not have: its columns are {', '.join(schema.names)}",
+            option=option,
+        )
+    kind = schema.field(found[0]).type
+    if pa.types.is_nested(kind) or pa.types.is_boolean(kind):
+        raise InvalidRequest(
+            f"{option}=true: the column is a {kind}, and Bloom filters are for plain columns with more values than "
+            "true and false; remove the option",
+            option=option,
+        )
+    return str(found[0])
