@@ -23,12 +23,14 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts, bucket_of_file_id
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.index.statistics import Statistics
 from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.merge.conditions import Bound as Bound
 from lakelatch.format.merge.conditions import Condition as Condition
 from lakelatch.format.merge.conditions import OneOf as OneOf
 from lakelatch.format.merge.conditions import Present as Present
-from lakelatch.format.merge.conditions import kind_of
+from lakelatch.format.merge.conditions import kind_of, understood
 from lakelatch.format.record_keys import DEFAULT_PARTITION, record_keys
 from lakelatch.spark.table import OpenedTable, check_key_generator
 
@@ -96,6 +98,18 @@ class Pruning:
             return True
         bucket = bucket_of_file_id(file_id)
         return bucket is None or bucket >= (self.table.config.bucket_count or 0) or bucket in self._buckets
+
+    def held(self, slices: Iterable[FileSlice], statistics: Statistics) -> list[FileSlice]:
+        """The slices that may have such rows, by the ranges of their columns.
+
+        With logs they may: these may hold any value, and a row of the base file may be another one by them.
+        """
+        out = statistics.ruled_out(understood(self.conditions, self.table.full_schema), self.table.full_schema)
+        return [
+            found
+            for found in slices
+            if found.base_file is None or found.fresh_logs or (found.partition, found.base_file) not in out
+        ]
 
     @property
     def _fields(self) -> tuple[str, ...]:

@@ -210,6 +210,8 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
         slices = [found.without_logs() for found in latest if found.base_file]
     else:
         slices = [found for found in latest if not found.is_empty]
+    if view.index is not None:
+        slices = pruning.held(slices, view.index.statistics)
     _check_mergeable(table, slices)
     view.ensure_there(slices)
     return ReadPlan(table, tuple(slices), schema, completions=completions)
