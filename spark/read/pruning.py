@@ -242,3 +242,61 @@ class Pruning:
             return pa.Table.from_pylist(rows, schema=schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InvalidRequest(f"the values of a condition are none of {', '.join(fields)}: {error}") from error
+
+
+class CountedSelection:
+    """A pruning as a selection of partitions, which counts those that it is asked about."""
+
+    def __init__(self, pruning: Pruning) -> None:
+        self._pruning = pruning
+        self._folders: dict[str, bool] = {}
+        self._sees_all = True
+
+    @property
+    def paths(self) -> list[str] | None:
+        """See `Pruning`."""
+        found = self._pruning.paths
+        self._sees_all &= found is None
+        return found
+
+    def holds(self, folder: str) -> bool:
+        """See `Pruning`."""
+        return self._folders.setdefault(folder, self._pruning.holds(folder))
+
+    def leads_on(self, folder: str) -> bool:
+        """See `Pruning`. A folder that is not opened is taken for a partition if it is as deep as there are fields."""
+        leads = self._pruning.leads_on(folder)
+        if not leads and folder.count("/") + 1 == len(self._pruning.table.config.partition_fields):
+            self._folders[folder] = False
+        else:
+            self._sees_all &= leads
+        return leads
+
+    @property
+    def there(self) -> int | None:
+        """How many partitions there are; None if nobody has seen them all."""
+        if not self._pruning.table.config.partition_fields:
+            return 1
+        return len(self._folders) if self._sees_all else None
+
+
+@dataclass(frozen=True)
+class PlanCounts:
+    """What a plan has left out, as far as it was counted on the way.
+
+    `partitions` have file groups that were looked at, of `partitions_there`, or None if nobody has seen them all.
+    `groups_there` are in those alone; the slices of some were left out `by_buckets`, and of others `by_statistics` of
+    the file index as of the moment `index`, which is empty if folders were listed.
+    """
+
+    partitions: int = 0
+    partitions_there: int | None = None
+    groups_there: int = 0
+    by_buckets: int = 0
+    by_statistics: int = 0
+    index: str = ""
+
+    def summary(self, slices: int) -> str:
+        """In a few words, with the number of slices that are left."""
+        there = "unknown" if self.partitions_there is None else self.partitions_there
+        return f"{self.partitions} of {there} partitions, {slices} of their {self.groups_there} file groups"
