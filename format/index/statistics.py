@@ -53,12 +53,12 @@ class Statistics:
     """
 
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    columns: Sequence[Sequence[str]] = ()
+    columns: Sequence[tuple[str, str, str]] = ()
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Statistics:
-        """Errors: `KeyError` for what `to_json` has not made."""
-        return cls(values["files"], values["columns"])
+        """Errors: `KeyError`, `TypeError`, `ValueError` for what `to_json` has not made."""
+        return cls(values["files"], [(str(name), str(kind), str(text)) for name, kind, text in values["columns"]])
 
     def to_json(self) -> dict[str, Any]:
         return {"files": self.files, "columns": self.columns}
@@ -77,7 +77,7 @@ class Statistics:
                 lists = columns.setdefault((one.column, one.kind), ([None] * count, [None] * count, [None] * count))
                 for values, value in zip(lists, (one.least, one.greatest, one.nulls), strict=True):
                     values[places[key]] = value.isoformat() if isinstance(value, datetime.date) else value
-        return cls(files, [[*column, json.dumps(lists)] for column, lists in columns.items()])
+        return cls(files, [(*column, json.dumps(lists)) for column, lists in columns.items()])
 
     def by_file(self) -> dict[FileKey, list[ColumnRange]]:
         """What `of` was given."""

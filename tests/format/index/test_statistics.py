@@ -130,8 +130,8 @@ def test_a_column_of_another_type_by_now_rules_nothing_out() -> None:
     ids=str,
 )
 def test_what_is_not_understood_rules_nothing_out(said: object) -> None:
-    column, day = ["number", "int64", json.dumps(said)], ["day", "date32[day]", '[["day"], ["day"], [0]]']
-    known = Statistics({"p": ["a"]}, [column, day, ["number", "int64", "no json"]])
+    column, day = ("number", "int64", json.dumps(said)), ("day", "date32[day]", '[["day"], ["day"], [0]]')
+    known = Statistics({"p": ["a"]}, [column, day, ("number", "int64", "no json")])
     assert not known.ruled_out([OneOf("number", (99,)), OneOf("day", (DAY,))], SCHEMA)
 
 

@@ -14,16 +14,23 @@ import pytest
 from live_table import SCHEMA, LiveTable, rows_of, window
 from storages.counting import CountingStorage
 
+from lakelatch.format import partitions
 from lakelatch.format.index import making
 from lakelatch.format.index.file_index import INDEX_FOLDER
 from lakelatch.format.index.making import make_index
 from lakelatch.format.partitions import FEW_FOLDERS
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.services.report import DONE
+from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.read.where import conditions_in
 from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services import compaction
 from lakelatch.spark.services.keeping import steps
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.services.keeping.maintenance import steps_of
@@ -238,6 +245,39 @@ def test_those_of_a_file_that_was_rewritten_go_with_it(by_ts: LiveTable, request
     assert index is not None and len(index.statistics.files["d001"]) == 1
     far = lift(by_ts.storage, request.node.name)
     assert opened(far, "ts = 90") == (["d001"], ["d001"]) and opened(far, "ts = 1") == ([], [])
+
+
+@pytest.mark.parametrize(("wider", "where"), [(pa.int64(), "n = 5"), (pa.string(), "n = '5'")])
+def test_a_column_that_has_become_wider_rules_nothing_out(
+    tmp_path: Path, wider: pa.DataType, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "FEW_FOLDERS", 1)
+    monkeypatch.setattr(making, "FEW_FOLDERS", 1)
+    keys: dict[str, object] = {
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.partitionpath.field": "part",
+    }
+    table = ArrowTable(tmp_path / "t", keys)
+    once = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("part", pa.string()), ("n", pa.int32())])
+    table.upsert(pa.table([[1, 2], [1, 1], ["p", "q"], [5, 6]], once))
+    opened_table = open_table(LocalStorage(str(tmp_path / "t")))
+    with open_manager(opened_table.storage, WriteOptions.parse(keys).manager) as manager:
+        plan = compaction.schedule(
+            opened_table, manager, CompactionOptions.from_options({"hoodie.compact.inline.max.delta.commits": "1"})
+        )
+        assert plan is not None
+        compaction.execute(run_here, opened_table, manager, plan)
+    assert make_index(opened_table.storage, opened_table.config) is not None
+    path = str(tmp_path / "t")
+    assert [one.partition for one in plan_read(path, where="n = 5").slices] == ["p"]
+    now = once.set(3, pa.field("n", wider))
+    more = pa.table([[3], [1], ["r"], pa.array([7]).cast(wider)], now)
+    table.upsert(more, {"mergeSchema": "true"})
+    plan_now = plan_read(path, where=where)
+    assert [one.partition for one in plan_now.slices] == ["p", "q", "r"] and plan_now.counts.index
+    rows = [row for one in plan_now.slices for batch in plan_now.read(one) for row in batch.to_pylist()]
+    assert [row["id"] for row in rows] == [1]
 
 
 # -- who makes it -----------------------------------------------------------------------------------------------------
