@@ -56,13 +56,14 @@ def open_base_file(
     columns: Sequence[str],
     what: str = "base file",
     wanted: Callable[[int, Any], bool] | None = None,
+    end_bytes: int = END_BYTES,
 ) -> BaseFileRows:
     """A base file of which nothing but the footer need be read yet. Of `columns` those that the file has.
 
     `wanted` is asked for each row group, of which it is given the number and the footer's metadata; those that are not
-    wanted are not read. Errors: `CorruptTable`, and those of the storage.
+    wanted are not read. `end_bytes` are read at first. Errors: `CorruptTable`, and those of the storage.
     """
-    end, size_bytes = storage.read_end(path, END_BYTES)
+    end, size_bytes = storage.read_end(path, end_bytes)
     with _understood(path, what):
         if size_bytes <= len(end):
             return _of_bytes(end, path, columns, what, wanted)

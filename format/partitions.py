@@ -80,9 +80,8 @@ def partition_files(
     found = _found(storage, selection, indexed, first)
     for folder in sorted(found, key=lambda folder: folder.split("/")):
         files = found[folder]
-        if selection.holds(folder) and any(
-            name.startswith(PARTITION_METADATA) or parse_data_file(name) is not None for name in files
-        ):
+        is_one = any(name.startswith(PARTITION_METADATA) or parse_data_file(name) is not None for name in files)
+        if is_one and selection.holds(folder):
             yield folder, files
 
 

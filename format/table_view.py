@@ -54,6 +54,7 @@ class TableView:
     lone: bool = False
     _names_since: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ahead: list[FirstAnswer] = field(default_factory=list, init=False, repr=False, compare=False)
+    _used: list[FileIndex] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig, as_of: str | None = None) -> TableView:
@@ -70,6 +71,11 @@ class TableView:
         """The active timeline alone."""
         return self.whole.active
 
+    @property
+    def index(self) -> FileIndex | None:
+        """The file index by which the last `latest` found its slices; None if it listed them."""
+        return self._used[0] if self._used else None
+
     def slices(self, partitions: list[str] | None = None) -> list[FileSlice]:
         """The latest slice of every file group, of all partitions or of those named."""
         return [group[0] for group in self.groups(partitions)]
@@ -81,7 +87,8 @@ class TableView:
         to be damaged by it is listed.
         """
         self._names_since.clear()
-        used: list[FileIndex] = []
+        self._used.clear()
+        used = self._used
 
         def ask(names: Collection[str] | None) -> Mapping[str, tuple[str, ...]] | None:
             index = current_index(self.whole, names)

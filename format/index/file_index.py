@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakelatch.errors import CorruptTable
+from lakelatch.format.index.statistics import Statistics
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
@@ -19,7 +20,7 @@ from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name
 
 INDEX_FOLDER = ".hoodie/.lakelatch/index"
-_FORMAT = 1
+_FORMAT = 1  # of which statistics are a part that may be missing, and that older readers pass over
 _COMPRESSION = 1  # names repeat so much that more effort makes it little smaller
 
 
@@ -29,20 +30,22 @@ class FileIndex:
 
     `files` are their names, by partition, perhaps with some of older slices; `completions` has the completion time of
     each instant that one of the names has. `writes` are the names of the completed writes that the active timeline had
-    by then: if another one of that time appears, or one of them was taken back, the index says nothing.
+    by then: if another one of that time appears, or one of them was taken back, the index says nothing. `statistics`
+    are of some of the base files.
     """
 
     moment: str
     writes: frozenset[str]
     completions: Mapping[str, str]
     files: Mapping[str, tuple[str, ...]]
+    statistics: Statistics = field(default_factory=Statistics)
 
     @property
     def path(self) -> str:
         return index_path(self.moment)
 
     def to_bytes(self) -> bytes:
-        values = {**vars(self), "writes": sorted(self.writes)}
+        values = {**vars(self), "writes": sorted(self.writes), "statistics": self.statistics.to_json()}
         return zlib.compress(checksummed_json({"format": _FORMAT, **values}, self.path), _COMPRESSION)
 
     @classmethod
@@ -53,7 +56,8 @@ class FileIndex:
             if values is None or values["format"] != _FORMAT:
                 raise ValueError("its checksum is wrong or missing, or it is of another format")
             files = {partition: tuple(names) for partition, names in values["files"].items()}
-            return cls(values["moment"], frozenset(values["writes"]), values["completions"], files)
+            statistics = Statistics.from_json(values["statistics"]) if "statistics" in values else Statistics()
+            return cls(values["moment"], frozenset(values["writes"]), values["completions"], files, statistics)
         except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptTable(f"{path} is no file index ({error}): remove it, nothing is lost", path=path) from error
 
@@ -87,7 +91,7 @@ class FileIndex:
             completions[instant.requested] = instant.completion or ""
             for partition, names in written.items():
                 files[partition] = (*files.get(partition, ()), *names)
-        return FileIndex(moment, self.writes, completions, files)
+        return FileIndex(moment, self.writes, completions, files, self.statistics)
 
 
 def index_path(moment: str) -> str:

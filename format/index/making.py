@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import islice
+
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, index_moment, index_path, writes_until
+from lakelatch.format.index.statistics import Statistics, ranges_of
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.partitions import FEW_FOLDERS
 from lakelatch.format.table_view import TableView
@@ -13,12 +17,14 @@ from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
 _KEPT = 3  # the newest, and what readers may have found a moment ago
+#: So many footers are read for an index; the next one goes on.
+_FOOTERS_MAX = 1000
 
 
 def index_of(view: TableView, slices: tuple[FileSlice, ...]) -> FileIndex | None:
     """The index of a view, whose latest slices these are; None if nobody can say when one of their files completed.
 
-    Such files count by their age alone, which is no matter of the moment.
+    Such files count by their age alone, which is no matter of the moment. Footers are read for its statistics.
     """
     files: dict[str, tuple[str, ...]] = {}
     for found in slices:
@@ -28,7 +34,23 @@ def index_of(view: TableView, slices: tuple[FileSlice, ...]) -> FileIndex | None
     if view.whole.unrecorded(instants):
         return None
     moment = view.whole.latest
-    return FileIndex(moment, writes_until(view.timeline, moment), view.whole.completion_times(instants), files)
+    completions = view.whole.completion_times(instants)
+    return FileIndex(moment, writes_until(view.timeline, moment), completions, files, _statistics_of(view, slices))
+
+
+def _statistics_of(view: TableView, slices: tuple[FileSlice, ...]) -> Statistics:
+    """Those of the index by which the view found its slices, and of some base files more.
+
+    Of files without logs alone: what a slice with logs has to show, its base file cannot say.
+    """
+    before = {} if view.index is None else view.index.statistics.by_file()
+    bases = {(found.partition, found.base_file): found for found in slices if found.base_file}
+    known = {key: before[key] for key in bases if key in before}
+    wanted = {key: found for key, found in bases.items() if key not in known and not found.fresh_logs}
+    asked = list(islice(wanted.items(), _FOOTERS_MAX))
+    read = view.storage.together(*(partial(ranges_of, view.storage, found.path_of(name)) for (_, name), found in asked))
+    more = {key: ranges for (key, _), ranges in zip(asked, read, strict=True) if ranges is not None}
+    return Statistics.of({**known, **more})
 
 
 def make_index(storage: Storage, config: TableConfig, least_writes: int = 1) -> FileIndex | None:

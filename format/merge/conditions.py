@@ -123,13 +123,17 @@ def row_group_may_hold(group: Any, conditions: Iterable[Condition]) -> bool:
         found = chunk.statistics if chunk.path_in_schema in by_column else None
         if found is None or not found.has_min_max:
             continue
+        try:
+            least, greatest = found.min, found.max
+        except (ValueError, OverflowError):  # a day that Python has not
+            continue
         nulls = found.null_count if found.has_null_count else None
         for one in conditions:
             if one.column != chunk.path_in_schema or not all(
-                value is None or type(value) is type(found.min) for value in one.values
+                value is None or type(value) is type(least) for value in one.values
             ):
                 continue
-            if not one.may_hold(found.min, found.max, nulls):
+            if not one.may_hold(least, greatest, nulls):
                 return False
     return True
 

@@ -24,6 +24,7 @@ from lakelatch.spark.api.arguments import (
     window,
 )
 from lakelatch.spark.api.changed_rows import changed_rows
+from lakelatch.spark.api.explanation import ReadExplanation, explain
 from lakelatch.spark.api.history import TableDetail, conflicts_of, detail_of, history_of, last_commit_until
 from lakelatch.spark.api.merge import Merge, MergedTable, check_set
 from lakelatch.spark.api.view import create_view
@@ -151,6 +152,15 @@ class Table:
         time that is still to come, and for columns that are not there.
         """
         return self._read(moment(as_of), columns, meta_columns, where)
+
+    def explain(
+        self, where: Expression | None = None, as_of: Time | None = None, columns: Iterable[str] | None = None
+    ) -> ReadExplanation:
+        """What `to_df` with the same arguments would read, leave out and merge now; no data file is opened for it.
+
+        Errors: as for `to_df`.
+        """
+        return explain(self.path, self._reading(moment(as_of), columns, False), where)
 
     def create_view(
         self,

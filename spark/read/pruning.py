@@ -23,12 +23,14 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts, bucket_of_file_id
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.index.statistics import Statistics
 from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.merge.conditions import Bound as Bound
 from lakelatch.format.merge.conditions import Condition as Condition
 from lakelatch.format.merge.conditions import OneOf as OneOf
 from lakelatch.format.merge.conditions import Present as Present
-from lakelatch.format.merge.conditions import kind_of
+from lakelatch.format.merge.conditions import kind_of, understood
 from lakelatch.format.record_keys import DEFAULT_PARTITION, record_keys
 from lakelatch.spark.table import OpenedTable, check_key_generator
 
@@ -96,6 +98,18 @@ class Pruning:
             return True
         bucket = bucket_of_file_id(file_id)
         return bucket is None or bucket >= (self.table.config.bucket_count or 0) or bucket in self._buckets
+
+    def held(self, slices: Iterable[FileSlice], statistics: Statistics) -> list[FileSlice]:
+        """The slices that may have such rows, by the ranges of their columns.
+
+        With logs they may: these may hold any value, and a row of the base file may be another one by them.
+        """
+        out = statistics.ruled_out(understood(self.conditions, self.table.full_schema), self.table.full_schema)
+        return [
+            found
+            for found in slices
+            if found.base_file is None or found.fresh_logs or (found.partition, found.base_file) not in out
+        ]
 
     @property
     def _fields(self) -> tuple[str, ...]:
@@ -228,3 +242,61 @@ class Pruning:
             return pa.Table.from_pylist(rows, schema=schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InvalidRequest(f"the values of a condition are none of {', '.join(fields)}: {error}") from error
+
+
+class CountedSelection:
+    """A pruning as a selection of partitions, which counts those that it is asked about."""
+
+    def __init__(self, pruning: Pruning) -> None:
+        self._pruning = pruning
+        self._folders: dict[str, bool] = {}
+        self._sees_all = True
+
+    @property
+    def paths(self) -> list[str] | None:
+        """See `Pruning`."""
+        found = self._pruning.paths
+        self._sees_all &= found is None
+        return found
+
+    def holds(self, folder: str) -> bool:
+        """See `Pruning`."""
+        return self._folders.setdefault(folder, self._pruning.holds(folder))
+
+    def leads_on(self, folder: str) -> bool:
+        """See `Pruning`. A folder that is not opened is taken for a partition if it is as deep as there are fields."""
+        leads = self._pruning.leads_on(folder)
+        if not leads and folder.count("/") + 1 == len(self._pruning.table.config.partition_fields):
+            self._folders[folder] = False
+        else:
+            self._sees_all &= leads
+        return leads
+
+    @property
+    def there(self) -> int | None:
+        """How many partitions there are; None if nobody has seen them all."""
+        if not self._pruning.table.config.partition_fields:
+            return 1
+        return len(self._folders) if self._sees_all else None
+
+
+@dataclass(frozen=True)
+class PlanCounts:
+    """What a plan has left out, as far as it was counted on the way.
+
+    `partitions` have file groups that were looked at, of `partitions_there`, or None if nobody has seen them all.
+    `groups_there` are in those alone; the slices of some were left out `by_buckets`, and of others `by_statistics` of
+    the file index as of the moment `index`, which is empty if folders were listed.
+    """
+
+    partitions: int = 0
+    partitions_there: int | None = None
+    groups_there: int = 0
+    by_buckets: int = 0
+    by_statistics: int = 0
+    index: str = ""
+
+    def summary(self, slices: int) -> str:
+        """In a few words, with the number of slices that are left."""
+        there = "unknown" if self.partitions_there is None else self.partitions_there
+        return f"{self.partitions} of {there} partitions, {slices} of their {self.groups_there} file groups"

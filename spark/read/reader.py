@@ -21,7 +21,7 @@ from lakelatch.spark.read.future import refuse_future
 from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images, read_images
 from lakelatch.spark.read.native import read_natively, split_by_types
 from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.pruning import Condition, Pruning
+from lakelatch.spark.read.pruning import Condition, CountedSelection, PlanCounts, Pruning
 from lakelatch.spark.read.tasks import ReadTask, packed_for, shared_or_packed
 from lakelatch.spark.read.where import conditions_in, mentioned
 from lakelatch.spark.spark_types import cores_of, for_each, for_spark, to_spark
@@ -43,7 +43,8 @@ class ReadPlan:
     """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted.
 
     `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
-    not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here.
+    not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here. A plan
+    of a window counts nothing.
     """
 
     table: OpenedTable
@@ -53,6 +54,7 @@ class ReadPlan:
     completions: Mapping[str, str] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     keys: tuple[str, ...] | None = None
+    counts: PlanCounts = field(default_factory=PlanCounts)
 
     @property
     def can_read_beside_logs(self) -> bool:
@@ -204,21 +206,35 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
         written = view.completed_between(read_options.begin or "", read_options.end)
         groups = frozenset(group for group in view.file_groups_of(written) if pruning.holds_group(group[1]))
         partitions = sorted(found for found in {partition for partition, _ in groups} if pruning.holds(found))
-        there = view.slices(partitions)
-        slices = [found for found in there if (found.partition, found.file_id) in groups and not found.is_empty]
+        slices = [
+            found
+            for found in view.slices(partitions)
+            if (found.partition, found.file_id) in groups and not found.is_empty
+        ]
         view.ensure_there(slices)
         view.ensure_recorded(slices, read_options.begin or "")
         _check_mergeable(table, slices)
         instants = tuple(instant.requested for instant in written)
         return ReadPlan(table, tuple(slices), schema, instants, completions)
-    latest = [found for found in view.latest(pruning, read_options.by_index) if pruning.holds_group(found.file_id)]
+    selection = CountedSelection(pruning)
+    there = view.latest(selection, read_options.by_index)
+    latest = [found for found in there if pruning.holds_group(found.file_id)]
     if read_options.query_type == READ_OPTIMIZED:  # the latest slice has a base file if any has
         slices = [found.without_logs() for found in latest if found.base_file]
     else:
         slices = [found for found in latest if not found.is_empty]
-    _check_mergeable(table, slices)
-    view.ensure_there(slices)
-    return ReadPlan(table, tuple(slices), schema, completions=completions)
+    held = slices if view.index is None else pruning.held(slices, view.index.statistics)
+    counts = PlanCounts(
+        partitions=len({found.partition for found in there}),
+        partitions_there=selection.there,
+        groups_there=len(there),
+        by_buckets=len(there) - len(latest),
+        by_statistics=len(slices) - len(held),
+        index="" if view.index is None else view.index.moment,
+    )
+    _check_mergeable(table, held)
+    view.ensure_there(held)
+    return ReadPlan(table, tuple(held), schema, completions=completions, counts=counts)
 
 
 def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:
@@ -255,7 +271,7 @@ def read(
         plan = plan_read(path, options, where=where)
     else:  # nobody can say of which columns it speaks
         plan = plan_read(path, {key: value for key, value in (options or {}).items() if key.lower() != COLUMNS})
-    frame = _frame(spark, plan).where(where)
+    frame = _named(plan, _frame(spark, plan)).where(where)
     return frame if names is None else frame.select(*names)
 
 
@@ -286,6 +302,13 @@ def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     for frame in frames[1:]:
         result = result.unionByName(frame)
     return result
+
+
+def _named(plan: ReadPlan, frame: DataFrame) -> DataFrame:
+    """The frame under a name that says what was left out: `explain(True)` shows it, and Spark's optimizer drops it."""
+    if plan.instants is not None:
+        return frame
+    return frame.alias(f"{plan.table.config.name}: {plan.counts.summary(len(plan.slices))}")
 
 
 def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -29,8 +28,19 @@ _NOTHING: _Read = (None, ())
 
 def conditions_in(where: str, schema: pa.Schema) -> tuple[Condition, ...]:
     """What holds for all rows that fulfil the text; nothing of one that is not clear."""
-    tokens = list(_tokens(where))
-    return tuple(_conjuncts(tokens, schema)) if tokens else ()
+    return tuple(one for _, conditions in parts_of(where, schema) for one in conditions)
+
+
+def parts_of(where: str, schema: pa.Schema) -> list[tuple[str, tuple[Condition, ...]]]:
+    """The parts that AND joins, each with what holds for all rows that fulfil it: nothing of one that is not clear.
+
+    A text that is not clear is one part.
+    """
+    tokens, spans = _tokens(where)
+    found = [
+        (where[spans[at][0] : spans[end - 1][1]], said) for at, end, said in _conjuncts(tokens, schema) if at < end
+    ]
+    return found or [(text, ()) for text in (where.strip(),) if text]
 
 
 def mentioned(where: str, schema: pa.Schema) -> list[str]:
@@ -39,21 +49,24 @@ def mentioned(where: str, schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name.casefold() in text]
 
 
-def _tokens(where: str) -> Iterator[_Token]:
-    """The text's tokens; none if there is anything in it that is not known here."""
+def _tokens(where: str) -> tuple[list[_Token], list[tuple[int, int]]]:
+    """The text's tokens, and where each begins and ends; none if there is anything in it that is not known here."""
     found: list[_Token] = []
+    spans: list[tuple[int, int]] = []
     at, end = 0, len(where.rstrip())
     while at < end:
         token = _TOKEN.match(where, at)
         if token is None:
-            return
+            return [], []
         found.append((str(token.lastgroup), token[str(token.lastgroup)]))
+        spans.append((token.end() - len(token[0].lstrip()), token.end()))
         at = token.end()
-    yield from found
+    return found, spans
 
 
-def _conjuncts(tokens: list[_Token], schema: pa.Schema) -> list[Condition]:
-    found: list[Condition] = []
+def _conjuncts(tokens: list[_Token], schema: pa.Schema) -> list[tuple[int, int, tuple[Condition, ...]]]:
+    """Where each part begins and ends, and what it says; none of a text that is not clear."""
+    found: list[tuple[int, int, tuple[Condition, ...]]] = []
     at = 0
     while at < len(tokens):
         end, conditions = _read(tokens, at, schema)
@@ -61,7 +74,7 @@ def _conjuncts(tokens: list[_Token], schema: pa.Schema) -> list[Condition]:
             end, conditions = _end_of_part(tokens, at), ()
         if end is None:
             return []
-        found += conditions
+        found.append((at, end, conditions))
         at = end + 1
     return found
 

@@ -36,8 +36,9 @@ def _pieces(least: Callable[[Work], int], work: Work, _: Standing) -> Iterator[P
         made = make_index(work.table.storage, work.table.config, least(work))
         if made is None:
             return None
-        count = sum(map(len, made.files.values()))
-        return ServiceRun(_SERVICE, DONE, "", f"{count:,} files in {len(made.files):,} partitions")
+        count, known = sum(map(len, made.files.values())), sum(map(len, made.statistics.files.values()))
+        said = f"{count:,} files in {len(made.files):,} partitions, statistics of {known:,}"
+        return ServiceRun(_SERVICE, DONE, "", said)
 
     yield "", act
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from random_tables.index_checks import IndexChecks
 from random_tables.services import Services, steps_of
 
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.index import file_index, making, reading
+from lakelatch.format.index import file_index, making, reading, statistics
 from lakelatch.format.index.file_index import FileIndex
+from lakelatch.format.index.statistics import Statistics
+from lakelatch.format.names import parse_data_file
+from lakelatch.spark.read.pruning import Pruning
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.transactions.settings import NON_BLOCKING
 
@@ -65,9 +69,46 @@ def completions_are_those_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[IndexChecks.__module__], "index_of", as_requested)
 
 
+def statistics_are_those_of_file_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Pruning.held
+
+    def of_groups(one: Pruning, slices: list[FileSlice], known: Statistics) -> object:
+        named = {
+            (partition, parsed.file_id): name
+            for partition, names in known.files.items()
+            for name in names
+            if (parsed := parse_data_file(name)) is not None
+        }
+        older = {replace(one, base_file=named.get((one.partition, one.file_id), one.base_file)): one for one in slices}
+        return [older[found] for found in true(one, older, known)]
+
+    monkeypatch.setattr(Pruning, "held", of_groups)
+
+
+def logs_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Pruning.held
+
+    def without(one: Pruning, slices: list[FileSlice], known: Statistics) -> object:
+        found = {one.without_logs(): one for one in slices}
+        return [found[held] for held in true(one, found, known)]
+
+    monkeypatch.setattr(Pruning, "held", without)
+
+
+def the_greatest_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = statistics._range_in
+
+    def less(*given: object) -> object:
+        found = true(*given)  # type: ignore[arg-type]
+        return found and replace(found, greatest=found.least)
+
+    monkeypatch.setattr(statistics, "_range_in", less)
+
+
 PLANTS: tuple[Plant, ...] = (
     *(what_was_taken_back_counts, what_was_archived_is_not_read, what_came_since_is_not_read),
     *(one_file_of_each_partition_is_read, log_files_are_left_out, completions_are_those_of_requests),
+    *(statistics_are_those_of_file_groups, logs_are_not_looked_at, the_greatest_is_not_there),
 )
 
 
@@ -79,7 +120,8 @@ def test_services_in_random_order_find_a_planted_mistake(
     plant(monkeypatch)
     for seed in range(8):
         services = Services(LiveTable(tmp_path / str(seed), NON_BLOCKING))
-        checks = IndexChecks(services.table.storage, services.table.opened.config)
+        columns = ("id", "ts", "v")
+        checks = IndexChecks(services.table.storage, services.table.opened.config, reads=columns)
         for step in steps_of(seed, STEPS):
             services.step(*step)
             if checks.look():

@@ -44,6 +44,9 @@ for change in (
     except InvalidRequest as error:
         refused.append(error.message)
 rows = sorted(list(row) for row in table.to_df().collect())
+found = table.to_df(where="id = 1")
+assert found.select(found["v"], "ts").collect() == [("A", 1)], "a name that shows in plans only"
+assert (table.explain("id = 1").slices, table.explain("id = 1").record_keys) == (1, 1)
 print("said", json.dumps({"session": type(spark).__module__, "rows": rows, "refused": refused}), flush=True)
 spark.stop()
 """

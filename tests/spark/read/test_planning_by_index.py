@@ -11,18 +11,26 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from live_table import SCHEMA, LiveTable, window
+from live_table import SCHEMA, LiveTable, rows_of, window
 from storages.counting import CountingStorage
 
+from lakelatch.format import partitions
+from lakelatch.format.index import making
 from lakelatch.format.index.file_index import INDEX_FOLDER
 from lakelatch.format.index.making import make_index
 from lakelatch.format.partitions import FEW_FOLDERS
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.services.report import DONE
+from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.read.where import conditions_in
 from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.services import compaction
 from lakelatch.spark.services.keeping import steps
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.services.keeping.maintenance import steps_of
@@ -137,6 +145,139 @@ def test_a_folder_of_this_machine_is_planned_by_index(table: LiveTable) -> None:
     assert len(plan_read(str(table.root)).slices) == FEW_FOLDERS, "nobody has listed it"
     (table.root / ".out-of-sight").rename(inside)
     assert table.read() == rows
+
+
+# -- what its statistics rule out ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base file in each partition, whose `ts` is the partition's number."""
+    table = LiveTable(tmp_path_factory.mktemp("compacted") / "t", buckets=1)
+    writing = table.begin()
+    for number, partition in enumerate(PARTITIONS):
+        writing.put(partition, [(7, number, f"v{number}")], f"{number}-0-0")
+    writing.commit()
+    table.compact({"hoodie.compact.inline.max.delta.commits": "1"})
+    return table.root
+
+
+@pytest.fixture
+def by_ts(tmp_path: Path, compacted: Path) -> LiveTable:
+    shutil.copytree(compacted, tmp_path / "t")
+    return LiveTable(tmp_path / "t", buckets=1)
+
+
+def opened(far: CountingStorage, where: str, options: dict[str, object] | None = None) -> tuple[list[str], list[str]]:
+    """The partitions with rows that fulfil it, and those in which files were opened on the way."""
+    plan = plan_read(far.uri, options, where=where)
+    far.forget()
+    there = sorted({row[0] for row in rows_of(plan)})
+    return there, sorted({call.path.partition("/")[0] for call in far.calls})
+
+
+def test_files_that_statistics_rule_out_are_not_opened(by_ts: LiveTable, request: pytest.FixtureRequest) -> None:
+    index = make_index(by_ts.storage, by_ts.opened.config)
+    assert index is not None and sum(map(len, index.statistics.files.values())) == FEW_FOLDERS
+    far = lift(by_ts.storage, request.node.name)
+    listed: dict[str, object] = {"lakelatch.read.index": "false"}
+    for where, found in {
+        "ts >= 61": ["d061", "d062", "d063"],
+        "v = 'v5' and ts < 9": ["d005"],
+        "ts is null": [],
+        "id = 8": [],
+        "ts > 70": [],
+        "ts + 1 > 70": PARTITIONS,  # not understood
+    }.items():
+        there = [one for one in found if one in opened(far, where, listed)[0]]
+        assert opened(far, where) == (there, found), where
+    assert opened(far, "ts >= 61", listed) == (["d061", "d062", "d063"], PARTITIONS)
+
+
+def test_slices_with_logs_are_kept_whatever_their_base_files_say(
+    by_ts: LiveTable, request: pytest.FixtureRequest
+) -> None:
+    assert make_index(by_ts.storage, by_ts.opened.config) is not None
+    by_ts.write([(8, 80, "new")], "d001")
+    by_ts.write([(9, 80, "new")], "another")
+    by_ts.delete([(7, 99, "")], "d062")
+    far = lift(by_ts.storage, request.node.name)
+    assert opened(far, "ts = 80") == (["another", "d001"], ["another", "d001", "d062"])
+    optimized: dict[str, object] = {"hoodie.datasource.query.type": "read_optimized"}
+    assert opened(far, "ts = 62", optimized) == (["d062"], ["d062"]), "there the base file says it all"
+
+
+def test_the_past_and_a_window_do_not_ask_statistics(by_ts: LiveTable, request: pytest.FixtureRequest) -> None:
+    make_index(by_ts.storage, by_ts.opened.config)
+    last = load(by_ts, PARTITIONS[:3], 80)
+    far = lift(by_ts.storage, request.node.name)
+    past: dict[str, object] = {"as.of.instant": last.completion}
+    for options in (past, window("20200101000000000")):
+        assert opened(far, "ts = 62", options) == (["d062"], PARTITIONS)
+
+
+def test_each_footer_is_read_once_and_so_many_for_an_index(
+    by_ts: LiveTable, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "_FOOTERS_MAX", 40)
+    far = lift(by_ts.storage, request.node.name)
+    read = []
+    for ts in range(80, 83):
+        load(by_ts, PARTITIONS[:1], ts)
+        for path in by_ts.storage.walk(""):
+            far.put_if_absent(path, by_ts.storage.read(path))
+        far.forget()
+        index = make_index(far, by_ts.opened.config)
+        assert index is not None
+        assert far.steps < 12, "side by side"
+        read.append([call.path for call in far.calls if call.path.endswith(".parquet")])
+    assert list(map(len, read)) == [40, FEW_FOLDERS - 1 - 40, 0], "one slice has logs"
+    assert len({path for paths in read for path in paths}) == FEW_FOLDERS - 1
+
+
+def test_those_of_a_file_that_was_rewritten_go_with_it(by_ts: LiveTable, request: pytest.FixtureRequest) -> None:
+    assert make_index(by_ts.storage, by_ts.opened.config) is not None
+    by_ts.write([(7, 90, "new")], "d001")
+    by_ts.compact({"hoodie.compact.inline.max.delta.commits": "1"})
+    far = lift(by_ts.storage, request.node.name)
+    assert opened(far, "ts = 90") == (["d001"], ["d001"]), "nothing is known of its new base file"
+    index = make_index(by_ts.storage, by_ts.opened.config)
+    assert index is not None and len(index.statistics.files["d001"]) == 1
+    far = lift(by_ts.storage, request.node.name)
+    assert opened(far, "ts = 90") == (["d001"], ["d001"]) and opened(far, "ts = 1") == ([], [])
+
+
+@pytest.mark.parametrize(("wider", "where"), [(pa.int64(), "n = 5"), (pa.string(), "n = '5'")])
+def test_a_column_that_has_become_wider_rules_nothing_out(
+    tmp_path: Path, wider: pa.DataType, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "FEW_FOLDERS", 1)
+    monkeypatch.setattr(making, "FEW_FOLDERS", 1)
+    keys: dict[str, object] = {
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.partitionpath.field": "part",
+    }
+    table = ArrowTable(tmp_path / "t", keys)
+    once = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("part", pa.string()), ("n", pa.int32())])
+    table.upsert(pa.table([[1, 2], [1, 1], ["p", "q"], [5, 6]], once))
+    opened_table = open_table(LocalStorage(str(tmp_path / "t")))
+    with open_manager(opened_table.storage, WriteOptions.parse(keys).manager) as manager:
+        plan = compaction.schedule(
+            opened_table, manager, CompactionOptions.from_options({"hoodie.compact.inline.max.delta.commits": "1"})
+        )
+        assert plan is not None
+        compaction.execute(run_here, opened_table, manager, plan)
+    assert make_index(opened_table.storage, opened_table.config) is not None
+    path = str(tmp_path / "t")
+    assert [one.partition for one in plan_read(path, where="n = 5").slices] == ["p"]
+    now = once.set(3, pa.field("n", wider))
+    more = pa.table([[3], [1], ["r"], pa.array([7]).cast(wider)], now)
+    table.upsert(more, {"mergeSchema": "true"})
+    plan_now = plan_read(path, where=where)
+    assert [one.partition for one in plan_now.slices] == ["p", "q", "r"] and plan_now.counts.index
+    rows = [row for one in plan_now.slices for batch in plan_now.read(one) for row in batch.to_pylist()]
+    assert [row["id"] for row in rows] == [1]
 
 
 # -- who makes it -----------------------------------------------------------------------------------------------------

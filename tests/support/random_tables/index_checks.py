@@ -1,4 +1,4 @@
-"""Whether file indexes, however old, give the slices that listing gives."""
+"""Whether file indexes, however old, give the slices that listing gives, and leave out no row by their statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.index.file_index import FileIndex
 from lakelatch.format.index.making import index_of
 from lakelatch.format.index.reading import current_index
+from lakelatch.format.merge.conditions import Bound, Condition, OneOf, Present, fulfilling
+from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.read.pruning import Pruning
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import TableConfig
 
@@ -23,12 +27,16 @@ Live = frozenset[tuple[str, str, str | None, tuple[str, ...]]]
 
 @dataclass
 class IndexChecks:
-    """Makes an index of each moment that is looked at, keeps some of them, and holds all of those against listing."""
+    """Makes an index of each moment that is looked at, keeps some of them, and holds all of those against listing.
+
+    With `reads` it also looks at the rows of slices that their statistics rule out, for conditions on these columns.
+    """
 
     storage: Storage
     config: TableConfig
     seed: int = 0
     kept_most: int = 8
+    reads: tuple[str, ...] = ()
     kept: list[FileIndex] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -53,6 +61,7 @@ class IndexChecks:
                 self.counts["unused"] += 1
             else:
                 self.counts["used"] += 1
+                problems += self._rows_left_out(index, found)
                 if self.live(found) != expected:
                     wrong = sorted(map(str, self.live(found) ^ expected))
                     problems.append(f"the index of {index.moment} is wrong at {view.whole.latest}: {wrong}")
@@ -71,6 +80,35 @@ class IndexChecks:
             if logs or one.base_file:
                 found.add((one.partition, one.file_id, one.base_file, logs))
         return frozenset(found)
+
+    def _rows_left_out(self, index: FileIndex, slices: Iterable[FileSlice]) -> list[str]:
+        """Rows that fulfil conditions, in slices that would not be read because of these."""
+        if not self.reads:
+            return []
+        table, problems = open_table(self.storage), []
+        for condition in self._conditions():
+            pruning = Pruning(table, (condition,))
+            there = [one for one in slices if not one.is_empty]
+            held = set(pruning.held(there, index.statistics))
+            for one in (one for one in there if one not in held):
+                self.counts["left out"] += 1
+                columns = table.full_schema.names
+                rows = read_slice(self.storage, one, table.full_schema, self.config, {}, columns)
+                try:
+                    is_wrong = any(fulfilling(part, [condition]).num_rows for part in rows)
+                except LakelatchError:
+                    is_wrong = True
+                if is_wrong:
+                    problems.append(f"by the index of {index.moment} {condition} leaves out {one}")
+        return problems
+
+    def _conditions(self) -> Iterable[Condition]:
+        """Some for each column, whose values are numbers from 0 on, or texts such as `v7`."""
+        for column in self.reads:
+            number = self._chance.choice([0, 1, 3, 5, 8, 13, 21, 34, 55])
+            value = f"v{number % 10}" if column == "v" else number
+            yield from (OneOf(column, (value,)), OneOf(column, (None,)), Present(column))
+            yield Bound(column, self._chance.choice(["<", "<=", ">", ">="]), value)
 
     def _slices_by(self, index: FileIndex, view: TableView) -> tuple[FileSlice, ...] | None:
         """The slices by this index, as the product reads them; None if it does not use it."""
