@@ -10,9 +10,9 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import understood
 from lakelatch.spark.api.arguments import Expression
 from lakelatch.spark.options import COLUMNS, INCREMENTAL, QUERY_TYPE
-from lakelatch.spark.read.native import split_by_types
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import ReadPlan, plan_read
+from lakelatch.spark.read.ways import Ways
 from lakelatch.spark.read.where import parts_of
 from lakelatch.timegen.instant_time import readable
 
@@ -24,8 +24,9 @@ class ReadExplanation:
     `partitions_there` is None where nobody has seen all partitions, since the wanted ones are named, and
     `file_groups_there` are those of the `partitions` that were looked at. `left_out_by_buckets` and
     `left_out_by_statistics` count file groups; what is neither read nor left out has nothing to read. Of the `slices`
-    `native` ones have no logs and are of types that Spark reads by itself, where it has a connector; the others are
-    read in Python, and those with logs are merged there. `index` is the moment of the file index that was used, with
+    `native` ones have no logs and are of types that Spark reads by itself, where it has a connector; so are those
+    `beside_logs`, which are large and have few of them, but for the rows that these change. The others are read in
+    Python, and those with logs are merged there. `index` is the moment of the file index that was used, with
     the commits since; it is empty if folders were listed. Parts of the condition that were `passed_over` leave out
     nothing: Spark alone looks at them.
     """
@@ -39,6 +40,7 @@ class ReadExplanation:
     left_out_by_buckets: int
     left_out_by_statistics: int
     native: int
+    beside_logs: int
     merged: int
     record_keys: int | None
     understood: tuple[str, ...]
@@ -63,14 +65,15 @@ class ReadExplanation:
             "with nothing to read": self.file_groups_there - self.slices - self._left_out,
         }
         without = "".join(f"; {count:,} {why}" for why, count in left_out.items() if count)
-        others = self.slices - self.native - self.merged
+        others = self.slices - self.native - self.beside_logs - self.merged
+        beside = f", {self.beside_logs:,} but for what their logs change" if self.beside_logs else ""
         by_arrow = f", {others:,} read by Arrow" if others else ""
         lines = {
             "table": self.uri,
             "files from": f"the file index of {readable(self.index)}" if self.index else "listings",
             "partitions": f"{self.partitions:,} of {there}",
             "file groups": f"{self.slices:,} of {self.file_groups_there:,} in these{without}",
-            "slices": f"{self.native:,} read by Spark itself, {self.merged:,} merged with their logs{by_arrow}",
+            "slices": f"{self.native:,} read by Spark itself{beside}, {self.merged:,} merged with their logs{by_arrow}",
             "record keys": "" if self.record_keys is None else f"{self.record_keys:,} named",
             "understood": "; ".join(self.understood),
             "passed over": "; ".join(self.passed_over),
@@ -99,8 +102,7 @@ def explain(path: str, options: Mapping[str, object], where: Expression | None =
 def _of(plan: ReadPlan, where: str, unread: tuple[str, ...] = ()) -> ReadExplanation:
     counts, full = plan.counts, plan.table.full_schema
     said = {text: bool(found) and understood(found, full) == found for text, found in parts_of(where, full)}
-    without_logs = [found for found in plan.slices if found.base_file and not found.fresh_logs]
-    native, _ = split_by_types(plan.table, plan.schema, without_logs)
+    ways = Ways.of(plan)
     return ReadExplanation(
         uri=plan.table.storage.uri,
         index=counts.index,
@@ -110,8 +112,9 @@ def _of(plan: ReadPlan, where: str, unread: tuple[str, ...] = ()) -> ReadExplana
         file_groups_there=counts.groups_there,
         left_out_by_buckets=counts.by_buckets,
         left_out_by_statistics=counts.by_statistics,
-        native=len(native),
-        merged=len(plan.slices) - len(without_logs),
+        native=len(ways.native),
+        beside_logs=len(ways.beside_logs),
+        merged=sum(bool(found.fresh_logs) for found in ways.in_python),
         record_keys=None if plan.keys is None else len(plan.keys),
         understood=tuple(text for text, is_clear in said.items() if is_clear),
         passed_over=(*(text for text, is_clear in said.items() if not is_clear), *unread),

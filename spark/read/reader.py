@@ -16,13 +16,14 @@ from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import look_at, table_at
 from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_OPTIMIZED
-from lakelatch.spark.read.changed import have_few_logs, read_beside_logs
+from lakelatch.spark.read.changed import read_beside_logs
 from lakelatch.spark.read.future import refuse_future
 from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images, read_images
-from lakelatch.spark.read.native import read_natively, split_by_types
+from lakelatch.spark.read.native import read_natively
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.pruning import Condition, CountedSelection, PlanCounts, Pruning
 from lakelatch.spark.read.tasks import ReadTask, packed_for, shared_or_packed
+from lakelatch.spark.read.ways import Ways
 from lakelatch.spark.read.where import conditions_in, mentioned
 from lakelatch.spark.spark_types import cores_of, for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
@@ -55,11 +56,6 @@ class ReadPlan:
     conditions: tuple[Condition, ...] = ()
     keys: tuple[str, ...] | None = None
     counts: PlanCounts = field(default_factory=PlanCounts)
-
-    @property
-    def can_read_beside_logs(self) -> bool:
-        """Whether the base files of slices with logs may be read without them, see `read_beside_logs`."""
-        return self.instants is None and self.keys is None and not self.table.config.column_groups
 
     def tasks(self) -> list[ReadTask]:
         """What each task reads: numbers of slices, or its share of a large one."""
@@ -276,24 +272,15 @@ def read(
 
 
 def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
-    native = [found for found in plan.slices if found.base_file and not found.fresh_logs]
-    merged = [found for found in plan.slices if found.fresh_logs]
-    frames = []
-    if native:
-        native, old = split_by_types(plan.table, plan.schema, native)
-        frame = read_natively(spark, plan.table, plan.schema, plan.instants, native)
-        merged += old
-        if frame is None:
-            merged += native
-        else:
-            frames.append(frame)
-    if plan.can_read_beside_logs:
-        split = [found for found in merged if found.base_file and found.fresh_logs]
-        split, _ = split_by_types(plan.table, plan.schema, split)
-        frame = read_beside_logs(spark, plan, split) if have_few_logs(plan.table.storage, split) else None
-        if frame is not None:
-            frames.append(frame)
-            merged = sorted(set(merged).difference(split), key=merged.index)
+    ways = Ways.of(plan)
+    native = read_natively(spark, plan.table, plan.schema, plan.instants, ways.native)
+    beside_logs = read_beside_logs(spark, plan, ways.beside_logs) if ways.beside_logs else None
+    frames = [frame for frame in (native, beside_logs) if frame is not None]
+    merged = [
+        *ways.in_python,
+        *(ways.native if native is None else ()),
+        *(ways.beside_logs if beside_logs is None else ()),
+    ]
     if merged:
         frames.append(_merged(spark, plan, merged))
     if not frames:

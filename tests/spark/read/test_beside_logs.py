@@ -64,6 +64,12 @@ def test_the_rows_are_those_of_a_merge(table: Any) -> None:
     assert (4, "a") not in values and values[4, "c"] == "v4" and values[5, "c"] == "v5"
 
 
+def test_an_explanation_says_so(table: Any) -> None:
+    shown = lakelatch.Table(table.spark, table.path).explain()
+    assert (shown.native, shown.beside_logs, shown.merged) == (1, 3, 0)
+    assert "1 read by Spark itself, 3 but for what their logs change, 0 merged" in repr(shown)
+
+
 def test_a_condition_holds_for_what_wins(table: Any) -> None:
     assert [row[0] for row in rows_of(table, {"columns": "id"}, "v = 'newer' OR v = 'v1'")] == [1, 1]
     assert rows_of(table, {"columns": "id"}, "v = 'v4' AND p = 'a'") == []

@@ -1,0 +1,36 @@
+"""Which slices Spark reads by itself, wholly or but for what few logs change, and which are read in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.spark.read.changed import have_few_logs
+from lakelatch.spark.read.native import split_by_types
+
+if TYPE_CHECKING:
+    from lakelatch.spark.read.reader import ReadPlan
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The slices of a plan: `native` ones without logs, those read `beside_logs`, and all others, `in_python`.
+
+    Where Spark has no connector for the place, all are read in Python.
+    """
+
+    native: tuple[FileSlice, ...]
+    beside_logs: tuple[FileSlice, ...]
+    in_python: tuple[FileSlice, ...]
+
+    @classmethod
+    def of(cls, plan: ReadPlan) -> Ways:
+        """As slices and their sizes have it, which are asked for where they decide."""
+        native, _ = split_by_types(plan.table, plan.schema, [one for one in plan.slices if not one.fresh_logs])
+        beside: list[FileSlice] = []
+        if plan.instants is None and plan.keys is None and not plan.table.config.column_groups:
+            beside = [found for found in plan.slices if found.base_file and found.fresh_logs]
+        beside = split_by_types(plan.table, plan.schema, beside)[0] if have_few_logs(plan.table.storage, beside) else []
+        taken = {*native, *beside}
+        return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken))
