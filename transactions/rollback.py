@@ -24,7 +24,7 @@ from lakelatch.transactions.append import append_claimed, append_completion, tab
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.context import TransactionContext
 from lakelatch.transactions.early.notes import noted_instants
-from lakelatch.transactions.markers.direct import Markers, bar, marked_instants
+from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants
 from lakelatch.transactions.undoing import RestoreBusy, Restoring, remove_compacted_logs
 
 _STAGED_FOR_S = 86_400.0  # far above any put
@@ -87,7 +87,8 @@ class Recovery:
             lambda: looked.append(log.look(tail)),
             lambda: beating.update(self._context.observer.instants()),
             lambda: noted.update(noted_instants(storage)),
-            lambda: marked.update(marked_instants(storage)),
+            lambda: marked.update(instants_with_markers(storage)),
+            lambda: marked.update(open_instants(storage)),
         )
         return looked[0], beating, noted, marked
 

@@ -153,7 +153,8 @@ def _open_beside_recovery(options: WriteOptions, rows: Rows, manager: Transactio
     def recover() -> None:
         manager.recover()
 
-    storage.together(lambda: tables.append(prepare_table(storage, options, rows.schema)), recover)
+    # In this order: the first one is made by this thread, and what it asks for at once is.
+    storage.together(recover, lambda: tables.append(prepare_table(storage, options, rows.schema)))
     return _fitted_to(tables[0], options, rows)
 
 

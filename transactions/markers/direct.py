@@ -76,8 +76,8 @@ class Markers:
 
     def ensure_taking(self, marker: str) -> None:
         """Raises `TransactionEnded` if the instant takes no more files; ask after this file with a marker was made."""
-        is_open, ended = self.storage.together(
-            partial(self.storage.exists, self._open_path), partial(why_not_beating, self.storage, self.instant, marker)
+        ended, is_open = self.storage.together(  # the first one asks for two things at once
+            partial(why_not_beating, self.storage, self.instant, marker), partial(self.storage.exists, self._open_path)
         )
         if not is_open:
             raise TransactionEnded(
@@ -156,8 +156,20 @@ def is_base_file(path: str) -> bool:
 
 def marked_instants(storage: Storage) -> set[str]:
     """Instants that have markers or are open, dead or alive."""
-    marked, opened = storage.together(partial(storage.list, MARKERS_FOLDER), partial(storage.list, OPEN_FOLDER))
-    return {*marked.folders, *map(_instant_of, opened.files)}
+    return instants_with_markers(storage) | open_instants(storage)
+
+
+def instants_with_markers(storage: Storage) -> set[str]:
+    """Instants that have markers. Some object stores go on listing folders in which nothing is left."""
+    paths, are_all = storage.first_paths(MARKERS_FOLDER)
+    if not are_all:
+        return set(storage.list(MARKERS_FOLDER).folders)
+    return {path.removeprefix(f"{MARKERS_FOLDER}/").partition("/")[0] for path in paths}
+
+
+def open_instants(storage: Storage) -> set[str]:
+    """Instants whose tasks may announce files."""
+    return set(map(_instant_of, storage.list(OPEN_FOLDER).files))
 
 
 def _instant_of(open_file: str) -> str:

@@ -38,6 +38,7 @@ class CountingStorage(MemoryStorage):
         super().__init__(name)
         self.calls: list[Call] = []
         self._step = 0
+        self._in_thread = False
         self._counts = True
         self._act: tuple[str, str, Callable[[], None]] | None = None
 
@@ -88,10 +89,15 @@ class CountingStorage(MemoryStorage):
                 super().delete(path)
 
     def together(self, *requests: Callable[[], T]) -> Sequence[T]:
+        if self._in_thread:  # of its own, and those do not wait for each other
+            return [request() for request in requests]
         before, answers, last = self._step, [], self._step
-        for request in requests:
-            self._step = before
-            answers.append(request())
+        for number, request in enumerate(requests):
+            self._step, self._in_thread = before, number > 0
+            try:
+                answers.append(request())
+            finally:
+                self._in_thread = False
             last = max(last, self._step)
         self._step = last
         return answers
