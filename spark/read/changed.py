@@ -17,7 +17,16 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import changed_places_of, read_changed
-from lakelatch.spark.read.native import PLACE, ROWS_MAX, have_places, place_of, read_natively
+from lakelatch.spark.read.native import (
+    PATH,
+    PLACE,
+    ROWS_MAX,
+    have_places,
+    path_number,
+    path_number_in_spark,
+    place_of,
+    read_natively,
+)
 from lakelatch.spark.read.tasks import ReadTask, packed_for
 from lakelatch.spark.spark_types import cores_of, for_each, for_spark, to_spark
 from lakelatch.storage.contract import Storage
@@ -29,12 +38,13 @@ if TYPE_CHECKING:
 
 #: What the logs of one read have at most, compressed: the places of their rows are in the memory of each executor.
 LOGS_MAX_BYTES = 256 * 1024 * 1024
-#: Base files of fewer bytes are merged in less time than a stage of Python takes.
-BASE_MIN_BYTES = 64 * 1024 * 1024
+#: Base files of fewer bytes are merged as soon as a further stage of Python is through.
+BASE_MIN_BYTES = 128 * 1024 * 1024
 _BASE_TO_LOGS = 4  # as many times as large
 _TASK_BYTES = 256 * 1024 * 1024  # of base files, of which a tenth or so is read
 _ASKED_MAX = 32  # of so many slices sizes are asked for; the others are taken to be like them
-_PLACES = pa.schema([pa.field(PLACE, pa.int64(), nullable=False)])
+_NUMBER = "_lakelatch_path_number"
+_PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, _NUMBER)])
 
 
 def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
@@ -59,9 +69,11 @@ def read_beside_logs(spark: SparkSession, plan: ReadPlan, slices: Sequence[FileS
         return None
     tasks = packed_for(plan.table.storage, plan.slices, cores_of(spark), _TASK_BYTES)
     places = for_each(spark, tasks, partial(_places, plan), to_spark(_PLACES))
-    others = base.join(functions.broadcast(places), PLACE, "left_anti").select(*plan.schema.names)
+    # As a difference, Spark makes it no second part of the key, and computes it where places are the same.
+    is_same = path_number_in_spark(base[PATH], slices) - places[_NUMBER] == 0
+    others = base.join(functions.broadcast(places), (base[PLACE] == places[PLACE]) & is_same, "left_anti")
     changed = for_each(spark, tasks, partial(_changed, plan), to_spark(plan.schema))
-    return others.unionByName(changed)
+    return others.select(*plan.schema.names).unionByName(changed)
 
 
 def _places(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -73,7 +85,10 @@ def _places(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:
             raise InvalidRequest(
                 f"{found.base_path} has more than {ROWS_MAX:,} rows: cluster the table into smaller files"
             )
-        yield from pa.table([rows + place_of(found.base_path or "")], schema=_PLACES).to_batches()
+        path = found.base_path or ""
+        yield from pa.table(
+            [rows + place_of(path), pa.repeat(path_number(path), len(rows))], schema=_PLACES
+        ).to_batches()
 
 
 def _changed(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:

@@ -20,11 +20,12 @@ from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-_ROW_BITS = 31
-#: The column in which `read_natively` gives each row's place: a number for its file, and its own in there.
-PLACE = "_lakelatch_place"
+_ROW_BITS, _NUMBERED = 31, 8  # so many characters of a name
+#: The columns in which `read_natively` gives each row's place: a number made of the beginning of its file's name, which
+#: files of other partitions may share, and its own in the file; and the file's URI.
+PLACE, PATH = "_lakelatch_place", "_lakelatch_path"
 ROWS_MAX = 1 << _ROW_BITS  # of a file whose rows have places
 _READ_BY_ALL = ("", "file")  # sessions know these places without a connector
 _WIDENED_BY_SPARK = {(pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64())}
@@ -74,7 +75,7 @@ def read_natively(
 ) -> DataFrame | None:
     """What Spark reads by itself, of these instants; None if there is nothing, or it has no connector for the place.
 
-    `with_places`: with `PLACE` as the first column, for slices that `have_places`.
+    `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`.
     """
     if not slices:
         return None
@@ -109,28 +110,40 @@ def _native(
     if instants is not None:
         frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
     if with_places:
-        depth = (slices[0].base_path or "").count("/")
-        path = functions.substring_index(functions.col("_metadata.file_path"), "/", -1 - depth)
-        number = functions.crc32(path.cast("binary"))
+        name, path = functions.col("_metadata.file_name"), functions.col("_metadata.file_path")
+        number = functions.crc32(functions.substring(name, 1, _NUMBERED).cast("binary"))
         place = functions.shiftleft(number, _ROW_BITS) + functions.col("_metadata.row_index")
-        return frame.select(place.alias(PLACE), *schema.names)
+        return frame.select(place.alias(PLACE), path.alias(PATH), *schema.names)
     return frame.select(*schema.names)
 
 
 def have_places(slices: Sequence[FileSlice]) -> bool:
-    """Whether places tell the rows of these slices' base files apart, as `place_of` and Spark both make them.
+    """Whether the rows of these slices' base files are told apart by `PLACE` and `path_number`.
 
-    Spark knows a file by a URI, in which some signs of folders' names are not as they are, and its number is a hash.
+    Spark knows a file by a URI, in which some signs of folders' names are not as they are.
     """
     paths = [found.base_path or "" for found in slices]
-    numbers = {place_of(path) for path in paths}
+    numbers = {path_number(path) for path in paths}
     same_depth = len({path.count("/") for path in paths}) == 1
     return same_depth and len(numbers) == len(paths) and all(map(_SAME_IN_URIS.fullmatch, paths))
 
 
 def place_of(path: str, row: int = 0) -> int:
-    """The place of a row in a file, whose path in the table is given; see `PLACE`."""
-    return (zlib.crc32(path.encode()) << _ROW_BITS) + row
+    """The `PLACE` of a row in a file, whose path in the table is given."""
+    return (zlib.crc32(path.rpartition("/")[2][:_NUMBERED].encode()) << _ROW_BITS) + row
+
+
+def path_number(path: str) -> int:
+    """What stands for a file's path in the table; `path_number_in_spark` is the same."""
+    return zlib.crc32(path.encode())
+
+
+def path_number_in_spark(path: Column, slices: Sequence[FileSlice]) -> Column:
+    """That of a column `PATH`. It costs ten times as much as a place."""
+    from pyspark.sql import functions
+
+    depth = (slices[0].base_path or "").count("/")
+    return functions.crc32(functions.substring_index(path, "/", -1 - depth).cast("binary"))
 
 
 def _literal(path: str) -> str:
