@@ -149,7 +149,7 @@ def test_narrower_types_are_taken(make_table: MakeTable) -> None:
     assert table.read() == [(1, 1, "a"), (2, 2, "B")]
 
 
-@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("local", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "make, rows, named",
     [
