@@ -40,9 +40,11 @@ if TYPE_CHECKING:
 LOGS_MAX_BYTES = 256 * 1024 * 1024
 #: Base files of fewer bytes are merged as soon as a further stage of Python is through.
 BASE_MIN_BYTES = 128 * 1024 * 1024
+#: Of more bytes the keys might take longer to read than Spark waits for what it sends to all (300 s, as it is set).
+BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024
 _BASE_TO_LOGS = 4  # as many times as large
 _TASK_BYTES = 256 * 1024 * 1024  # of base files, of which a tenth or so is read
-_ASKED_MAX = 32  # of so many slices sizes are asked for; the others are taken to be like them
+_ASKED_MAX = 64  # of so many files sizes are asked for, of some slices; the others are taken to be like them
 _NUMBER = "_lakelatch_path_number"
 _PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, _NUMBER)])
 
@@ -51,12 +53,14 @@ def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
     """Whether slices, all with base files and logs, are read sooner this way, and can be."""
     if not have_places(slices):
         return False
-    asked = slices[:: -(-len(slices) // _ASKED_MAX)]
+    files = sum(1 + len(found.fresh_logs) for found in slices)
+    asked = slices[:: -(-files // _ASKED_MAX)]
     bases = [partial(storage.stat, found.base_path or "") for found in asked]
     logs = [partial(storage.stat, found.path_of(name)) for found in asked for name in found.fresh_logs]
     sizes = [found.size_bytes * len(slices) // len(asked) for found in storage.together(*bases, *logs)]
     base_bytes, logs_bytes = sum(sizes[: len(bases)]), sum(sizes[len(bases) :])
-    return logs_bytes <= LOGS_MAX_BYTES and base_bytes >= max(BASE_MIN_BYTES, _BASE_TO_LOGS * logs_bytes)
+    is_worth_it = max(BASE_MIN_BYTES, _BASE_TO_LOGS * logs_bytes) <= base_bytes <= BASE_MAX_BYTES
+    return is_worth_it and logs_bytes <= LOGS_MAX_BYTES
 
 
 def read_beside_logs(spark: SparkSession, plan: ReadPlan, slices: Sequence[FileSlice]) -> DataFrame | None:

@@ -118,3 +118,6 @@ def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypa
     monkeypatch.setattr(changed, "BASE_MIN_BYTES", 0)
     monkeypatch.setattr(changed, "_BASE_TO_LOGS", 100)
     assert not is_joined(lakelatch.read(table.spark, table.path))
+    monkeypatch.setattr(changed, "_BASE_TO_LOGS", 0)
+    monkeypatch.setattr(changed, "BASE_MAX_BYTES", 1000)
+    assert not is_joined(lakelatch.read(table.spark, table.path))
