@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 STORE ?=
 LOCK ?= $(if $(STORE),storage,filesystem)
 # Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
-TEST_LIMIT ?= 40m
+TEST_LIMIT ?= 45m
 # Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest.
 VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3
 SEEDS ?= 300
