@@ -107,8 +107,8 @@ def prepare_table(storage: Storage, options: WriteOptions, schema: pa.Schema) ->
     try:
         return open_existing(storage, options)
     except InvalidRequest:
-        if is_table(storage):
-            raise
+        if is_table(storage):  # perhaps only by now
+            return open_existing(storage, options)
     try:
         config = _new_config(storage, options, schema)
     except InvalidRequest:

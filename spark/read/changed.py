@@ -46,6 +46,8 @@ _BASE_TO_LOGS = 4  # as many times as large
 _TASK_BYTES = 256 * 1024 * 1024  # of base files, of which a tenth or so is read
 _ASKED_MAX = 64  # of so many files sizes are asked for, of some slices; the others are taken to be like them
 _NUMBER = "_lakelatch_path_number"
+#: Names of columns, in lower case, that a frame of this kind cannot have: Spark's own one, and those here.
+RESERVED = frozenset(["_metadata", PLACE, PATH, _NUMBER])
 _PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, _NUMBER)])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.spark.read.changed import have_few_logs
+from lakelatch.spark.read.changed import RESERVED, have_few_logs
 from lakelatch.spark.read.native import split_by_types
 
 if TYPE_CHECKING:
@@ -29,8 +29,18 @@ class Ways:
         """As slices and their sizes have it, which are asked for where they decide."""
         native, _ = split_by_types(plan.table, plan.schema, [one for one in plan.slices if not one.fresh_logs])
         beside: list[FileSlice] = []
-        if plan.instants is None and plan.keys is None and not plan.table.config.column_groups:
+        if _may_be_joined(plan):
             beside = [found for found in plan.slices if found.base_file and found.fresh_logs]
         beside = split_by_types(plan.table, plan.schema, beside)[0] if have_few_logs(plan.table.storage, beside) else []
         taken = {*native, *beside}
         return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken))
+
+
+def _may_be_joined(plan: ReadPlan) -> bool:
+    """Whether slices with logs may be read beside these at all.
+
+    Not those of tables that others made, of whose base files nobody knows the types before they are opened.
+    """
+    config = plan.table.config
+    is_plain = plan.instants is None and plan.keys is None and config.made_here and not config.column_groups
+    return is_plain and RESERVED.isdisjoint(name.lower() for name in plan.schema.names)

@@ -97,7 +97,9 @@ def write_rows(
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system) as manager:
-        opened = _Opened(storage, write_options, _open_beside_recovery(write_options, rows, manager))
+        # First, since a write that is refused leaves the table as it was, with what others have pending in it.
+        opened = _Opened(storage, write_options, open_fitted(storage, write_options, rows))
+        manager.recover()
 
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
             keep_files = again and not rows.read_anew
@@ -146,28 +148,11 @@ class _Opened:
         return self.table
 
 
-def _open_beside_recovery(options: WriteOptions, rows: Rows, manager: TransactionManager) -> OpenedTable:
-    """As `open_fitted`; what dead writers have left is rolled back at the same time."""
-    storage, tables = manager.storage, list[OpenedTable]()
-
-    def recover() -> None:
-        manager.recover()
-
-    # In this order: the first one is made by this thread, and what it asks for at once is.
-    storage.together(recover, lambda: tables.append(prepare_table(storage, options, rows.schema)))
-    return _fitted_to(tables[0], options, rows)
-
-
 def open_fitted(
     storage: Storage, options: WriteOptions, rows: Rows, known: frozenset[str] | None = None
 ) -> OpenedTable:
     """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
-    return _fitted_to(prepare_table(storage, options, rows.schema), options, rows, known)
-
-
-def _fitted_to(
-    table: OpenedTable, options: WriteOptions, rows: Rows, known: frozenset[str] | None = None
-) -> OpenedTable:
+    table = prepare_table(storage, options, rows.schema)
     rows.use_names_of(table.schema)
     return fitted(table, rows.schema, options, known)
 

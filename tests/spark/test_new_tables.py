@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from live_table import LiveTable
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.spark import open_table
+from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import load_table_config
 
 
@@ -26,3 +30,20 @@ def test_a_table_is_called_like_its_folder_whatever_that_holds(tmp_path: Path, f
 def test_a_name_that_was_asked_for_is_not_changed(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidRequest, match=r"hoodie\.table\.name="):
         LiveTable(tmp_path / "table", hoodie__table__name=name)
+
+
+def test_a_table_that_others_make_while_it_is_looked_for_is_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 1}
+    table = ArrowTable(tmp_path / "t", options)
+    whole = open_table.is_table
+
+    def made_meanwhile(storage: Storage) -> bool:
+        monkeypatch.setattr(open_table, "is_table", whole)
+        ArrowTable(tmp_path / "t", options).upsert(pa.table({"id": ["theirs"]}))
+        return whole(storage)
+
+    monkeypatch.setattr(open_table, "is_table", made_meanwhile)
+    table.upsert(pa.table({"id": ["own"]}))
+    assert sorted(table.to_arrow()["id"].to_pylist()) == ["own", "theirs"]

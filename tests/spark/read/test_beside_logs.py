@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from pyspark.sql import DataFrame
 
 import lakelatch
 from lakelatch.spark.read import changed, native
+from lakelatch.spark.read.reader import plan_read
+from lakelatch.spark.read.ways import Ways
 
 URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
 Make = Callable[..., Any]
@@ -107,6 +110,26 @@ def test_folders_whose_names_spark_writes_in_another_way_are_merged(make_table: 
     frame = lakelatch.read(table.spark, table.path)
     assert not is_joined(frame)
     assert frame.where("v = 'w'").count() == 3 and frame.count() == 12
+
+
+def test_columns_with_names_that_are_needed_are_merged(make_table: Make) -> None:
+    for name in ("_Metadata", "_lakelatch_place", "_lakelatch_path", "_lakelatch_path_number"):
+        table = make_table(f"id long, ts long, v string, {name} string")
+        table.path = f"{table.path}-{name}"
+        table.write([(key, 1, "v", "m") for key in range(4)])
+        table.compact()
+        table.write([(2, 2, "w", "n")])
+        assert not is_joined(lakelatch.read(table.spark, table.path))
+        assert {row[0]: row[3] for row in table.read(None, "id", "ts", "v", name)} == {0: "m", 1: "m", 2: "n", 3: "m"}
+        assert len(rows_of(table, {"columns": "id,v"})) == 4
+
+
+def test_tables_of_others_are_merged(table: Any) -> None:
+    plan = plan_read(table.path)
+    assert Ways.of(plan).beside_logs
+    config = replace(plan.table.config, raw={})
+    assert not config.made_here
+    assert not Ways.of(replace(plan, table=replace(plan.table, config=config))).beside_logs
 
 
 def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
