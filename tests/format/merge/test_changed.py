@@ -17,6 +17,7 @@ from lakelatch.format.avro import arrow_to_avro, with_meta_columns
 from lakelatch.format.base_files import BaseFileRows
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, encode_log_file
+from lakelatch.format.merge import stream
 from lakelatch.format.merge.slice import changed_places_of, merge_slice, read_changed
 from lakelatch.format.names import BaseFile, LogFile
 from lakelatch.storage.memory import MemoryStorage
@@ -142,3 +143,21 @@ def test_of_the_base_file_only_what_may_win_is_read(parts_read: list[int]) -> No
     made.log([("a", 2, 4)])
     assert made.changed()["v"].to_pylist() == [2]
     assert parts_read == []
+
+
+def test_a_whole_number_that_is_null_counts_as_0_and_may_win() -> None:
+    made = Slice([("a", 1, None), ("b", 1, -9)])
+    made.log([("a", 2, -5), ("b", 2, -5)])
+    assert sorted(made.changed().select(["_hoodie_record_key", "v"]).to_pylist(), key=str) == [
+        {"_hoodie_record_key": "a", "v": 1},
+        {"_hoodie_record_key": "b", "v": 2},
+    ]
+
+
+@given(st.lists(st.text("abc", max_size=2), max_size=9), st.lists(st.text("abc", max_size=2), max_size=9))
+def test_of_many_keys_those_in_reach_are_enough(values: list[str], others: list[str]) -> None:
+    column = pa.chunked_array([values], pa.string())
+    among_few = stream.among(column, pa.array(sorted(set(others)), pa.string())).to_pylist()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stream, "_LOOKED_AT_MAX", 0)
+        assert stream.among(column, pa.array(sorted(set(others)), pa.string())).to_pylist() == among_few
