@@ -12,7 +12,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.spark import open_table
 from lakelatch.spark.api.arrow_table import ArrowTable
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.table_config import load_table_config
+from lakelatch.timeline.table_config import is_table, load_table_config
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,11 @@ def test_a_table_that_others_make_while_it_is_looked_for_is_theirs(
 ) -> None:
     options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 1}
     table = ArrowTable(tmp_path / "t", options)
-    whole = open_table.is_table
 
     def made_meanwhile(storage: Storage) -> bool:
-        monkeypatch.setattr(open_table, "is_table", whole)
+        monkeypatch.setattr(open_table, "is_table", is_table)
         ArrowTable(tmp_path / "t", options).upsert(pa.table({"id": ["theirs"]}))
-        return whole(storage)
+        return is_table(storage)
 
     monkeypatch.setattr(open_table, "is_table", made_meanwhile)
     table.upsert(pa.table({"id": ["own"]}))
