@@ -88,9 +88,7 @@ def _places(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:
         found = plan.slices[index]
         rows = changed_places_of(plan.table.storage, found, plan.table.full_schema)
         if len(rows) and rows[-1] >= ROWS_MAX:
-            raise InvalidRequest(
-                f"{found.base_path} has more than {ROWS_MAX:,} rows: cluster the table into smaller files"
-            )
+            raise InvalidRequest(f"{found.base_path} has more than {ROWS_MAX:,} rows: make a table of more buckets")
         path = found.base_path or ""
         yield from pa.table(
             [rows + place_of(path), pa.repeat(path_number(path), len(rows))], schema=_PLACES

@@ -128,9 +128,9 @@ def have_places(slices: Sequence[FileSlice]) -> bool:
     return same_depth and len(numbers) == len(paths) and all(map(_SAME_IN_URIS.fullmatch, paths))
 
 
-def place_of(path: str, row: int = 0) -> int:
-    """The `PLACE` of a row in a file, whose path in the table is given."""
-    return (zlib.crc32(path.rpartition("/")[2][:_NUMBERED].encode()) << _ROW_BITS) + row
+def place_of(path: str) -> int:
+    """The `PLACE` of the first row in a file, whose path in the table is given; further ones follow it."""
+    return zlib.crc32(path.rpartition("/")[2][:_NUMBERED].encode()) << _ROW_BITS
 
 
 def path_number(path: str) -> int:

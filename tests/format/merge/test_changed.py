@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Slice:
             pq.write_table(self.rows_of(base), sink, row_group_size=2)
             self.storage.put(f"p/{self.base}", sink.getvalue())
 
-    def rows_of(self, rows: list[Row], gone: bool = False) -> pa.Table:
+    def rows_of(self, rows: Sequence[Row], gone: bool = False) -> pa.Table:
         values = [{"_hoodie_record_key": key, "v": v, "_hoodie_is_deleted": gone} for key, v, _ in rows]
         found = pa.Table.from_pylist(values, schema=self.schema)
         ordering = self.ordering_values([at for *_, at in rows])
@@ -58,7 +58,7 @@ class Slice:
         is_day = pa.types.is_date32(self.kind)
         return pa.array(numbers, pa.int32() if is_day else pa.int64()).cast(self.kind)
 
-    def log(self, rows: list[Row], deletes: list[Delete] = [], gone: list[Row] = []) -> None:  # noqa: B006
+    def log(self, rows: Sequence[Row], deletes: Sequence[Delete] = (), gone: Sequence[Row] = ()) -> None:
         instant = time(len(self.logs) + 1)
         removed = None
         if deletes:

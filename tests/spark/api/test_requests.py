@@ -28,7 +28,7 @@ def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_small_write_of_an_arrow_table(storage: CountingStorage) -> None:
     table = ArrowTable("memory://orders", OPTIONS)
-    for number in range(3):  # the first makes the table, and the second meets a new partition
+    for number in range(3):  # the first one makes the table
         storage.forget()
         table.upsert(pa.table({"id": [f"{number}"]}))
     assert (len(storage.calls), storage.steps) == (24, 16), storage.story()
