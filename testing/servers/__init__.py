@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from lakelatch.testing.ports import free_port
 from lakelatch.testing.servers.choice import NAMES, chosen, open_server
-from lakelatch.testing.servers.contract import Server, free_port
+from lakelatch.testing.servers.contract import Server
 from lakelatch.testing.servers.http_proxy import HttpFault, HttpProxy, HttpRequest
 from lakelatch.testing.servers.proxy import TcpProxy
 

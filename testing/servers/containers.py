@@ -13,11 +13,11 @@ from typing import Any
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.testing.ports import free_port
 from lakelatch.testing.servers.contract import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
     Server,
-    free_port,
     http_status,
     wait_until,
 )

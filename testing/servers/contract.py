@@ -6,15 +6,12 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 
-from lakelatch.errors import Unavailable
 from lakelatch.system import REAL_SYSTEM, System
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
-_PORT_MIN = 10_000
 
 
 class Server(ABC):
@@ -64,32 +61,6 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, system: System =
             return False
         system.sleep(_LOOK_S)
     return True
-
-
-def free_port(system: System = REAL_SYSTEM) -> int:
-    """A port of loopback that nobody listens on now.
-
-    It is not one that the kernel gives to outgoing connections: a client that retries on such a port while its server
-    is down can end up connected to itself, and the server cannot come back.
-    """
-    for _ in range(1000):
-        port = _PORT_MIN + int(system.random() * (_ephemeral_min() - _PORT_MIN))
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise Unavailable("no free port was found on 127.0.0.1 in 1000 attempts: end what occupies them")
-
-
-def _ephemeral_min() -> int:
-    try:
-        found = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except OSError:
-        found = 0
-    return found if found > _PORT_MIN + 1000 else 32_768
 
 
 def exchange(host: str, port: int, request: bytes, timeout_s: float = 2.0) -> bytes:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.testing.servers.contract import free_port, http_status
+from lakelatch.testing.ports import free_port
+from lakelatch.testing.servers.contract import http_status
 from lakelatch.testing.servers.local import LocalServer, program
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.testing.servers.contract import START_TIMEOUT_S, STOP_TIMEOUT_S, Server, free_port, wait_until
+from lakelatch.testing.ports import free_port
+from lakelatch.testing.servers.contract import START_TIMEOUT_S, STOP_TIMEOUT_S, Server, wait_until
 
 CACHE_VARIABLE = "LAKELATCH_TEST_CACHE"
 _FETCH_TIMEOUT_S = 600

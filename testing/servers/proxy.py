@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.testing.servers.contract import free_port
+from lakelatch.testing.ports import free_port
 
 _CHUNK = 65_536
 _SWALLOW_S = 0.2  # some servers acknowledge a request's bytes before they have done what it asks for

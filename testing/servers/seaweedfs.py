@@ -10,7 +10,8 @@ from email.utils import formatdate
 from pathlib import Path
 
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.testing.servers.contract import free_port, http_status
+from lakelatch.testing.ports import free_port
+from lakelatch.testing.servers.contract import http_status
 from lakelatch.testing.servers.local import LocalServer, program
 
 BUCKET = "lakelatch"

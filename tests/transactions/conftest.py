@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakelatch.storage import LocalStorage, MemoryStorage
+from lakelatch.transactions.markers.server import client
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `one_table`
 
@@ -16,3 +17,9 @@ from one_table import Table
 @pytest.fixture(params=["memory", "local"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
     yield Table(LocalStorage(str(tmp_path)) if request.param == "local" else MemoryStorage(str(tmp_path)))
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_known_to_be_lost() -> None:
+    """The tokens of a test's clock are the same in each test, and the kernel may give a closed server's port again."""
+    client._down_until_ns.clear()

@@ -13,7 +13,7 @@ from early_writes import GROUP
 from one_table import Table
 
 from lakelatch.storage import Storage
-from lakelatch.testing.servers.contract import free_port
+from lakelatch.testing.ports import free_port
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.transactions.manager import TransactionManager

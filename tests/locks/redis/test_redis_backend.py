@@ -26,8 +26,9 @@ from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
 from lakelatch.locks.contract import TABLE_KEY, LockScope, file_group_key
 from lakelatch.locks.redis.provider import RedisLockProvider
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.ports import free_port
 from lakelatch.testing.servers import Server, TcpProxy
-from lakelatch.testing.servers.contract import free_port, wait_until
+from lakelatch.testing.servers.contract import wait_until
 from lakelatch.testing.servers.reach import lock_options
 from lakelatch.testing.servers.redis import LocalRedis
 

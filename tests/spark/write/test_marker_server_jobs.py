@@ -17,7 +17,7 @@ from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.spark.write import writer
 from lakelatch.spark.write.marker_server import served
 from lakelatch.storage import LocalStorage
-from lakelatch.testing.servers.contract import free_port
+from lakelatch.testing.ports import free_port
 from lakelatch.transactions.markers.files import MARKERS_FOLDER, is_markers_file
 from lakelatch.transactions.transaction import Transaction
 
