@@ -1,8 +1,11 @@
-"""Opening a transaction manager: its lock provider, its time generator, its settings."""
+"""Opening a transaction manager: its lock provider, its time generator, its settings, and what is remembered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,22 +16,59 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
+from lakelatch.timeline.commit_log import SLOTS_KEPT
+from lakelatch.transactions.context import TableMemory
 from lakelatch.transactions.early.detection import ensure_shared_locks
 from lakelatch.transactions.manager import TransactionManager
+
+_TABLES_MAX = 32  # that a process remembers: those it wrote last
+_SLOTS_REMEMBERED = 2 * SLOTS_KEPT
+_memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
+_guard = threading.Lock()
 
 
 @contextmanager
 def open_manager(
-    storage: Storage, options: ManagerOptions, system: System = REAL_SYSTEM
+    storage: Storage, options: ManagerOptions, system: System = REAL_SYSTEM, remembers: bool = False
 ) -> Iterator[TransactionManager]:
-    """The manager that the options describe; its lock provider is closed at the end."""
+    """The manager that the options describe; its lock provider is closed at the end.
+
+    `remembers`: it begins with what the last such manager of this table in this process has read, and leaves what it
+    reads to the next one, unless the block fails.
+    """
     ensure_refuses_second(storage, system)
     scope = LockScope(storage.uri, options.scope, system)
     settings = replace(options.transactions, lock_timeout_s=scope.lock_options.timeout_s)
     provider = open_lock_provider(scope)
+    place = (storage, provider.domain, system, os.getpid())
     try:
         ensure_shared_locks(settings, provider)
         generator = open_time_generator(options.scope, provider, system)
-        yield TransactionManager(storage, provider, generator, settings, system)
+        memory = _take_memory(place) if remembers else None
+        manager = TransactionManager(storage, provider, generator, settings, system, memory=memory)
+        yield manager
+        if remembers:
+            _keep_memory(place, manager.memory)
     finally:
         provider.close()
+
+
+def forget_tables() -> None:
+    """Lets go of what this process remembers of tables."""
+    with _guard:
+        _memories.clear()
+
+
+def _take_memory(place: Hashable) -> TableMemory | None:
+    """What is remembered, out of reach of others until it is kept again: who fails leaves nothing behind."""
+    with _guard:
+        return _memories.pop(place, None)
+
+
+def _keep_memory(place: Hashable, memory: TableMemory) -> None:
+    memory.log.forget_old(_SLOTS_REMEMBERED)
+    with _guard:
+        _memories[place] = memory
+        _memories.move_to_end(place)
+        while len(_memories) > _TABLES_MAX:
+            _memories.popitem(last=False)

@@ -48,24 +48,29 @@ from lakelatch.timeline.table_config import (
 from lakelatch.timeline.timeline import Timeline, TimelineFolder
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import OtherWrite
+from lakelatch.transactions.context import MemoryCheck
 from lakelatch.transactions.outcome import Displaced
 
 _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know
 
 
-def open_table(storage: Storage) -> OpenedTable:
-    """The table for reading, as it is now; `InvalidRequest` where there is none."""
-    return table_at(storage, *look_at(storage))
+def open_table(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTable:
+    """The table for reading, as it is now; `InvalidRequest` where there is none. `beside` is asked at the same time."""
+    return table_at(storage, *look_at(storage, beside))
 
 
-def look_at(storage: Storage) -> tuple[TableConfig, Timeline]:
-    """The table's configuration, and its timeline as one listing shows it."""
+def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableConfig, Timeline]:
+    """The table's configuration, and its timeline as one listing shows it; `beside` has made that listing if given."""
     configs: list[TableConfig] = []
     looks: list[Timeline] = []
-    storage.together(
-        lambda: configs.append(load_table_config(storage)),
-        lambda: looks.append(Timeline.look(storage)),
-    )
+
+    def configure() -> None:
+        configs.append(load_table_config(storage))
+
+    if beside is not None:
+        storage.together(configure, *beside.requests)
+        return configs[0], Timeline.of_names(beside.names)
+    storage.together(configure, lambda: looks.append(Timeline.look(storage)))
     return configs[0], looks[0]
 
 
@@ -99,13 +104,16 @@ def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -
     return replace(table, is_new=False)
 
 
-def prepare_table(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable:
+def prepare_table(
+    storage: Storage, options: WriteOptions, schema: pa.Schema, beside: MemoryCheck | None = None
+) -> OpenedTable:
     """The table for writing; if there is none, one that is made with its first commit: a write that fails leaves none.
 
-    `schema` is that of the data, without meta columns. Errors: `InvalidRequest`, and the table is as it was.
+    `schema` is that of the data, without meta columns; `beside` is asked at the same time. Errors: `InvalidRequest`,
+    and the table is as it was.
     """
     try:
-        return open_existing(storage, options)
+        return open_existing(storage, options, beside)
     except InvalidRequest:
         if is_table(storage):  # perhaps only by now
             return open_existing(storage, options)
@@ -164,16 +172,16 @@ def _is_same(table: OpenedTable, found: TableConfig) -> bool:
     return not (compared.added or compared.missing or compared.widened or compared.unfit)
 
 
-def require_writable(storage: Storage) -> OpenedTable:
+def require_writable(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTable:
     """An existing table for a table service; `InvalidRequest` if it may only be read."""
-    table = open_table(storage)
+    table = open_table(storage, beside)
     check_writable(table.config)
     return table
 
 
-def open_existing(storage: Storage, options: WriteOptions) -> OpenedTable:
+def open_existing(storage: Storage, options: WriteOptions, beside: MemoryCheck | None = None) -> OpenedTable:
     """An existing table for a write without rows; `InvalidRequest` as for one with rows."""
-    table = require_writable(storage)
+    table = require_writable(storage, beside)
     check_agreement(options, table.config)
     check_mode(options, table.config)
     return table

@@ -22,11 +22,11 @@ from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, L
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
-from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, parse_file_name
+from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, completed, parse_file_name
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.outcome import Displaced
+from lakelatch.transactions.outcome import Committed, Displaced
 
 _ALTER_SCHEMA = "ALTER_SCHEMA"
 _log = logging.getLogger("lakelatch.spark")
@@ -141,10 +141,20 @@ def _said_by(storage: Storage, instant: Instant) -> TableSchema | None:
     """What a completed write says. It never changes, so each is read once a process."""
     place = _place(storage, instant)
     if not place:
-        metadata = read_commit(storage, instant)
-        said = None if metadata.operation_type in _SERVICES or not metadata.schema else metadata.schema
-        place.append(None if said is None else parsed_schema(said, instant.path))
+        place.append(_said_in(read_commit(storage, instant), instant))
     return place[0]
+
+
+def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
+    """Spares this process to read what it has committed; `action` is the pending one's name."""
+    instant = completed(committed.instant, action, committed.completion)
+    _place(storage, instant).append(_said_in(committed.metadata, instant))
+
+
+def _said_in(metadata: CommitMetadata, instant: Instant) -> TableSchema | None:
+    if metadata.operation_type in _SERVICES or not metadata.schema:
+        return None
+    return parsed_schema(metadata.schema, instant.path)
 
 
 @lru_cache(maxsize=1024)
@@ -156,6 +166,11 @@ def _place(storage: Storage, instant: Instant) -> list[TableSchema | None]:
 def parsed_schema(avro_schema: str, path: str) -> TableSchema:
     """The columns that a file names. Errors: `CorruptTable`, `InvalidRequest`, with the file."""
     try:
-        return TableSchema(without_meta_columns(avro_to_arrow(avro_schema)), path)
+        return TableSchema(_columns(avro_schema), path)
     except (CorruptTable, InvalidRequest) as error:
         raise type(error)(f"in {path}: {error.message}", path=path) from error
+
+
+@lru_cache(maxsize=128)  # commits say the same again and again
+def _columns(avro_schema: str) -> pa.Schema:
+    return without_meta_columns(avro_to_arrow(avro_schema))

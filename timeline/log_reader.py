@@ -55,6 +55,11 @@ class LogReader:
         self.last_ns: int | None = None  # and when that was
         self.others_wait = False  # whether the last listing showed that the lock's holder loses its slots to others
 
+    @property
+    def storage(self) -> Storage:
+        """Where the log lies."""
+        return self._storage
+
     def tail(self) -> Tail:
         """The last slot now. Its file may still be missing: `project` it before relying on a listing."""
         for _ in range(_LISTINGS_MAX):
@@ -69,6 +74,15 @@ class LogReader:
     def tail_number(self) -> int:
         """The number of the last slot now."""
         return max(self._numbers(), default=0)
+
+    def still_has(self, tail: Tail) -> bool:
+        """Whether the storage has the slot of a tail as it was read, asked anew: then it is the same log."""
+        return tail.event is not None and self._read(tail.number) == tail.event
+
+    def forget_old(self, kept: int) -> None:
+        """Lets go of what was read of all slots but the last ones."""
+        while len(self._cache) > kept:
+            self._cache.popitem(last=False)
 
     def events_after(self, number: int, tail: Tail) -> list[Event]:
         """The events of slots number+1 to the tail's, in order.

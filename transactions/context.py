@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
@@ -11,9 +12,72 @@ from lakelatch.system import System
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
-from lakelatch.transactions.elision import LockElision
+from lakelatch.transactions.elision import LockElision, QueuedCommits
 from lakelatch.transactions.instant_clock import InstantClock
 from lakelatch.transactions.settings import TransactionSettings
+
+
+@dataclass
+class TableMemory:
+    """What a process remembers of a table from one manager to the next: what it has read of the log and the timeline.
+
+    For managers of one storage and one kind of locks, one after the other. It holds no connection. Whether it is still
+    of the table that lies there, a `MemoryCheck` tells.
+    """
+
+    log: CommitLog
+    folder: TimelineFolder
+    queue: QueuedCommits = field(default_factory=QueuedCommits)
+    recovered_ns: int | None = None
+    cleared_ns: int | None = None  # when somebody looked for everything that others leave
+
+    @classmethod
+    def new(cls, storage: Storage, system: System, slots_kept: int, lock_domain: str) -> TableMemory:
+        log = CommitLog(storage, system, slots_kept, lock_domain)
+        return cls(log, TimelineFolder(storage, log.projections.rollbacks.late))
+
+
+class MemoryCheck:
+    """Asks whether the table that lies there is the one that is remembered, and who has a claim. It changes nothing.
+
+    Somebody may have removed the table since, and made another one in its place, or brought an older copy back. Then
+    the last slot that was read is not there, or says something else, or its file is not on the timeline.
+    """
+
+    def __init__(self, memory: TableMemory, observer: Observer) -> None:
+        self._memory = memory
+        self._last = memory.log.last
+        self._observer = observer
+        self._has_slot: bool | None = None
+        self.claims: frozenset[str] = frozenset()
+        self.names: frozenset[str] = frozenset()
+
+    @property
+    def requests(self) -> Sequence[Callable[[], None]]:
+        """What is to be asked, each once, side by side; `is_same` asks it if nobody has."""
+        return (self._ask_slot, self._list_claims, self._list_timeline)
+
+    def is_same(self) -> bool:
+        """Whether it is the same table, whose timeline is then remembered as it is now."""
+        log, last = self._memory.log, self._last
+        if last is None or last.event is None:
+            return False
+        if self._has_slot is None:
+            log.storage.together(*self.requests)
+        # The listing began when the slot was there, so its file has to be on it, but for one that was archived.
+        if not self._has_slot or not log.projections.needs_nothing(last.event, self.names, looked_at=False):
+            return False
+        self._memory.folder.refresh(last.number, self.names)
+        return True
+
+    def _ask_slot(self) -> None:
+        self._has_slot = self._last is not None and self._memory.log.still_has(self._last)
+
+    def _list_claims(self) -> None:
+        self.claims = frozenset(self._observer.instants())
+
+    def _list_timeline(self) -> None:
+        self.names = self._memory.log.projections.list_timeline()
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,21 @@ folder, and then everybody queues.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lakelatch.locks.contract import LockProvider
 from lakelatch.timegen.contract import TimeGenerator
 
 ELISION_OPTION = "lakelatch.lock.elision"
 AUTO, OFF = "auto", "off"
 _QUEUED_COMMITS = 4
+
+
+@dataclass
+class QueuedCommits:
+    """How many of a process's next commits ask the lock first."""
+
+    left: int = 0
 
 
 class LockElision:
@@ -22,18 +31,20 @@ class LockElision:
     So it is with a time generator that needs the table's lease.
     """
 
-    def __init__(self, kind: str, provider: LockProvider, generator: TimeGenerator) -> None:
+    def __init__(
+        self, kind: str, provider: LockProvider, generator: TimeGenerator, queue: QueuedCommits | None = None
+    ) -> None:
         self.allowed = kind == AUTO and not provider.taken_by_hudi and not generator.needs_lease
-        self._left = 0
+        self._queue = queue or QueuedCommits()
 
     def tries_first(self, others_wait: bool) -> bool:
         """Whether to try without the lock."""
-        return self.allowed and not others_wait and self._left == 0
+        return self.allowed and not others_wait and self._queue.left == 0
 
     def lost(self) -> None:
         """Others were faster."""
-        self._left = _QUEUED_COMMITS
+        self._queue.left = _QUEUED_COMMITS
 
     def queued(self) -> None:
         """A commit has had the lock."""
-        self._left = max(0, self._left - 1)
+        self._queue.left = max(0, self._queue.left - 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from lakelatch.errors import TransactionEnded, Unavailable
@@ -21,7 +22,7 @@ from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
-from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog, GivenUp
+from lakelatch.timeline.commit_log import SLOTS_KEPT, GivenUp
 from lakelatch.timeline.events import PLAN, Event
 from lakelatch.timeline.log_reader import LogMoved, Tail
 from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight, requested
@@ -31,7 +32,7 @@ from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_
 from lakelatch.transactions.commit import known_to_plan
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
-from lakelatch.transactions.context import TransactionContext, TransactionState
+from lakelatch.transactions.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.early.strategies import find_marker_strategy
 from lakelatch.transactions.elision import LockElision
 from lakelatch.transactions.instant_clock import InstantClock
@@ -65,6 +66,7 @@ class TransactionManager:
         system: System = REAL_SYSTEM,
         strategy: ConflictStrategy | None = None,
         slots_kept: int = SLOTS_KEPT,
+        memory: TableMemory | None = None,
     ) -> None:
         settings = settings or TransactionSettings()
         observer = Observer(storage, settings.heartbeat, provider)
@@ -73,7 +75,7 @@ class TransactionManager:
             find_marker_strategy(settings.early.strategy, settings.early.marker_type)
         if settings.marker_server is not None:
             ensure_server_installed()
-        log = CommitLog(storage, system, slots_kept, provider.domain)
+        self.memory = memory or TableMemory.new(storage, system, slots_kept, provider.domain)
         self.context = TransactionContext(
             storage=storage,
             settings=settings,
@@ -81,13 +83,13 @@ class TransactionManager:
             observer=observer,
             strategy=strategy or (NonBlockingConflictStrategy() if settings.mode == NON_BLOCKING else by_options),
             system=system,
-            log=log,
-            folder=TimelineFolder(storage, log.projections.rollbacks.late),
+            log=self.memory.log,
+            folder=self.memory.folder,
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
-            elision=LockElision(settings.lock_elision, provider, generator),
+            elision=LockElision(settings.lock_elision, provider, generator, self.memory.queue),
         )
-        self._recovered_ns: int | None = None
-        self._cleared_ns: int | None = None  # when it has looked for everything that others leave
+        #: What `recover` asks first, for a caller who asks it beside own requests; None if nothing is remembered.
+        self.memory_check = None if memory is None else MemoryCheck(memory, observer)
 
     @property
     def storage(self) -> Storage:
@@ -222,20 +224,33 @@ class TransactionManager:
 
         Every writer calls it before it begins, so nobody has to repair a table by hand. A manager that has looked
         within the last heartbeat interval does not look again: nobody can have died in the meantime, to its knowledge.
-        After the first look, it looks for claims and pending instants first, and for the rest if there are any.
+        After the first look, it looks for claims and pending instants first, and for the rest if there are any. With a
+        memory it has to come before everything else.
         """
-        now_ns = self.context.system.monotonic_ns()
+        check, self.memory_check = self.memory_check, None
+        if check is not None and not self._holds(check):
+            check = None
+        memory, now_ns = self.memory, self.context.system.monotonic_ns()
         interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
-        if self._recovered_ns is not None and now_ns - self._recovered_ns < interval_ns:
+        if memory.recovered_ns is not None and now_ns - memory.recovered_ns < interval_ns:
             return []
         recovery = Recovery(self.context)
-        long_ago = self._cleared_ns is None or now_ns - self._cleared_ns >= _CLEARED_EVERY * interval_ns
+        long_ago = memory.cleared_ns is None or now_ns - memory.cleared_ns >= _CLEARED_EVERY * interval_ns
         recovered: list[str] = []
-        if long_ago or not recovery.finds_nobody():
+        if long_ago or not recovery.finds_nobody(check):
             recovered = recovery.recover()
-            self._cleared_ns = now_ns
-        self._recovered_ns = now_ns
+            memory.cleared_ns = now_ns
+        memory.recovered_ns = now_ns
         return recovered
+
+    def _holds(self, check: MemoryCheck) -> bool:
+        """Whether what is remembered is of the table that lies here; if not, all of it is forgotten."""
+        if check.is_same():
+            return True
+        context, log = self.context, self.memory.log
+        self.memory = TableMemory.new(context.storage, context.system, log.slots_kept, context.provider.domain)
+        self.context = replace(context, log=self.memory.log, folder=self.memory.folder)
+        return False
 
     def _first_look(self) -> Tail:
         """The tail for a process that has not seen any, and the timeline, whose times the first one has to be above."""

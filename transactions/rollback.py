@@ -22,7 +22,7 @@ from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
 from lakelatch.transactions.claims import clean_up
-from lakelatch.transactions.context import TransactionContext
+from lakelatch.transactions.context import MemoryCheck, TransactionContext
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants
 from lakelatch.transactions.undoing import RestoreBusy, Restoring, remove_compacted_logs
@@ -92,21 +92,24 @@ class Recovery:
         )
         return looked[0], beating, noted, marked
 
-    def finds_nobody(self) -> bool:
+    def finds_nobody(self, check: MemoryCheck | None = None) -> bool:
         """Whether nothing is pending but plans, and nobody has a claim; two listings, and none of what others left.
 
-        Who leaves anything else behind that matters leaves one of these two as well.
+        Who leaves anything else behind that matters leaves one of these two as well. `check` has made them both.
         """
         context, last = self._context, self._context.log.last
         if last is None:
             return False
-        context.log.ensure_projected(last)
-        claims, names = context.storage.together(
-            context.observer.instants, lambda: sorted(context.log.projections.list_timeline())
-        )
+        if check is not None:
+            claims, names = check.claims, check.names
+        else:
+            context.log.ensure_projected(last)
+            claims, names = context.storage.together(
+                lambda: frozenset(context.observer.instants()), context.log.projections.list_timeline
+            )
+            context.folder.refresh(last.number, names)
         if claims:
             return False
-        context.folder.refresh(last.number, names)
         begun = (one for one in context.folder.pending() if one.action not in actions.PLANNED_SERVICES)
         return next(begun, None) is None and not context.folder.aborted() and not context.log.projections.undone(names)
 

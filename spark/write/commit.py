@@ -20,7 +20,7 @@ from lakelatch.format.names import is_placeholder
 from lakelatch.spark.open_table import making_table
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.table_schema import keeping_schema
+from lakelatch.spark.table_schema import keeping_schema, learn_schema
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.base_files.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.spark.write.base_files.first_bases import first_bases
@@ -147,7 +147,9 @@ def commit_files(
     if isinstance(outcome, Conflicted):
         kept = LostFiles(transaction, outcome.conflict, reports) if outcome.files_kept else None
         return Lost(outcome.conflict, kept, as_logs=bool(options.non_blocking and first_bases(table.config, reports)))
-    return _result(committed_or_raise(outcome), options.operation, reports)
+    committed = committed_or_raise(outcome)
+    learn_schema(table.storage, transaction.state.action, committed)
+    return _result(committed, options.operation, reports)
 
 
 def _ensure_once(reports: list[FileReport]) -> None:

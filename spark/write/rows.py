@@ -33,6 +33,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
 from lakelatch.timeline.actions import DELETE_PARTITION, REPLACING_OPERATIONS
+from lakelatch.transactions.context import MemoryCheck
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
@@ -96,9 +97,10 @@ def write_rows(
     rows = make(write_options)
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
-    with open_manager(storage, write_options.manager, system) as manager:
+    with open_manager(storage, write_options.manager, system, remembers=True) as manager:
         # First, since a write that is refused leaves the table as it was, with what others have pending in it.
-        opened = _Opened(storage, write_options, open_fitted(storage, write_options, rows))
+        table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
+        opened = _Opened(storage, write_options, table)
         manager.recover()
 
         def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
@@ -149,10 +151,14 @@ class _Opened:
 
 
 def open_fitted(
-    storage: Storage, options: WriteOptions, rows: Rows, known: frozenset[str] | None = None
+    storage: Storage,
+    options: WriteOptions,
+    rows: Rows,
+    known: frozenset[str] | None = None,
+    beside: MemoryCheck | None = None,
 ) -> OpenedTable:
     """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
-    table = prepare_table(storage, options, rows.schema)
+    table = prepare_table(storage, options, rows.schema, beside)
     rows.use_names_of(table.schema)
     return fitted(table, rows.schema, options, known)
 

@@ -51,6 +51,7 @@ class Setting:
     early: EarlySettings | None = None
     lock_elision: str = AUTO
     own_files: bool = False  # whether some writes make their files at their commit, without tasks
+    remembers: bool = False  # whether each write has a manager of its own, with what the last one has read
 
 
 @dataclass
@@ -102,8 +103,10 @@ class Actor:
                 )
         return self._provider
 
-    def manager(self, mode: str) -> TransactionManager:
-        if mode not in self._managers:
+    def manager(self, mode: str, anew: bool = False) -> TransactionManager:
+        """The manager of this process; a new one with the memory of the last one, if it is opened `anew`."""
+        last = self._managers.get(mode)
+        if last is None or (anew and self.setting.remembers):
             settings = TransactionSettings(
                 mode=mode,
                 lock_timeout_s=5.0,
@@ -121,6 +124,7 @@ class Actor:
                 settings,
                 self.system,
                 slots_kept=self.setting.slots_kept,
+                memory=last.memory if last is not None else None,
             )
         return self._managers[mode]
 
@@ -148,7 +152,7 @@ class Actor:
 
     def transfer(self) -> None:
         """Reads two accounts, and writes both: wrong as soon as anybody else's transfer comes in between."""
-        manager = self.manager(OPTIMISTIC)
+        manager = self.manager(OPTIMISTIC, anew=True)
         manager.recover()
         transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):
@@ -166,7 +170,7 @@ class Actor:
             self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT", {WRITER_KEY: self.name}))
 
     def append(self) -> None:
-        manager = self.manager(NON_BLOCKING)
+        manager = self.manager(NON_BLOCKING, anew=True)
         manager.recover()
         transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):

@@ -111,6 +111,7 @@ class Run:
             early if draw.random() < 0.4 else None,
             OFF if self.seed % 4 == 3 else AUTO,
             own_files=self.seed % 2 == 0,
+            remembers=self.seed % 3 == 1,
         )
         self.leaves = draw.random() < 0.5  # whoever is done, and with it what it still renews
         # Whether there is a stock, and table services work on it.

@@ -17,6 +17,7 @@ from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog
 from lakelatch.timeline.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
+from lakelatch.transactions.context import TableMemory
 from lakelatch.transactions.elision import AUTO
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.outcome import Committed
@@ -46,12 +47,14 @@ class Table:
         storage: Storage | None = None,
         slots_kept: int = SLOTS_KEPT,
         lock_timeout_s: float = 60.0,
+        memory: TableMemory | None = None,
     ) -> TransactionManager:
-        """As another process would open it."""
+        """As another process would open it; with a memory, as the same process would."""
         provider = self.provider()
         settings = TransactionSettings(mode=mode, lock_timeout_s=lock_timeout_s, lock_elision=self.elision)
         times = HybridTimeGenerator(provider, self.times)
-        return TransactionManager(storage or self.storage, provider, times, settings, self.system, None, slots_kept)
+        opened = storage or self.storage
+        return TransactionManager(opened, provider, times, settings, self.system, None, slots_kept, memory)
 
     def expire(self, instant: str) -> None:
         """The last beat was long ago by the storage's clock."""
