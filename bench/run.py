@@ -25,6 +25,7 @@ BENCHMARKS = (
     "timeline",
     "spark.loading",
     "spark.reading",
+    "spark.changing",
     "spark.delta",
     "planning",
     "services.rewriting",
