@@ -54,7 +54,7 @@ def open_manager(
 
 
 def forget_tables() -> None:
-    """Lets go of what this process remembers of tables."""
+    """Forgets all tables, so that the next call of each begins as the first one of a process."""
     with _guard:
         _memories.clear()
 

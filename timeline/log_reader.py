@@ -80,7 +80,7 @@ class LogReader:
         return tail.event is not None and self._read(tail.number) == tail.event
 
     def forget_old(self, kept: int) -> None:
-        """Lets go of what was read of all slots but the last ones."""
+        """Forgets all slots that were read but the last ones."""
         while len(self._cache) > kept:
             self._cache.popitem(last=False)
 

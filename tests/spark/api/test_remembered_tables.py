@@ -98,7 +98,7 @@ def test_no_more_than_the_last_tables_are_remembered(path: str, monkeypatch: pyt
     assert found == ["c", "a"]
 
 
-def test_old_slots_are_let_go_of(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_slots_are_forgotten(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SLOTS_REMEMBERED", 2)
     for number in range(4):
         upsert(path, f"{number}")
