@@ -80,7 +80,8 @@ class Slice:
         return sorted(map(str, rows.to_pylist()))
 
     def changed(self) -> pa.Table:
-        return read_changed(self.storage, self.slice, self.schema, self.config, self.schema.names)
+        parts = read_changed(self.storage, self.slice, self.schema, self.config, self.schema.names)
+        return pa.concat_tables([self.schema.empty_table(), *parts])
 
     def joined(self) -> list[Any]:
         """The changed rows, and those of the base file with other keys."""
