@@ -16,6 +16,7 @@ from grouped_table import SCHEMA, A, D, GroupedTable, V, Values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import Writing
+from made_slice import holding
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, avro_to_arrow, with_meta_columns
@@ -23,6 +24,7 @@ from lakelatch.format.log.blocks import Deletes, encode_log_file, read_log_file
 from lakelatch.format.log.framing import AVRO_BLOCK, IS_PARTIAL, PARQUET_BLOCK, read_blocks
 from lakelatch.format.log.framing import SCHEMA as SCHEMA_HEADER
 from lakelatch.format.merge.slice import merge_slice
+from lakelatch.format.merge.spilled_logs import LogBounds
 from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.read.reader import plan_read
@@ -32,6 +34,7 @@ from lakelatch.transactions.settings import OPTIMISTIC
 
 PLAN, EXECUTE, COMPACT_LOGS = "plan", "execute", "compact_logs"
 GROUPS = {"dt": ("d", "e"), "at": ("a",), "ts": ("v",)}
+log_bounds = st.sampled_from([LogBounds(), LogBounds(held=0, run=1, batch=1, part=1), LogBounds(0, 1500, 400, 1000)])
 History = tuple[list[tuple[str, list[Values]]], list[int | str]]
 
 
@@ -94,10 +97,13 @@ def begin_all(table: GroupedTable, writes: Sequence[tuple[str, list[Values]]]) -
 
 
 @settings(max_examples=30, deadline=None)
-@given(history=histories(), block_format=st.sampled_from(["parquet", "avro"]))
-def test_the_join_does_not_depend_on_commits_and_compactions(history: History, block_format: str) -> None:
+@given(history=histories(), block_format=st.sampled_from(["parquet", "avro"]), bounds=log_bounds)
+def test_the_join_does_not_depend_on_commits_and_compactions(
+    history: History, block_format: str, bounds: LogBounds
+) -> None:
+    """Nor on whether logs are too many for memory."""
     writes, order = history
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, holding(bounds):
         table = GroupedTable(Path(folder) / "t", block_format=block_format)
         begun = begin_all(table, writes)
         committed: list[tuple[int, str, list[Values]]] = []
