@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_slice import Delete, MadeSlice, Row
+from random_tables.made_slice import Delete, MadeSlice, Row
 
 from lakelatch.format.base_files import BaseFileRows
 from lakelatch.format.merge import stream

@@ -16,7 +16,7 @@ from grouped_table import SCHEMA, A, D, GroupedTable, V, Values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import Writing
-from made_slice import holding
+from random_tables.made_slice import holding
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, avro_to_arrow, with_meta_columns

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_slice import Delete, MadeSlice, Row, holding, time
+from random_tables.made_slice import Delete, MadeSlice, Row, holding, time
 
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
