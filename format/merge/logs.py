@@ -86,7 +86,7 @@ def logs_of(
             del block  # else it stays while the next one is decoded
         for block in reader.more:
             found.begin(below)
-            found.add_prepared(block, prepared)
+            found.add_prepared(block, prepared, is_held_anyway=True)
         yield found.logs()
 
 
@@ -109,15 +109,20 @@ class _Gathered:
             for block in below():
                 self._add(block)
 
-    def add_prepared(self, block: LogEntries, prepared: Callable[[LogEntries], LogEntries]) -> None:
-        """Adds a block of the logs. What is wrong with one that is rolled back further on is nobody's business."""
+    def add_prepared(
+        self, block: LogEntries, prepared: Callable[[LogEntries], LogEntries], is_held_anyway: bool = False
+    ) -> None:
+        """Adds a block of the logs. What is wrong with one that is rolled back further on is nobody's business.
+
+        A block that the caller holds is no reason for a temporary file, which would spare no memory.
+        """
         self._instants.append(block.instant)
         try:
             found = prepared(block)
         except LakelatchError as error:
             self._failed.append((block.instant, error))
         else:
-            self._add(found)
+            self._add(found, is_held_anyway)
 
     def take_back(self, instant: str) -> None:
         """Forgets the blocks of an instant that have come so far."""
@@ -140,11 +145,11 @@ class _Gathered:
         self._spilled.begin()
         return Logs([], self._spilled)
 
-    def _add(self, block: LogEntries) -> None:
+    def _add(self, block: LogEntries, is_held_anyway: bool = False) -> None:
         block = of_keys(block, self._keys)
         self._held.append(block)
         self._size_bytes += size_of(block)
-        if self._spilled is None and self._size_bytes > BOUNDS.held:
+        if self._spilled is None and not is_held_anyway and self._size_bytes > BOUNDS.held:
             self._spilled = SpilledLogs.opened_in(self._opened, BOUNDS)
         if self._spilled is not None and self._size_bytes >= BOUNDS.run:
             self._spill(self._spilled)

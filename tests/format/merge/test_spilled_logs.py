@@ -18,8 +18,8 @@ from random_tables.made_slice import Delete, MadeSlice, Row, holding, time
 
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
-from lakelatch.format.log.blocks import encode_log_file
-from lakelatch.format.merge.slice import compact_logs, merge_in_order, merge_slice, read_changed, read_slice
+from lakelatch.format.log.blocks import LogEntries, encode_log_file
+from lakelatch.format.merge.slice import compact_logs, merge_in_order, merge_onto, merge_slice, read_changed, read_slice
 from lakelatch.format.merge.spilled_logs import LogBounds
 from lakelatch.format.merge.stream import joined_deletes
 from lakelatch.format.names import LogFile
@@ -178,6 +178,22 @@ def test_temporary_files_are_gone_at_the_end(parts_of: Parts, files: list[IO[byt
         with pytest.raises(CorruptTable, match="torn at byte 0"):
             list(parts_of(made))
         assert files and all(file.closed for file in files)
+
+
+def test_rows_that_are_in_memory_anyway_are_no_reason_for_a_file(files: list[IO[bytes]]) -> None:
+    made = MadeSlice([("b", 0, 1), ("d", 0, 1)])
+    entries = [LogEntries(time(9), records=made.rows_of([(key, 9, 2) for key in "cab"]))]
+
+    def values() -> list[int]:
+        parts = merge_onto(made.storage, made.slice, entries, made.schema, made.config, {})
+        return [row["v"] for part in parts for row in part.rows.to_pylist()]
+
+    with holding(ALL):
+        assert values() == [9, 9, 9, 0]
+        assert files == []
+        made.log([("c", 1, 3), ("a", 1, 1)])  # with logs they go where these go
+        assert values() == [9, 9, 1, 0]
+        assert files
 
 
 @pytest.mark.parametrize("parts_of", [in_order, in_any_order, compacted])
