@@ -141,14 +141,17 @@ class SpilledLogs:
         rows = pa.Table.from_batches(batches)
         numbers = np.asarray(rows[_NUMBER_COLUMN])
         if self._taken_back:
-            counts = ~np.isin(numbers, list(self._taken_back))
-            rows, numbers = rows.filter(pa.array(counts)), numbers[counts]
+            stays = ~np.isin(numbers, list(self._taken_back))
+            rows, numbers = rows.filter(pa.array(stays)), numbers[stays]
         rows = rows.drop_columns([_NUMBER_COLUMN])
         stretches = self._stretch_of[numbers]
-        present = np.unique(stretches).tolist()
-        for stretch in present:
-            own = rows if len(present) == 1 else rows.filter(pa.array(stretches == stretch))
-            yield stretch, _with_rows(self._kinds[stretch], own)
+        present, counts = np.unique(stretches, return_counts=True)
+        if len(present) > 1:  # one after the other, each by key
+            rows = rows.take(pa.array(np.argsort(stretches, kind="stable")))
+        start = 0
+        for stretch, count in zip(present.tolist(), counts.tolist(), strict=True):
+            yield stretch, _with_rows(self._kinds[stretch], rows.slice(start, count))
+            start += count
 
 
 class _Run:
