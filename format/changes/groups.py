@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from lakelatch.format.avro import COMMIT_SEQUENCE_COLUMN, COMMIT_TIME_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.merge.logs import keys_of
 from lakelatch.format.merge.reader import SliceReader
 from lakelatch.format.merge.slice import read_slice
-from lakelatch.format.merge.stream import keys_of
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import TableConfig
 

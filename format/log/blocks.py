@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,7 +113,7 @@ def encode_empty_log(instant: str, avro_schema: str) -> bytes:
     return b"".join(encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(nothing))
 
 
-def read_log_file(data: bytes, path: str, columns: Collection[str] | None = None) -> list[LogEntries]:
+def read_log_file(data: bytes, path: str, columns: Collection[str] | None = None) -> Iterator[LogEntries]:
     """The contents of a log file, block by block; of `columns` those that a block has, or all of them.
 
     A parquet block's other columns are not decoded. A file with a checksum is refused if it is not as it was written.
@@ -122,7 +122,6 @@ def read_log_file(data: bytes, path: str, columns: Collection[str] | None = None
     that hold no rows of a data table.
     """
     checksummed = verify_checksum(data, path)
-    found = []
     for block in read_blocks(data, path):
         try:
             entries = _decode(block, columns)
@@ -136,8 +135,8 @@ def read_log_file(data: bytes, path: str, columns: Collection[str] | None = None
                 path=path,
             ) from error
         if entries is not None:
-            found.append(replace(entries, path=path))
-    return found
+            yield replace(entries, path=path)
+            del entries  # else it stays while the next one is decoded
 
 
 def with_records(block: Block, change: Callable[[pa.Table], pa.Table]) -> Block:

@@ -6,7 +6,7 @@ those where nothing in it can win; only rows of it that do win are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +18,26 @@ import pyarrow.compute as pc
 from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.log.blocks import LogEntries
 from lakelatch.format.merge.conditions import Bound, Condition, OneOf, kind_of, row_group_may_hold
+from lakelatch.format.merge.logs import keys_of, logs_of
 from lakelatch.format.merge.ordering import flags
 from lakelatch.format.merge.rows import RowMerging
-from lakelatch.format.merge.stream import among, keys_of, split
+from lakelatch.format.merge.stream import among, by_key, matched, split
 
 
-def changed_rows(merging: RowMerging) -> pa.Table:
-    """One row for each key of the logs that has one, in no order."""
-    blocks = merging.blocks()
-    if not blocks:
-        return merging.reader.schema.empty_table()
+def changed_rows(merging: RowMerging) -> Iterator[pa.Table]:
+    """One row for each key of the logs that has one, in no order; in parts where the logs are too many for memory."""
+    with logs_of(merging.reader, merging.prepared) as logs:
+        if logs.spilled is not None:
+            parts = by_key(merging.reader.base()) if merging.ordering_field is not None else ()
+            for rows, blocks in matched(merging.reader, parts, logs.spilled):
+                if blocks:
+                    yield merging.merge(split(rows, keys_of(blocks))[0], blocks).rows
+        elif not logs.is_empty:
+            yield _rows_of_changed_keys(merging, logs.blocks)
+
+
+def _rows_of_changed_keys(merging: RowMerging, blocks: Sequence[LogEntries]) -> pa.Table:
+    """Of the base file no more is read than what may win."""
     rows = merging.reader.schema.empty_table()
     staying = _staying_keys(merging, blocks)
     if len(staying):
@@ -40,9 +50,9 @@ def changed_rows(merging: RowMerging) -> pa.Table:
 def changed_places(merging: RowMerging) -> npt.NDArray[np.int64]:
     """Where in the base file rows of these keys are: their numbers, rising from 0.
 
-    Of the base file nothing but record keys is read.
+    Of the base file nothing but record keys is read, and those of the logs are held in memory.
     """
-    blocks = merging.blocks()
+    blocks = [merging.prepared(block) for block in merging.reader.log_entries()]
     if not blocks or merging.reader.file_slice.base_file is None:
         return np.zeros(0, np.int64)
     keys = keys_of(blocks)

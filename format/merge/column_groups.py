@@ -20,6 +20,7 @@ from lakelatch.errors import CorruptTable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, RECORD_KEY_COLUMN, avro_to_arrow
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, LogEntries
+from lakelatch.format.merge.logs import logs_of
 from lakelatch.format.merge.ordering import chunked, comparable, flags, ranks
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
 from lakelatch.format.merge.reader import Base, SliceReader, needed_columns
@@ -58,28 +59,22 @@ class GroupMerging(Merging):
         reader = SliceReader(storage, file_slice, needed_columns(schema, names, _deciding(groups)))
         return cls(reader, groups, completions, columns is None)
 
-    def blocks(self, base: Base) -> list[LogEntries]:
-        found = self.log_blocks()
-        return [*self._kept_deletes(base), *found] if found else []
-
-    def log_blocks(self) -> list[LogEntries]:
-        """Those of the logs alone.
-
-        `partial` are rows without the columns outside of every group, which have no ordering column of their own to
-        tell.
-        """
+    def prepared(self, block: LogEntries) -> LogEntries:
+        """See `Merging`. What is `partial` then are rows without the columns outside of every group, which have no
+        ordering column of their own to tell."""
+        ordering = None if block.deletes is None else block.deletes.ordering
+        if ordering is not None and ordering.null_count < len(ordering):
+            raise CorruptTable(
+                f"a log block of {block.path} orders deletes of whole rows, and "
+                f"the table has {COLUMN_GROUPS}: another writer must have made it. Let lakelatch alone write here"
+            )
         rest = {name for group in self.groups if group.ordering is None for name in group.columns}
-        found = []
-        for block in self.reader.log_entries():
-            ordering = None if block.deletes is None else block.deletes.ordering
-            if ordering is not None and ordering.null_count < len(ordering):
-                raise CorruptTable(
-                    f"a log block of {block.path} orders deletes of whole rows, and "
-                    f"the table has {COLUMN_GROUPS}: another writer must have made it. Let lakelatch alone write here"
-                )
-            partial = block.records is not None and not rest <= set(block.records.column_names)
-            found.append(replace(self.reader.conformed(block), partial=partial))
-        return found
+        partial = block.records is not None and not rest <= set(block.records.column_names)
+        return replace(self.reader.conformed(block), partial=partial)
+
+    def below(self, base: Base) -> Sequence[LogEntries]:
+        """The deletes that the base file has carried out."""
+        return self._kept_deletes(base)
 
     def merge(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
         found = self.found(rows, blocks)
@@ -114,16 +109,21 @@ class GroupMerging(Merging):
 
 def compact_groups(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema, config: TableConfig, completions: Mapping[str, str]
-) -> CompactedLogs:
+) -> Iterator[CompactedLogs]:
     """See `compact_logs`."""
-    merging = GroupMerging.of(storage, replace(file_slice, base_file=None), schema, config, completions)
-    blocks = merging.log_blocks()
-    found = merging.found(schema.empty_table(), blocks)
+    merging = GroupMerging.of(storage, file_slice, schema, config, completions)
+    with logs_of(merging.reader, merging.prepared) as logs:
+        yield from (_compacted(merging, blocks) for blocks in logs.in_parts() if blocks)
+
+
+def _compacted(merging: GroupMerging, blocks: Sequence[LogEntries]) -> CompactedLogs:
+    names = merging.reader.schema.names
+    found = merging.found(merging.reader.schema.empty_table(), blocks)
     wiped = [chunked([block.deletes.keys]) for block in blocks if block.deletes is not None]
     return CompactedLogs(
-        wiped=Deletes(chunked(wiped).unique(), file_slice.partition) if wiped else None,
-        rows=tuple(found.split(found.taken, schema.names)),
-        group_deletes=tuple(found.split(found.deleted, schema.names)),
+        wiped=Deletes(chunked(wiped).unique(), merging.reader.file_slice.partition) if wiped else None,
+        rows=tuple(found.split(found.taken, names)),
+        group_deletes=tuple(found.split(found.deleted, names)),
     )
 
 

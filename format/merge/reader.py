@@ -44,6 +44,18 @@ class SliceReader:
     def log_entries(self) -> list[LogEntries]:
         """The blocks that count, in order: those of their file's own instant that were not rolled back."""
         found: list[LogEntries] = []
+        for block in self.blocks():
+            if block.rolled_back is not None:
+                found = [earlier for earlier in found if earlier.instant != block.rolled_back]
+            else:
+                found.append(block)
+        return [*found, *self.more]
+
+    def blocks(self) -> Iterator[LogEntries]:
+        """The blocks of the log files, in order: those of their file's own instant, and what rolls earlier ones back.
+
+        One is in memory while the next one has not been asked for, beside the bytes of its file.
+        """
         for path in self.file_slice.log_paths:
             name = parse_data_file(path.rpartition("/")[2])
             if not isinstance(name, LogFile):
@@ -52,11 +64,9 @@ class SliceReader:
             if not data:
                 ensure_tombstone(WholeTimeline.load(self.storage), path)
             for entries in read_log_file(data, path, self.schema.names):
-                if entries.rolled_back is not None:
-                    found = [earlier for earlier in found if earlier.instant != entries.rolled_back]
-                elif entries.instant == name.instant:
-                    found.append(entries)
-        return [*found, *self.more]
+                if entries.rolled_back is not None or entries.instant == name.instant:
+                    yield entries
+                del entries  # else it stays while the next one is decoded
 
     def conformed(self, block: LogEntries) -> LogEntries:
         """The block, with its rows as `conform` makes them."""

@@ -8,7 +8,7 @@ such delete, then take the greatest (ordering value, position).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
 from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, LogEntries
+from lakelatch.format.merge.logs import logs_of
 from lakelatch.format.merge.ordering import chunked, comparable, flags, is_default, ranks, restored
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
 from lakelatch.format.merge.reader import Base, SliceReader, needed_columns, sort_rows
@@ -38,18 +39,20 @@ def merge_rows(
 
 def compact_rows(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema, ordering_field: str | None
-) -> CompactedLogs:
+) -> Iterator[CompactedLogs]:
     """See `compact_logs`; `ordering_field` is None under commit-time ordering."""
     maker = RowMerging.of(storage, file_slice, schema, ordering_field, schema.names)
-    blocks = maker.blocks()
-    if not blocks:
-        return CompactedLogs()
+    with logs_of(maker.reader, maker.prepared) as logs:
+        yield from (_compacted(maker, blocks) for blocks in logs.in_parts() if blocks)
+
+
+def _compacted(maker: RowMerging, blocks: Sequence[LogEntries]) -> CompactedLogs:
     log = _Entries.join([maker.of_block(block) for block in blocks])
     outcomes = _outcomes(log)
     deleting = log.deletes[outcomes]
-    rows = sort_rows(log.rows.take(log.row_numbers(outcomes[~deleting]))).select(schema.names)
-    partition = file_slice.partition
-    if ordering_field is None:
+    rows = sort_rows(log.rows.take(log.row_numbers(outcomes[~deleting])))
+    partition = maker.reader.file_slice.partition
+    if maker.ordering_field is None:
         gone = log.keys.take(pa.array(outcomes[deleting]))
         return CompactedLogs(None, (rows,), Deletes(gone, partition) if len(gone) else None)
     wiped = log.keys.filter(pa.array(log.default_deletes)).unique()
@@ -108,15 +111,13 @@ class RowMerging(Merging):
             deciding.append(IS_DELETED_COLUMN)
         return cls(SliceReader(storage, file_slice, needed_columns(schema, columns, deciding)), ordering_field)
 
-    def blocks(self, base: Base | None = None) -> list[LogEntries]:
-        found = self.reader.log_entries()
-        for block in found:
-            if block.partial:
-                raise InvalidRequest(
-                    f"a log block of {block.path} is a partial update by Hudi, which can "
-                    f"be read only in a table with {COLUMN_GROUPS}: let Hudi compact the table first"
-                )
-        return [self.reader.conformed(block) for block in found]
+    def prepared(self, block: LogEntries) -> LogEntries:
+        if block.partial:
+            raise InvalidRequest(
+                f"a log block of {block.path} is a partial update by Hudi, which can "
+                f"be read only in a table with {COLUMN_GROUPS}: let Hudi compact the table first"
+            )
+        return self.reader.conformed(block)
 
     def merge(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
         both = _Entries.join([self.of_rows(rows, may_delete=False), *map(self.of_block, blocks)])

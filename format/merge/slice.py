@@ -53,7 +53,7 @@ def read_slice(
     keys: pa.Array | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[pa.Table]:
-    """The same rows in no order, part by part: of a slice, its logs alone are held in memory.
+    """The same rows in no order, part by part: of a slice, its logs alone are held in memory, if they are few enough.
 
     Rows that do not fulfil all conditions are left out, and so are those of other record keys than `keys`, if they are
     given. A condition on a column that is not here, or with values of another kind, is passed over. Of a slice without
@@ -75,7 +75,7 @@ def read_changed(
     config: TableConfig,
     columns: Sequence[str],
     conditions: Sequence[Condition] = (),
-) -> pa.Table:
+) -> Iterator[pa.Table]:
     """Of the rows of `read_slice` those of whose keys the slice's logs speak; the others are the base file's as it is.
 
     Not for tables with column groups, in which a row is made of several. Errors: as `merge_slice`.
@@ -83,7 +83,8 @@ def read_changed(
     conditions = understood(conditions, schema)
     names = list(dict.fromkeys([*columns, *(one.column for one in conditions)]))
     merging = RowMerging.of(storage, file_slice, schema, _ordering_field(config), names)
-    return fulfilling(changed_rows(merging), conditions).select(list(columns))
+    for rows in changed_rows(merging):
+        yield fulfilling(rows, conditions).select(list(columns))
 
 
 def changed_places_of(storage: Storage, file_slice: FileSlice, schema: pa.Schema) -> npt.NDArray[np.int64]:
@@ -126,8 +127,11 @@ def merge_onto(
 
 def compact_logs(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema, config: TableConfig, completions: Mapping[str, str]
-) -> CompactedLogs:
-    """The logs of a slice as one that says the same, also if it is merged twice. Arguments as for `merge_slice`."""
+) -> Iterator[CompactedLogs]:
+    """The logs of a slice as one that says the same, also if it is merged twice. Arguments as for `merge_slice`.
+
+    If they are too many for memory, it comes in parts, each of other keys than those before it.
+    """
     config.check_mergeable()
     if config.column_groups:
         return compact_groups(storage, file_slice, schema, config, completions)

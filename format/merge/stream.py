@@ -1,17 +1,17 @@
-"""Going through a slice part by part: its logs are held in memory, its base file is not.
+"""Going through a slice part by part: its logs are held in memory, if they are few enough; its base file is not.
 
 Rows of the base file of which no log speaks pass as they came, as Arrow's own columns. Those of which one does are
-taken out and merged with the logs, at the end, or key range by key range where the rows have to come in the order of
-their keys and the base file has that order.
+taken out and merged with the logs, at the end, or key range by key range: where the rows have to come in the order of
+their keys and the base file has that order, and where the logs are too many for memory.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from lakelatch.errors import InvariantBroken
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.log.blocks import Deletes, LogEntries
 from lakelatch.format.merge.conditions import Condition, OneOf, row_group_may_hold
+from lakelatch.format.merge.logs import Logs, LogsByKey, keys_of, logs_of, place_in
 from lakelatch.format.merge.ordering import chunked
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.reader import Base, SliceReader, sort_rows
@@ -40,9 +41,17 @@ class Merging(ABC):
         """The same for a slice with further entries; see `SliceReader.above`."""
         return replace(self, reader=self.reader.above(entries))
 
+    def logs(self, base: Base, keys: pa.Array | None = None) -> AbstractContextManager[Logs]:
+        """What is merged with the base file's rows, in order; empty if there are no logs. `keys` as for `logs_of`."""
+        return logs_of(self.reader, self.prepared, lambda: self.below(base), keys)
+
     @abstractmethod
-    def blocks(self, base: Base) -> list[LogEntries]:
-        """What is merged with the base file's rows, in order, with the reader's columns; empty if there are no logs."""
+    def prepared(self, block: LogEntries) -> LogEntries:
+        """A block as it is merged, with the reader's columns."""
+
+    def below(self, base: Base) -> Sequence[LogEntries]:
+        """What is merged with the base file's rows before the logs, if there are any."""
+        return ()
 
     @abstractmethod
     def merge(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
@@ -76,28 +85,34 @@ def in_any_order(
         conditions = (*conditions, OneOf(RECORD_KEY_COLUMN, tuple(keys.to_pylist())))
     number, count = share
     base = merging.reader.base(lambda at, group: at % count == number and row_group_may_hold(group, conditions))
-    blocks = [_of_keys(block, keys) for block in merging.blocks(base)]
-    parts = base.parts(sparing) if keys is None else (_filtered(part, keys) for part in base.parts(sparing))
-    if not blocks:
+    with merging.logs(base, keys) as logs:
+        if logs.spilled is not None:
+            yield from _in_parts(merging, by_key(base, keys), logs.spilled)
+            return
+        parts = base.parts(sparing) if keys is None else (_filtered(part, keys) for part in base.parts(sparing))
+        yield from _in_any_order(merging, base, parts, logs)
+
+
+def _in_any_order(merging: Merging, base: Base, parts: Iterable[pa.Table], logs: Logs) -> Iterator[Merged]:
+    """With logs that are in memory."""
+    if logs.is_empty:
         yield merging.unmerged(base)
         yield from map(Merged, parts)
         return
-    changed = keys_of(blocks)
+    changed = keys_of(logs.blocks)
     touched = [merging.reader.schema.empty_table()]
     for part in parts:
         own, others = split(part, changed)
         touched += [own] if own.num_rows else []
         if others.num_rows:
             yield Merged(others)
-    yield merging.merge(pa.concat_tables(touched), blocks)
+    yield merging.merge(pa.concat_tables(touched), logs.blocks)
 
 
 def in_order(merging: Merging) -> Iterator[Merged]:
-    """The rows of a slice by record key, in parts. If its base file has another order, they are sorted first."""
+    """The rows of a slice by record key, in parts. If its base file has another order, they are sorted."""
     base = merging.reader.base()
-    if is_sorted(base):
-        return _in_parts(merging, base)
-    return in_another_order(in_any_order(merging, sparing=True), [RECORD_KEY_COLUMN], _by_record_key)
+    return _in_its_order(merging, base) if is_sorted(base) else _sorted_outside_memory(merging, base)
 
 
 def in_another_order(
@@ -119,27 +134,71 @@ def in_another_order(
 def in_order_of_base(merging: Merging) -> Iterator[Merged]:
     """The rows of a slice by record key if its base file has that order, else in none; always in parts."""
     base = merging.reader.base()
-    return _in_parts(merging, base) if is_sorted(base) else in_any_order(merging, sparing=True)
+    return _in_its_order(merging, base) if is_sorted(base) else in_any_order(merging, sparing=True)
 
 
-def _in_parts(merging: Merging, base: Base) -> Iterator[Merged]:
-    blocks = merging.blocks(base)
-    if not blocks:
-        yield merging.unmerged(base)
-        yield from map(Merged, base.parts(sparing=True))
-        return
-    logs = _SortedBlocks.of(blocks)
-    del blocks  # of which there is a copy now
-    pa.default_memory_pool().release_unused()  # else they are held twice
-    held = merging.reader.schema.empty_table()
-    for part in base.parts(sparing=True):
+def _in_its_order(merging: Merging, base: Base) -> Iterator[Merged]:
+    """For a base file that is sorted by record key."""
+    with merging.logs(base) as logs:
+        if logs.is_empty:
+            yield merging.unmerged(base)
+            yield from map(Merged, base.parts(sparing=True))
+        else:
+            yield from _in_parts(merging, base.parts(sparing=True), logs.by_key())
+
+
+def _sorted_outside_memory(merging: Merging, base: Base) -> Iterator[Merged]:
+    """For a base file that is not: after the merge, or before it where the logs are not in memory either."""
+    parts = base.parts(sparing=True)
+    with merging.logs(base) as logs:
+        if logs.spilled is None:
+            merged = _in_any_order(merging, base, parts, logs)
+            yield from in_another_order(merged, [RECORD_KEY_COLUMN], _by_record_key)
+        else:
+            yield from _in_parts(merging, _sorted(parts), logs.spilled)
+
+
+def matched(
+    reader: SliceReader, parts: Iterable[pa.Table], logs: LogsByKey
+) -> Iterator[tuple[pa.Table, list[LogEntries]]]:
+    """Rows of a base file that come by record key, each part with what the logs say of keys in the same range."""
+    held = reader.schema.empty_table()
+    for part in parts:
+        if not part.num_rows:
+            continue
         rows = pa.concat_tables([held, part]).combine_chunks()
         keys = rows[RECORD_KEY_COLUMN]
         cut = place_in(keys, keys[-1].as_py())  # further rows of the last key may be in the next part
         held = rows.slice(cut)
         if cut:
-            yield _in_order(merging, rows.slice(0, cut), logs.until(keys[cut - 1].as_py()))
-    yield _in_order(merging, held, logs.until(None))
+            yield from _with_logs(rows.slice(0, cut), logs.until(keys[cut - 1].as_py()))
+    yield from _with_logs(held, logs.until(None))
+
+
+def _with_logs(
+    rows: pa.Table, parts: Iterable[tuple[str | None, list[LogEntries]]]
+) -> Iterator[tuple[pa.Table, list[LogEntries]]]:
+    for key, blocks in parts:
+        count = rows.num_rows if key is None else place_in(rows[RECORD_KEY_COLUMN], key, bisect_right)
+        yield rows.slice(0, count), blocks
+        rows = rows.slice(count)
+
+
+def _in_parts(merging: Merging, parts: Iterable[pa.Table], logs: LogsByKey) -> Iterator[Merged]:
+    for rows, blocks in matched(merging.reader, parts, logs):
+        yield _in_order(merging, rows, blocks)
+
+
+def by_key(base: Base, keys: pa.Array | None = None) -> Iterator[pa.Table]:
+    """The rows of a base file by record key, sorted unless it has that order; with `keys`, of these alone."""
+    parts = base.parts(sparing=True)
+    if keys is not None:
+        parts = (_filtered(part, keys) for part in parts)
+    return parts if is_sorted(base) else _sorted(parts)
+
+
+def _sorted(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    return reordered(parts, [RECORD_KEY_COLUMN], _by_record_key)
 
 
 def is_sorted(base: Base) -> bool:
@@ -197,41 +256,6 @@ def among(values: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:
     return pc.is_in(values, value_set=keys)
 
 
-def place_in(keys: pa.Array | pa.ChunkedArray, key: str, bisect: Any = bisect_left) -> int:
-    """Where a key has its place among sorted ones."""
-    return int(bisect(range(len(keys)), key, key=lambda number: keys[number].as_py()))
-
-
-def keys_of(blocks: Sequence[LogEntries]) -> pa.Array:
-    """The keys of which these blocks speak, each once, sorted."""
-    keys = chunked([_keys(block) for block in blocks]).unique()
-    return keys.take(pc.sort_indices(keys))
-
-
-@dataclass
-class _SortedBlocks:
-    """Blocks whose entries are in the order of their keys, and those of one key in their own."""
-
-    blocks: Sequence[LogEntries]
-    starts: list[int]
-
-    @classmethod
-    def of(cls, blocks: Sequence[LogEntries]) -> _SortedBlocks:
-        ordered = [_taken(block, pc.sort_indices(_keys(block))) for block in blocks]  # which is stable
-        return cls(ordered, [0] * len(ordered))
-
-    def until(self, key: str | None) -> list[LogEntries]:
-        """What is left of each block up to this key, or all that is left for None; it is left no more."""
-        found = []
-        for number, block in enumerate(self.blocks):
-            keys = _keys(block)
-            start, end = self.starts[number], len(keys) if key is None else place_in(keys, key, bisect_right)
-            self.starts[number] = end
-            if end > start:
-                found.append(_sliced(block, start, end - start))
-        return found
-
-
 def _by_record_key(rows: pa.Table) -> npt.NDArray[np.int64]:
     return np.asarray(pc.sort_indices(rows[RECORD_KEY_COLUMN])).view(np.int64)
 
@@ -247,34 +271,3 @@ def _in_order(merging: Merging, rows: pa.Table, blocks: Sequence[LogEntries]) ->
 
 def _filtered(rows: pa.Table, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows[RECORD_KEY_COLUMN], value_set=keys))
-
-
-def _keys(block: LogEntries) -> pa.ChunkedArray:
-    if block.deletes is not None:
-        return chunked([block.deletes.keys])
-    return pa.chunked_array([], pa.string()) if block.records is None else block.records[RECORD_KEY_COLUMN]
-
-
-def _of_keys(block: LogEntries, keys: pa.Array | None) -> LogEntries:
-    if keys is None:
-        return block
-    mask = pc.is_in(_keys(block), value_set=keys)
-    return _changed(block, lambda values: values.filter(mask))
-
-
-def _taken(block: LogEntries, places: pa.Array) -> LogEntries:
-    return _changed(block, lambda values: values.take(places))
-
-
-def _sliced(block: LogEntries, start: int, count: int) -> LogEntries:
-    return _changed(block, lambda values: values.slice(start, count))
-
-
-def _changed(block: LogEntries, change: Any) -> LogEntries:
-    """The same block with other entries."""
-    if block.records is not None:
-        return replace(block, records=change(block.records))
-    if block.deletes is None:
-        return block
-    ordering = None if block.deletes.ordering is None else change(chunked([block.deletes.ordering]))
-    return replace(block, deletes=replace(block.deletes, keys=change(chunked([block.deletes.keys])), ordering=ordering))

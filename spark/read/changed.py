@@ -100,5 +100,5 @@ def _changed(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:
     table = plan.table
     for index in task.indexes:
         of_slice = (table.storage, plan.slices[index], table.full_schema, table.config)
-        rows = read_changed(*of_slice, plan.schema.names, plan.conditions)
-        yield from for_spark(rows.select(plan.schema.names), plan.schema)
+        for rows in read_changed(*of_slice, plan.schema.names, plan.conditions):
+            yield from for_spark(rows, plan.schema)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
+from io import BytesIO
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -141,17 +142,23 @@ class LogCompactionTask(RewriteTask):
         """See `RewriteTask`."""
         run = FileSlice(operation.partition, operation.file_id, operation.base_instant, None, operation.delta_files)
         table = self.table
-        compacted = compact_logs(table.storage, run, table.full_schema, table.config, self.completions)
         # The blocks are of the run's last instant, as their file is: whoever reads it, reads them.
         instant = _log_file(operation.delta_files[-1]).instant
-        data = compacted.encode(instant, table.avro_schema, data_block_format(table.config, table.schema))
+        block_format = data_block_format(table.config, table.schema)
+        file = BytesIO()
+        row_count = delete_count = 0
+        for compacted in compact_logs(table.storage, run, table.full_schema, table.config, self.completions):
+            file.write(compacted.encode(instant, table.avro_schema, block_format))
+            row_count += compacted.row_count
+            delete_count += compacted.delete_count
+        data = file.getvalue()
         if not data:
             return None
         name = self.name_of(operation)
         self.put(operation, name, data)
         failpoint("compact.after_base_file")
         version = _log_file(name).version
-        counts = compacted.row_count, compacted.delete_count
+        counts = row_count, delete_count
         return FileReport(operation.partition, operation.file_id, name, *counts, len(data), version)
 
 

@@ -41,7 +41,7 @@ def test_a_log_file(block_format: str) -> None:
     (entries,) = read_log_file(checksummed, NAME)
     assert entries.records is not None and entries.records["v"].to_pylist() == [TEXT]
     with pytest.raises(CorruptTable, match="not as it was written"):
-        read_log_file(checksummed[:-40] + bytes([checksummed[-40] ^ 1]) + checksummed[-39:], NAME)
+        list(read_log_file(checksummed[:-40] + bytes([checksummed[-40] ^ 1]) + checksummed[-39:], NAME))
 
 
 def test_a_parquet_file() -> None:

@@ -30,8 +30,11 @@ def _config(data: bytes, path: str) -> object:
 
 
 READERS: dict[str, tuple[Callable[[bytes, str], object], str]] = {
-    "log file": (read_log_file, ".log.1_"),
-    "log file, some columns": (lambda data, path: read_log_file(data, path, ["_hoodie_record_key", "ts"]), ".log.1_"),
+    "log file": (lambda data, path: list(read_log_file(data, path)), ".log.1_"),
+    "log file, some columns": (
+        lambda data, path: list(read_log_file(data, path, ["_hoodie_record_key", "ts"])),
+        ".log.1_",
+    ),
     "base file": (read_parquet, ".parquet"),
     "commit": (CommitMetadata.from_avro, ".commit"),
     "replace commit": (CommitMetadata.from_avro, ".replacecommit"),

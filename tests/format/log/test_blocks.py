@@ -183,7 +183,7 @@ def test_commands_name_the_instant_that_they_take_back() -> None:
 
 @pytest.mark.parametrize("kind", [CORRUPT_BLOCK, CDC_BLOCK])
 def test_blocks_without_rows_are_passed_over(kind: int) -> None:
-    assert read_log_file(encode_block(kind, {INSTANT_TIME: INSTANT}, b"x"), "log") == []
+    assert list(read_log_file(encode_block(kind, {INSTANT_TIME: INSTANT}, b"x"), "log")) == []
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_blocks_without_rows_are_passed_over(kind: int) -> None:
 )
 def test_contents_that_do_not_decode_are_corrupt(kind: int, headers: dict[int, str], content: bytes) -> None:
     with pytest.raises(CorruptTable):
-        read_log_file(encode_block(kind, {INSTANT_TIME: INSTANT, **headers}, content), "log")
+        list(read_log_file(encode_block(kind, {INSTANT_TIME: INSTANT, **headers}, content), "log"))
 
 
 def test_what_cannot_be_written_or_read_is_refused() -> None:
@@ -210,7 +210,7 @@ def test_what_cannot_be_written_or_read_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="neither parquet nor avro"):
         encode_log_file(INSTANT, AVRO, ROWS, None, "orc")
     with pytest.raises(InvalidRequest, match="HFile"):
-        read_log_file(encode_block(HFILE_BLOCK, {}, b""), "log")
+        list(read_log_file(encode_block(HFILE_BLOCK, {}, b""), "log"))
 
 
 def test_java_reads_our_avro_records_by_their_schema() -> None:

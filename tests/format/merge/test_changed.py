@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,75 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_tables.made_slice import Delete, MadeSlice, Row
 
-from lakelatch.format.avro import arrow_to_avro, with_meta_columns
 from lakelatch.format.base_files import BaseFileRows
-from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.merge import stream
 from lakelatch.format.merge.slice import changed_places_of, merge_slice, read_changed
-from lakelatch.format.names import BaseFile, LogFile
-from lakelatch.storage.memory import MemoryStorage
-from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, TableConfig
-
-NUMBER = pa.int64()
-Row = tuple[str, int, "int | None"]  # key, value, ordering value
-Delete = tuple[str, "int | None"]
+from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 
 
-def time(number: int) -> str:
-    return f"20260101{number:09d}"
-
-
-class Slice:
-    """A base file with row groups of two rows, and logs."""
-
-    def __init__(self, base: list[Row], kind: pa.DataType = NUMBER, mode: str = EVENT_TIME) -> None:
-        schema = pa.schema([("v", pa.int64()), ("ts", kind), ("_hoodie_is_deleted", pa.bool_())])
-        self.schema, self.avro = with_meta_columns(schema), arrow_to_avro(schema, "made")
-        self.kind = kind
-        self.storage = MemoryStorage("changed")
-        self.base = BaseFile("f-0", "0-0-0", time(0)).name if base else None
-        self.logs: list[str] = []
-        self.config = TableConfig(name="t", record_key_fields=("id",), ordering_field="ts", merge_mode=mode)
-        if self.base:
-            sink = io.BytesIO()
-            pq.write_table(self.rows_of(base), sink, row_group_size=2)
-            self.storage.put(f"p/{self.base}", sink.getvalue())
-
-    def rows_of(self, rows: Sequence[Row], gone: bool = False) -> pa.Table:
-        values = [{"_hoodie_record_key": key, "v": v, "_hoodie_is_deleted": gone} for key, v, _ in rows]
-        found = pa.Table.from_pylist(values, schema=self.schema)
-        ordering = self.ordering_values([at for *_, at in rows])
-        return found.set_column(found.column_names.index("ts"), "ts", ordering)
-
-    def ordering_values(self, numbers: list[int | None]) -> pa.Array:
-        is_day = pa.types.is_date32(self.kind)
-        return pa.array(numbers, pa.int32() if is_day else pa.int64()).cast(self.kind)
-
-    def log(self, rows: Sequence[Row], deletes: Sequence[Delete] = (), gone: Sequence[Row] = ()) -> None:
-        instant = time(len(self.logs) + 1)
-        removed = None
-        if deletes:
-            values = self.ordering_values([at for _, at in deletes])
-            removed = Deletes(pa.array([key for key, _ in deletes]), "p", values)
-        data = b""
-        if rows or deletes:
-            data = encode_log_file(instant, self.avro, self.rows_of(rows) if rows else None, removed)
-        data += encode_log_file(instant, self.avro, self.rows_of(gone, True), None) if gone else b""
-        self.logs.append(LogFile("f-0", instant, 1, "0-0-0").name)
-        self.storage.put(f"p/{self.logs[-1]}", data)
-
-    @property
-    def slice(self) -> FileSlice:
-        return FileSlice("p", "f-0", time(0), self.base, tuple(self.logs))
+class Slice(MadeSlice):
+    """A made slice, read as its changed rows and the others."""
 
     def whole(self) -> list[Any]:
         rows = merge_slice(self.storage, self.slice, self.schema, self.config, {}).rows
         return sorted(map(str, rows.to_pylist()))
 
     def changed(self) -> pa.Table:
-        return read_changed(self.storage, self.slice, self.schema, self.config, self.schema.names)
+        parts = read_changed(self.storage, self.slice, self.schema, self.config, self.schema.names)
+        return pa.concat_tables([self.schema.empty_table(), *parts])
 
     def joined(self) -> list[Any]:
         """The changed rows, and those of the base file with other keys."""
