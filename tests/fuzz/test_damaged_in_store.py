@@ -1,4 +1,4 @@
-"""Damaged files of a table in SeaweedFS, read by ranges and side by side: the right rows, or an error names the file."""
+"""Damaged files of a table in SeaweedFS, where ranges are read: the right rows, or an error names the file."""
 
 from __future__ import annotations
 
