@@ -65,7 +65,7 @@ test: java servers lint
 test-long: java servers
 	$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS):$(LONG_SEEDS)
 	$(PYTEST) -m "long and not java" $(TEST_ARGS)
-	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores)
+	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
 # One worker: it has two Spark sessions, ours and Java Hudi's. Some tests start a third for themselves.

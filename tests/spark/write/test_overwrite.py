@@ -19,7 +19,7 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.spark.write import relocation
 from lakelatch.system import REAL_SYSTEM
 
-pytestmark = [pytest.mark.spark, pytest.mark.stores]
+pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
 
 MODE = "hoodie.write.concurrency.mode"
