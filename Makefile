@@ -29,7 +29,8 @@ help:
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
-	@echo "make test-long   what takes longer: seeds up to 2,000, tests marked long; containers if LAKELATCH_TEST_CONTAINERS=1"
+	@echo "make test-long   what takes longer: seeds up to 2,000, tests marked long, those marked stores with their tables in SeaweedFS;"
+	@echo "                 containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-versions   some tests of Spark with other Pythons and PySparks: VERSIONS='python3.10:4.0 ...'"
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
@@ -64,6 +65,7 @@ test: java servers lint
 test-long: java servers
 	$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS):$(LONG_SEEDS)
 	$(PYTEST) -m "long and not java" $(TEST_ARGS)
+	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
 # One worker: it has two Spark sessions, ours and Java Hudi's. Some tests start a third for themselves.

@@ -23,6 +23,16 @@ LEASE = "lease"  # beats are the renewals of a lease of the lock provider
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
 HEARTBEAT_KEYS = "heartbeat/"
 TASK_BEATS_FOLDER = ".hoodie/.lakelatch/beats"
+_SECOND_MS = 1000
+
+
+def least_age_ms(now_ms: int, modified_ms: int) -> int:
+    """How old a file is at least, by two stamps of its storage's clock.
+
+    Object stores tell whole seconds and cut off the rest, so that a file of a moment ago may look a second old.
+    """
+    in_seconds = now_ms % _SECOND_MS == modified_ms % _SECOND_MS == 0
+    return now_ms - modified_ms - (_SECOND_MS if in_seconds else 0)
 
 
 def heartbeat_path(instant: str) -> str:

@@ -9,6 +9,7 @@ from lakelatch.heartbeat.contract import (
     Beat,
     HeartbeatSettings,
     heartbeat_path,
+    least_age_ms,
     task_beats_folder,
 )
 from lakelatch.locks.contract import LockProvider
@@ -78,9 +79,9 @@ class Observer:
         except NotFound:
             return True
         settings = beat.settings if beat is not None else self._defaults
-        if now_ms - modified_ms <= settings.expiry_ms:
+        if least_age_ms(now_ms, modified_ms) <= settings.expiry_ms:
             return False
-        return now_ms - self._last_task_beat_ms(instant) > settings.expiry_ms
+        return least_age_ms(now_ms, self._last_task_beat_ms(instant)) > settings.expiry_ms
 
     def _last_task_beat_ms(self, instant: str) -> int:
         folder, latest_ms = task_beats_folder(instant), 0

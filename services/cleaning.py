@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest, TransactionEnded
 from lakelatch.failpoints import failpoint
+from lakelatch.heartbeat.contract import least_age_ms
 from lakelatch.services.cancelling import aborted_plans, execute_open, past_policy, request_cancel, sweep_aborted
 from lakelatch.services.clean_planning import CleanPlanner
 from lakelatch.services.options.cleaning import CleaningOptions
@@ -202,4 +203,4 @@ def _is_left(manager: TransactionManager, clean: Instant) -> bool:
         )
     except (NotFound, ValueError):
         return False
-    return observer.storage_time_ms() - modified_ms > manager.settings.heartbeat.expiry_ms
+    return least_age_ms(observer.storage_time_ms(), modified_ms) > manager.settings.heartbeat.expiry_ms

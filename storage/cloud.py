@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -34,6 +35,7 @@ _THREADS, _THREADS_MAX = "lakelatch-requests", 8
 _DELETED_AT_ONCE = 1000  # the most that S3 takes
 _LISTED_AT_ONCE = 1000  # the most that one answer of S3 has
 _CLIENTS_MAX = 64
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _log = logging.getLogger("lakelatch.storage")
 
 
@@ -275,6 +277,7 @@ def open_cloud_storage(uri: str, options: StorageOptions) -> CloudStorage:
     scheme, bucket = scheme_of(place), place.partition("://")[2].partition("/")[0]
     if not bucket:
         raise InvalidRequest(f"the path {uri!r} names no bucket: write {scheme}://bucket/folder", option="path")
+    _refuse_names(place)
     if scheme in S3 and "@" in bucket:
         raise InvalidRequest(
             f"the path {without_secrets(place)!r} holds credentials, which would end in logs and plans: take them out, "
@@ -302,6 +305,18 @@ def open_cloud_storage(uri: str, options: StorageOptions) -> CloudStorage:
         proxy_url=options.proxy_url,
     )
     return CloudStorage(place, settings)
+
+
+def _refuse_names(place: str) -> None:
+    """`InvalidRequest` for folders that the library has no objects in."""
+    folders = place.partition("://")[2].split("/")[1:]
+    for folder in folders:
+        if folder in ("", ".", "..") or _CONTROL.search(folder):
+            raise InvalidRequest(
+                f"the path {without_secrets(place)!r} has a folder {folder!r}: name each folder between two slashes, "
+                "without control characters, and neither '.' nor '..'",
+                option="path",
+            )
 
 
 @lru_cache(maxsize=1)

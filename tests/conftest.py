@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))  # for `live_table` a
 
 FORBID_SKIPS = "LAKELATCH_FORBID_SKIPS"
 FUZZ_EXAMPLES = "LAKELATCH_FUZZ_EXAMPLES"
+TEST_STORE = "LAKELATCH_TEST_STORE"
 
 # A test that cannot apply is no test that should have run. The whole reason has to stand here, as its suite gives it:
 # a pattern would let any test excuse itself.
@@ -40,10 +41,12 @@ RIGHTFUL_SKIPS = (
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """One session for all tests of a process: under xdist each worker that meets a test of Spark has its own JVM."""
     from spark_session import open_test_session
 
+    if in_a_store():
+        request.getfixturevalue("store_in_environment")  # before Java starts, of which executors inherit it
     session = open_test_session()
     yield session
     session.stop()
@@ -56,6 +59,36 @@ def seaweedfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
 
     with closing(open_server("seaweedfs", tmp_path_factory.mktemp("seaweedfs"))) as server:
         yield server
+
+
+def in_a_store() -> bool:
+    """Whether tables of tests that ask for a path lie in SeaweedFS: `make test-long` runs those of `stores` there."""
+    kind = os.environ.get(TEST_STORE, "")
+    if kind not in ("", "seaweedfs"):
+        raise pytest.UsageError(f"{TEST_STORE}={kind} is not known: set it to seaweedfs, or leave it out")
+    return bool(kind)
+
+
+@pytest.fixture(scope="session")
+def store_in_environment(seaweedfs_server: Server) -> Iterator[None]:
+    """The environment leads to the object store, as that of a user's job does."""
+    from lakelatch.testing.servers.reach import place_environment
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in place_environment(seaweedfs_server).items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture
+def table_path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the table of a test lies: in its folder, or in the bucket if the whole run is to be there."""
+    if not in_a_store():
+        return str(tmp_path / "trips")
+    from lakelatch.testing.servers.seaweedfs import BUCKET
+
+    request.getfixturevalue("store_in_environment")
+    return f"s3://{BUCKET}/{tmp_path.parent.name}/{tmp_path.name}/trips"
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,8 @@ from lakelatch.torture.history.reading import read_history
 from lakelatch.torture.nemesis.faults import FAULTS, applies, memory_disk, remove_memory_disk
 from lakelatch.torture.nemesis.half_broken import HALF_BROKEN
 from lakelatch.torture.nemesis.nemesis import Nemesis
+from lakelatch.torture.nemesis.store_faults import ON_STORE
+from lakelatch.torture.nemesis.store_ways import TableStore
 from lakelatch.torture.services import LockServer
 from lakelatch.torture.settings import COMMITS_RETAINED, Place, TortureSettings
 from lakelatch.torture.traffic.bank import open_bank
@@ -44,6 +46,7 @@ def run_round(
     settings: TortureSettings,
     place: Place,
     locks: LockServer,
+    store: TableStore | None,
     coverage: Counter[str],
     faults_s: float,
     on_memory_disk: bool,
@@ -52,7 +55,7 @@ def run_round(
     """Its verdict, which also stands in the round's folder."""
     place.history.mkdir(parents=True)
     mounted = on_memory_disk and memory_disk(place.table, _DISK_MIB)
-    nemesis = Nemesis(settings, place, locks, Random(place.seed), coverage, on_memory_disk=mounted)
+    nemesis = Nemesis(settings, place, locks, Random(place.seed), coverage, on_memory_disk=mounted, store=store)
     facts: dict[str, Any] = {
         "provider": place.provider,
         "seed": place.seed,
@@ -84,6 +87,8 @@ def run_round(
     finally:
         nemesis.close()
         locks.forget_ways()
+        if store is not None:
+            store.forget_ways()
         if mounted:
             _take_down(place)
 
@@ -93,6 +98,7 @@ def _rage(nemesis: Nemesis, faults_s: float, progress: Callable[[str], None]) ->
     end_ns = REAL_SYSTEM.monotonic_ns() + int(faults_s * 1e9)
     next_ns = REAL_SYSTEM.monotonic_ns()
     faults = {kind: begin for kind, begin in {**FAULTS, **HALF_BROKEN}.items() if applies(kind, nemesis)}
+    faults |= ON_STORE if nemesis.store is not None else {}
     while (now_ns := REAL_SYSTEM.monotonic_ns()) < end_ns:
         nemesis.tick()
         if now_ns >= next_ns:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.testing.servers import open_server
-from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET
 from lakelatch.torture.nemesis.faults import remove_memory_disk
+from lakelatch.torture.nemesis.store_ways import TableStore
 from lakelatch.torture.rounds import run_round
 from lakelatch.torture.services import LockServer
 from lakelatch.torture.settings import Place, TortureSettings
@@ -62,7 +61,7 @@ def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Prog
     """
     _forget_cut_off(folder)
     _change_minutes(folder, settings)
-    with _store(folder, settings) as reached:
+    with _store(folder, settings) as store:
         for provider in settings.providers:
             if _minutes_done(folder, provider) >= settings.minutes:
                 continue
@@ -70,7 +69,7 @@ def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Prog
             try:
                 while (missing := settings.minutes - _minutes_done(folder, provider)) * 60 >= _ROUND_MIN_S:
                     faults_s = min(settings.round_s, missing * 60)
-                    ended(*_round(folder, settings, provider, locks, faults_s, reached, progress))
+                    ended(*_round(folder, settings, provider, locks, faults_s, store, progress))
             finally:
                 locks.close()
     return [
@@ -79,13 +78,13 @@ def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Prog
 
 
 @contextmanager
-def _store(folder: Path, settings: TortureSettings) -> Iterator[dict[str, str]]:
-    """The object store of all rounds, and the options that reach it; none for tables on disks."""
+def _store(folder: Path, settings: TortureSettings) -> Iterator[TableStore | None]:
+    """The object store of all rounds; none for tables on disks."""
     if not settings.store:
-        yield {}
+        yield None
         return
-    with closing(open_server("seaweedfs", folder / "servers" / "store", "local")) as server:
-        yield place_options(server)
+    with closing(TableStore(folder / "servers" / "store")) as store:
+        yield store
 
 
 def _round(
@@ -94,27 +93,30 @@ def _round(
     provider: str,
     locks: LockServer,
     faults_s: float,
-    reached: Mapping[str, str],
+    store: TableStore | None,
     progress: Progress,
 ) -> tuple[str, str]:
     """The round's name, and a line on it."""
     verdicts = verdicts_of(folder)
     number = 1 + max((int(place.name.partition("-")[0]) for place in (folder / "rounds").glob("*-*")), default=0)
     name = f"{number:04d}-{provider}"
-    uri = f"s3://{BUCKET}/{name}/table" if settings.store else ""
+    uri, reached = (f"s3://{BUCKET}/{name}/table", store.options) if store else ("", {})
     place = Place(folder.absolute() / "rounds" / name, provider, settings.lease_s, settings.seed + number, uri, reached)
     coverage: Counter[str] = Counter()
     for verdict in verdicts.values():
         coverage.update(verdict["faults"])
         coverage.update(verdict["failpoints"])
     locks.put_right()
+    if store is not None:
+        store.put_right()
     verdict = run_round(
         settings,
         place,
         locks,
+        store,
         coverage,
         faults_s,
-        on_memory_disk=number % 2 == 1 and not settings.store,
+        on_memory_disk=number % 2 == 1 and store is None,
         progress=lambda text: progress(place.folder.name, text),
     )
     if not settings.keep and not verdict["problems"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
 from lakelatch.storage.contract import NotFound
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline import actions
@@ -195,7 +195,7 @@ class Recovery:
             modified_ms = self._storage.stat(rollback.path).modified_ms
         except NotFound:
             return False
-        age_ms = self._context.observer.storage_time_ms() - modified_ms
+        age_ms = least_age_ms(self._context.observer.storage_time_ms(), modified_ms)
         return age_ms > self._context.settings.heartbeat.expiry_ms
 
     def _finish_restore(self, restore: str) -> list[str]:

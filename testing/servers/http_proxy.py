@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,7 +35,9 @@ class HttpFault:
 
     With a `status` the client gets that answer, before the server learns of the request, or after it has done it
     (`done`). `sent` is how often the request goes to the server; the last answer counts. `lost`: no answer comes, and
-    the connection ends.
+    the connection ends, as it does if the request is never `sent`. With `late_s` one more copy of the request gets
+    there so much later, whoever waits for it. `half_sent` and `half_answered`: the connections end in the middle of the
+    request's body, or of the answer's.
     """
 
     status: int = 0
@@ -42,8 +45,15 @@ class HttpFault:
     done: bool = False
     sent: int = 1
     lost: bool = False
+    late_s: float = 0.0
+    half_sent: bool = False
+    half_answered: bool = False
     delay_s: float = 0.0
     headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def unanswered(self) -> bool:
+        return self.lost or self.half_sent or not self.sent
 
 
 Faults = Callable[[HttpRequest], HttpFault | None]
@@ -94,22 +104,32 @@ class HttpProxy:
         if fault.delay_s:
             self._system.sleep(fault.delay_s)
         status, headers, answer = fault.status, {"Content-Type": "application/xml", **dict(fault.headers)}, fault.body
+        if fault.late_s:
+            self._send_late(handler, server, body, fault.late_s)
         if not fault.status or fault.done:
             for _ in range(fault.sent):
-                asked = _ask(handler, server, body)
-            if not fault.status:
+                asked = _ask(handler, server, body, len(body) // 2 if fault.half_sent else len(body))
+            if not fault.status and not fault.unanswered:
                 status, headers, answer = asked
-        if fault.lost:
+        if fault.unanswered:
             handler.close_connection = True
             return
         self.answered.append((request, status))
-        _answer(handler, status, headers, answer)
+        _answer(handler, status, headers, answer, fault.half_answered)
+
+    def _send_late(self, handler: BaseHTTPRequestHandler, server: tuple[str, int], body: bytes, after_s: float) -> None:
+        def send() -> None:
+            self._system.sleep(after_s)
+            _ask(handler, server, body, len(body))
+
+        threading.Thread(target=send, name=f"http-proxy-{self.port}-late", daemon=True).start()
 
 
 class _Server(ThreadingHTTPServer):
     """Knows its connections, which clients keep open, so that they end with it."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
@@ -123,6 +143,11 @@ class _Server(ThreadingHTTPServer):
         self._connections.discard(request)
         super().shutdown_request(request)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of a client that has ended its connection, as one does that is killed."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
     def end(self) -> None:
         self.shutdown()
         self.server_close()
@@ -131,14 +156,19 @@ class _Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-def _ask(handler: BaseHTTPRequestHandler, server: tuple[str, int], body: bytes) -> tuple[int, dict[str, str], bytes]:
+def _ask(
+    handler: BaseHTTPRequestHandler, server: tuple[str, int], body: bytes, sent_bytes: int
+) -> tuple[int, dict[str, str], bytes]:
+    """The server's answer; 502 if there is none, as to a request of which only the first bytes are sent."""
     headers = {name: value for name, value in handler.headers.items() if name.lower() not in _NOT_PASSED_ON}
     connection = HTTPConnection(*server, timeout=_SERVER_TIMEOUT_S)
     try:
         connection.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
         for name, value in headers.items():
             connection.putheader(name, value)
-        connection.endheaders(body or None)
+        connection.endheaders(body[:sent_bytes] or None)
+        if sent_bytes < len(body):
+            return 502, {}, b""
         found = connection.getresponse()
         data = found.read()
         return found.status, {k: v for k, v in found.getheaders() if k.lower() not in _NOT_PASSED_ON}, data
@@ -148,7 +178,9 @@ def _ask(handler: BaseHTTPRequestHandler, server: tuple[str, int], body: bytes) 
         connection.close()
 
 
-def _answer(handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str], data: bytes) -> None:
+def _answer(
+    handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str], data: bytes, half: bool = False
+) -> None:
     try:
         handler.send_response_only(status)
         for name, value in headers.items():
@@ -158,6 +190,7 @@ def _answer(handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str
             handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
         if handler.command != "HEAD":
-            handler.wfile.write(data)
+            handler.wfile.write(data[: len(data) // 2] if half else data)
+        handler.close_connection = half or handler.close_connection
     except OSError:  # the client has given up
         handler.close_connection = True

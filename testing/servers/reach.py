@@ -26,9 +26,23 @@ SERVER_OF: Mapping[str, str] = {
 AWS_ENVIRONMENT: Mapping[str, str] = S3_ENVIRONMENT
 
 
+_VARIABLE_OF = {
+    "endpoint_url": "AWS_ENDPOINT_URL",
+    "region": "AWS_REGION",
+    "allow_http": "AWS_ALLOW_HTTP",
+    "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+}
+
+
 def place_options(server: Server | TcpProxy | HttpProxy) -> dict[str, str]:
     """The options for a table in the bucket of SeaweedFS, or by a proxy in front of it."""
     return {STORAGE_PREFIX + key: value for key, value in _s3(f"{server.host}:{server.port}").items()}
+
+
+def place_environment(server: Server | TcpProxy | HttpProxy) -> dict[str, str]:
+    """The same as the store's own tools are told it: by environment variables, which processes inherit."""
+    return {_VARIABLE_OF[key]: value for key, value in _s3(f"{server.host}:{server.port}").items()}
 
 
 def lock_options(

@@ -1,12 +1,14 @@
 """What a writer process does in these tests; run as a script, it tells its story on standard output, a line an event.
 
-`scenario ROOT` visits every step of the protocol once or more; `crowd ROOT SEED COUNT` commits among others, with a
-lock provider that excludes nobody.
+`scenario PLACE` visits every step of the protocol once or more; `crowd PLACE SEED COUNT` commits among others, with a
+lock provider that excludes nobody. A place in an object store is reached by the environment; the kernel's locks then
+lie in the folder that `LOCKS_VARIABLE` names.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random  # noqa: TID251  (seeded)
 import sys
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Wr
 from lakelatch.heartbeat.contract import HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.storage import LocalStorage
+from lakelatch.locks.options import FILESYSTEM_PATH
+from lakelatch.storage import Storage, open_storage
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
@@ -25,22 +28,29 @@ from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, Transactio
 from lakelatch.transactions.transaction import Transaction
 
 QUICK = HeartbeatSettings(interval_ms=100, tolerable_misses=4)
+QUICK_IN_A_STORE = HeartbeatSettings(interval_ms=100, tolerable_misses=14)  # where a stamp may be a second off
 PATIENT = HeartbeatSettings(interval_ms=100, tolerable_misses=20)
 SLOTS_KEPT = 2
+LOCKS_VARIABLE = "FAULT_WRITER_LOCKS"
 _ATTEMPTS_MAX = 200
 
 
 def open_manager(
-    root: str,
+    place: str,
     kind: type[LockProvider] = FilesystemLockProvider,
     mode: str = OPTIMISTIC,
-    heartbeat: HeartbeatSettings = QUICK,
+    heartbeat: HeartbeatSettings | None = None,
     slots_kept: int = SLOTS_KEPT,
 ) -> TransactionManager:
-    storage = LocalStorage(root)
-    provider = kind(LockScope(storage.uri, {}))
-    settings = TransactionSettings(mode=mode, lock_timeout_s=30, heartbeat=heartbeat)
+    storage, locks = open_storage(place), os.environ.get(LOCKS_VARIABLE)
+    provider = kind(LockScope(storage.uri, {FILESYSTEM_PATH: locks} if locks else {}))
+    settings = TransactionSettings(mode=mode, lock_timeout_s=30, heartbeat=heartbeat or quick(place))
     return TransactionManager(storage, provider, HybridTimeGenerator(provider), settings, slots_kept=slots_kept)
+
+
+def quick(place: str) -> HeartbeatSettings:
+    """The shortest heartbeats that a place allows."""
+    return QUICK_IN_A_STORE if "://" in place else QUICK
 
 
 def add_file(transaction: Transaction, group: str, content: bytes = b"rows", attempt: int = 0) -> WriteStat:
@@ -106,9 +116,9 @@ def abort(manager: TransactionManager) -> None:
     tell(transaction, "refused")
 
 
-def scenario(root: str) -> None:
+def scenario(place: str) -> None:
     """A failed step does not end it: the next one starts anew, as a user would."""
-    manager = open_manager(root)
+    manager = open_manager(place)
     steps: tuple[Callable[[TransactionManager], None], ...] = (
         write,
         write_own,
@@ -127,10 +137,10 @@ def scenario(root: str) -> None:
             print(f"{step.__name__}: {error}", file=sys.stderr)
 
 
-def crowd(root: str, seed: int, count: int) -> None:
+def crowd(place: str, seed: int, count: int) -> None:
     draw = random.Random(seed)
     managers = [
-        open_manager(root, LyingLockProvider, mode, PATIENT, slots_kept=8) for mode in (OPTIMISTIC, NON_BLOCKING)
+        open_manager(place, LyingLockProvider, mode, PATIENT, slots_kept=8) for mode in (OPTIMISTIC, NON_BLOCKING)
     ]
     for number in range(count):
         optimistic = draw.random() < 0.7
@@ -150,15 +160,14 @@ def _write_on_what_is_there(manager: TransactionManager, groups: list[str], opti
     transaction = manager.begin()
     stats = []
     for group in groups:
-        base = instants_of(manager.storage.uri.removeprefix("file://"), group)
+        base = instants_of(manager.storage, group)
         content = json.dumps({"group": group, "base": base, "optimistic": optimistic}).encode()
         stats.append(add_file(transaction, group, content))
     commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
 
 
-def instants_of(root: str, group: str) -> list[str]:
+def instants_of(storage: Storage, group: str) -> list[str]:
     """Completed writes to a group, as a reader finds them."""
-    storage = LocalStorage(root)
     completed = Timeline.load(storage).completion_times()
     names = (name for name in storage.list("").files if name.startswith(f"{group}_"))
     return sorted({instant for name in names if (instant := name[:-4].rpartition("_")[2]) in completed})

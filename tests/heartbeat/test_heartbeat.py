@@ -10,7 +10,7 @@ from lakelatch.errors import InvalidRequest, TransactionEnded
 from lakelatch.heartbeat.beat import Heartbeat, TaskHeartbeat, ensure_beating
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettings, heartbeat_path
 from lakelatch.heartbeat.observer import Observer
-from lakelatch.storage import LocalStorage, MemoryStorage
+from lakelatch.storage import FileStatus, LocalStorage, MemoryStorage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 
@@ -75,6 +75,25 @@ def test_death_is_told_by_the_storages_clock_and_the_writers_settings(
     assert observer.dead([INSTANT]) == [INSTANT]
     mine.beat()
     assert observer.dead([INSTANT]) == []
+
+
+class InSeconds(MemoryStorage):
+    """Tells when a file was put as object stores do: in whole seconds, with the rest cut off."""
+
+    def stat(self, path: str) -> FileStatus:
+        found = super().stat(path)
+        return FileStatus(found.size_bytes, found.modified_ms // 1000 * 1000)
+
+
+def test_a_clock_of_whole_seconds_makes_nobody_older_than_he_is(system: ManualSystem, tmp_path: Path) -> None:
+    storage = InSeconds(str(tmp_path), system)
+    mine = Heartbeat(storage, INSTANT, Beat("me", "op-me", 5, HeartbeatSettings(interval_ms=100, tolerable_misses=4)))
+    system.advance(0.95)
+    mine.claim()
+    system.advance(0.1)
+    assert Observer(storage).dead([INSTANT]) == []  # a tenth of a second old, and a second by its stamps
+    system.advance(1.95)
+    assert Observer(storage).dead([INSTANT]) == [INSTANT]
 
 
 def test_no_file_is_dead_and_judging_nothing_writes_nothing(storage: MemoryStorage) -> None:
@@ -208,5 +227,5 @@ def test_who_is_handed_a_transaction_gets_more_time(storage: MemoryStorage, syst
     owner.take_over(patience=20)
     system.sleep(40.0)
     assert Observer(storage).dead([INSTANT]) == []
-    system.sleep(2.0)
+    system.sleep(2.5)
     assert Observer(storage).dead([INSTANT]) == [INSTANT]

@@ -13,7 +13,9 @@ from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch.console.demo.replay import hudi_rs_settings
 from lakelatch.spark.read.reader import plan_read
+from lakelatch.testing.servers.reach import place_options
 
 DATA = Path(__file__).parent.parent / "data"
 Rows = list[dict[str, Any]]
@@ -26,13 +28,16 @@ def _plain(table: pa.Table) -> Rows:
 
 
 @pytest.fixture
-def by_hudi_rs() -> Callable[..., Rows]:
+def by_hudi_rs(request: pytest.FixtureRequest) -> Callable[..., Rows]:
     """The rows that hudi-rs reads: now or as of a time, of base files only, or those of `since` (begin, end]."""
 
     def read(
         path: str, optimized: bool = False, since: tuple[str, str | None] | None = None, as_of: str | None = None
     ) -> Rows:
         builder = HudiTableBuilder.from_base_uri(path)
+        if "://" in path:
+            place = place_options(request.getfixturevalue("seaweedfs_server"))
+            builder = builder.with_storage_options(hudi_rs_settings(place))
         if optimized:
             builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
         options = HudiReadOptions()

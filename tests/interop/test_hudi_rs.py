@@ -14,6 +14,7 @@ from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active, calling
 from lakelatch.format.names import parse_data_file
 from lakelatch.spark.write.task import WriteTask
+from lakelatch.storage import Storage, open_storage
 
 pytestmark = pytest.mark.spark
 Read = Callable[..., list[dict[str, Any]]]
@@ -40,6 +41,7 @@ LAYOUTS = {
     "hive-style": {**BASE, **ORDERED, **PARTITIONED, **HIVE},
     "avro-blocks": {**BASE, **ORDERED, "hoodie.logfile.data.block.format": "avro"},
 }
+_MARKS = {"hive-style": pytest.mark.long, "partitioned": pytest.mark.stores}
 
 
 class Scenario:
@@ -80,25 +82,23 @@ class Scenario:
                     options["hoodie.datasource.read.end.instanttime"] = end
                 assert self.ours(self.path, options) == self.theirs(self.path, since=(begin, end)), (begin, end)
 
+    @property
+    def storage(self) -> Storage:
+        return open_storage(self.path)
+
     def files(self) -> dict[str, int]:
-        found = Path(self.path).rglob("*")
-        return {
-            str(file.relative_to(self.path)): file.stat().st_size
-            for file in found
-            if file.is_file() and ".hoodie" not in str(file.relative_to(self.path))
-        }
+        found = self.storage.walk("")
+        return {path: self.storage.stat(path).size_bytes for path in found if ".hoodie" not in path}
 
 
 @pytest.fixture
 def make_scenario(
-    spark: SparkSession, tmp_path: Path, by_lakelatch: Read, by_hudi_rs: Read
+    spark: SparkSession, table_path: str, by_lakelatch: Read, by_hudi_rs: Read
 ) -> Callable[[dict[str, str]], Scenario]:
-    return lambda options: Scenario(spark, str(tmp_path / "trips"), options, by_lakelatch, by_hudi_rs)
+    return lambda options: Scenario(spark, table_path, options, by_lakelatch, by_hudi_rs)
 
 
-@pytest.mark.parametrize(
-    "layout", [pytest.param(name, marks=pytest.mark.long if name == "hive-style" else ()) for name in LAYOUTS]
-)
+@pytest.mark.parametrize("layout", [pytest.param(name, marks=_MARKS.get(name, ())) for name in LAYOUTS])
 def test_a_table_s_life(make_scenario: Callable[[dict[str, str]], Scenario], layout: str) -> None:
     table = make_scenario(LAYOUTS[layout])
     table.write(table.values(range(6), 10, "a"))
@@ -137,7 +137,7 @@ def _die_before_commit(table: Scenario) -> None:
         with pytest.raises(Unavailable):
             table.write(table.values(range(8), 99, "dead"))
     table.agree()
-    while not any("rollback" in file.name for file in (Path(table.path) / ".hoodie/timeline").iterdir()):
+    while not any("rollback" in name for name in table.storage.list(".hoodie/timeline").files):
         table.write(table.values(range(5, 6), 12, "alive"))
     assert not [row for row in table.agree() if row["v"].startswith("dead")]
 
@@ -293,11 +293,11 @@ def test_an_empty_first_commit_tells_hudi_rs_the_columns(make_scenario: Callable
 def test_harmless_foreign_files_in_a_partition(make_scenario: Callable[[dict[str, str]], Scenario], name: str) -> None:
     table = make_scenario(LAYOUTS["partitioned"])
     table.write(table.values(range(4), 1, "a"))
-    (Path(table.path) / "p" / name).write_bytes(b"stranger")
+    table.storage.put(f"p/{name}", b"stranger")
     table.agree(4)
     assert lakelatch.compact(table.spark, table.path, EVERY_LOG)
     table.agree(4)
-    assert (Path(table.path) / "p" / name).read_bytes() == b"stranger"
+    assert table.storage.read(f"p/{name}") == b"stranger"
 
 
 def test_a_foreign_parquet_file_is_left_out_by_lakelatch(
@@ -306,13 +306,12 @@ def test_a_foreign_parquet_file_is_left_out_by_lakelatch(
     """hudi-rs refuses to read a table with one; lakelatch reads what belongs to the table and leaves the file alone."""
     table = make_scenario(LAYOUTS["partitioned"])
     table.write(table.values(range(4), 1, "a"))
-    stranger = Path(table.path) / "p" / "stranger.parquet"
-    stranger.write_bytes(b"PAR1")
+    table.storage.put("p/stranger.parquet", b"PAR1")
     assert len(table.ours(table.path)) == 4
     with pytest.raises(Exception, match=r"stranger\.parquet"):
         table.theirs(table.path)
     assert lakelatch.compact(table.spark, table.path, EVERY_LOG)
-    assert len(table.ours(table.path)) == 4 and stranger.exists()
+    assert len(table.ours(table.path)) == 4 and table.storage.exists("p/stranger.parquet")
 
 
 @pytest.mark.parametrize(

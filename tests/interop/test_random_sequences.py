@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random  # noqa: TID251  (seeded)
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,14 +34,15 @@ def run(spark: SparkSession, path: str, readers: Readers, seed: int, steps: int)
     readers.check(table, everything=True)
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("seed", SEEDS)
-def test_three_readers_agree_with_an_oracle(spark: SparkSession, tmp_path: Path, readers: Readers, seed: int) -> None:
-    run(spark, str(tmp_path / "trips"), readers, seed, steps=5)
+def test_three_readers_agree_with_an_oracle(spark: SparkSession, table_path: str, readers: Readers, seed: int) -> None:
+    run(spark, table_path, readers, seed, steps=5)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_three_readers_agree_with_an_oracle_for_long(
-    spark: SparkSession, tmp_path: Path, readers: Readers, seed: int
+    spark: SparkSession, table_path: str, readers: Readers, seed: int
 ) -> None:
-    run(spark, str(tmp_path / "trips"), readers, seed, steps=12)
+    run(spark, table_path, readers, seed, steps=12)

@@ -36,11 +36,6 @@ if find_spec("pyspark.sql.streaming.datasource") is None:
     collect_ignore += ["read/test_stream_reader.py"]
 
 
-@pytest.fixture
-def table_path(tmp_path: Path) -> str:
-    return str(tmp_path / "trips")
-
-
 @dataclass
 class SmallTable:
     """A table of a few rows. Rows are tuples in the order of `columns`; what is read comes back sorted, as tuples."""

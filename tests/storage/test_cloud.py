@@ -102,7 +102,15 @@ def test_a_bucket_that_is_not_there_is_no_missing_file(seaweedfs_server: Server)
 
 
 @pytest.mark.parametrize(
-    ("path", "match"), [("s3://", "names no bucket"), ("s3:///x", "names no bucket"), ("s3://a:b@c/d", "credentials")]
+    ("path", "match"),
+    [
+        ("s3://", "names no bucket"),
+        ("s3:///x", "names no bucket"),
+        ("s3://a:b@c/d", "credentials"),
+        ("s3://c/d//e", "a folder ''"),
+        ("gs://c/../e", "a folder '..'"),
+        ("s3://c/d\te", r"a folder 'd\\te'"),
+    ],
 )
 def test_paths_that_are_no_places(path: str, match: str) -> None:
     with pytest.raises(InvalidRequest, match=match) as told:

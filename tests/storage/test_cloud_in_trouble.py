@@ -21,6 +21,7 @@ from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import HttpFault, HttpProxy, HttpRequest, Server
+from lakelatch.testing.servers.contract import wait_until
 from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET
 
@@ -153,7 +154,37 @@ def test_a_put_that_was_doubled_on_its_way_is_known_by_its_content(opening: Open
     assert create_own(storage, "b", b"2", REAL_SYSTEM) is False
 
 
+def test_half_a_put_makes_no_object(opening: Opening, proxy: HttpProxy) -> None:
+    storage = opening()
+    proxy.faults = at_puts(HttpFault(half_sent=True))
+    with pytest.raises(PutUnknown):
+        storage.put_if_absent("a", b"0123456789")
+    assert not storage.exists("a") and storage.list("").files == ()
+    assert storage.put_if_absent("a", b"9876543210") and storage.read("a") == b"9876543210"
+
+
+def test_a_put_that_arrives_late_finds_what_was_put_meanwhile(opening: Opening, proxy: HttpProxy) -> None:
+    storage = opening()
+    proxy.faults = at_puts(HttpFault(sent=0, late_s=0.3))
+    with pytest.raises(PutUnknown):
+        storage.put_if_absent("a", b"late")
+    assert storage.put_if_absent("a", b"mine") is True
+    proxy.faults = at_puts(HttpFault(sent=0, late_s=0.3))
+    with pytest.raises(PutUnknown):
+        storage.put_if_absent("b", b"late")
+    assert wait_until(lambda: storage.exists("b"), 60)
+    assert storage.read("b") == b"late" and storage.read("a") == b"mine"
+
+
 # Everything else
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(opening: Opening, proxy: HttpProxy) -> None:
+    storage = opening()
+    storage.put("a", bytes(range(200)))
+    left = [HttpFault(half_answered=True)]
+    proxy.faults = lambda request: left.pop() if request.method == "GET" and left else None
+    assert storage.read("a") == bytes(range(200)) and left == []
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

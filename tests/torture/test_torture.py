@@ -15,7 +15,9 @@ from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest
 from lakelatch.testing.servers.contract import wait_until
 from lakelatch.torture.nemesis.faults import FAULTS
+from lakelatch.torture.nemesis.half_broken import HALF_BROKEN
 from lakelatch.torture.nemesis.nemesis import SERVICE_ROLES, STEPS_OF
+from lakelatch.torture.nemesis.store_faults import ON_STORE
 from lakelatch.torture.settings import LYING, PROVIDERS, TortureSettings
 
 _COMMAND = [sys.executable, "-m", "lakelatch.console.main", "torture"]
@@ -49,13 +51,14 @@ def test_faults_lose_nothing(provider: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_table_in_an_object_store_loses_nothing(tmp_path: Path) -> None:
-    """Its locks lie in a store, too; the checker and hudi-rs read a copy."""
-    faults = ("--minutes", "0.6", "--lease-s", "4", "--pace-s", "1")
+    """Its locks lie in a store, too; requests get lost, come late or twice; the checker and hudi-rs read a copy."""
+    faults = ("--minutes", "0.6", "--lease-s", "4", "--pace-s", "0.6")
     done = torture(tmp_path, "--store", "s3", "--provider", "storage", *faults, "--keep", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     (verdict,) = json.loads(done.stdout)["rounds"].values()
     assert verdict["hudi_rs"] == "agreed"
     assert verdict["counts"]["committed"] >= 3 and sum(verdict["faults"].values()) >= 5
+    assert set(verdict["faults"]) & set(ON_STORE)
     assert list((tmp_path / "out/rounds/0001-storage/table/journal").glob("*.log.*"))
 
 
@@ -121,6 +124,7 @@ def test_every_step_that_clients_come_to_is_named_once() -> None:
     for steps in STEPS_OF.values():
         assert len(set(steps)) == len(steps)
     assert {"stop_at_step", "kill_at_step", "raise_at_step"} <= set(FAULTS)
+    assert not set(ON_STORE) & {*FAULTS, *HALF_BROKEN}
 
 
 def test_services_and_the_canceller_have_rows_of_their_own() -> None:

@@ -20,6 +20,7 @@ from lakelatch import failpoints
 from lakelatch.errors import InvariantBroken, LakelatchError
 from lakelatch.system import REAL_SYSTEM, Thread
 from lakelatch.torture.history.recorder import Recorder
+from lakelatch.torture.nemesis.store_ways import TableStore
 from lakelatch.torture.services import LockServer
 from lakelatch.torture.settings import Place, TortureSettings
 from lakelatch.torture.traffic.clients import Name, be_client
@@ -115,6 +116,7 @@ class Nemesis:
     clients: dict[str, Running] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     on_memory_disk: bool = False
+    store: TableStore | None = None  # that the table lies in
     problems: list[str] = field(default_factory=list)
     threads: list[Thread] = field(default_factory=list)  # of faults that take a while to come about
     _number: int = 0
@@ -128,6 +130,9 @@ class Nemesis:
     def start(self, name: Name, lease_s: float | None = None) -> None:
         """Begins a client's process, or begins it anew."""
         place = replace(self.place, lease_s=lease_s or self.place.lease_s)
+        if self.store is not None:
+            draw = Random(f"{self.place.seed} {name.client}")
+            place = replace(place, place_options=self.store.options_of(name.client, draw, self.place.late_s))
         ours, theirs = self._processes.Pipe()
         options = self.locks.options(name.client, lease_s)
         process = self._processes.Process(target=be_client, args=(name, place, options, theirs), daemon=True)
@@ -225,6 +230,8 @@ class Nemesis:
             running.signal(signal.SIGCONT)
             running.harmed = ""
         self.locks.put_right()
+        if self.store is not None:
+            self.store.put_right()
 
     def finish(self, *roles: str) -> None:
         """Has clients end what they have begun, and waits for their ends."""

@@ -16,7 +16,7 @@ _LEFT, _WIDTH, _TOP, _LANE = 104.0, 980.0, 22.0, 26.0
 _ELEMENTS_MAX = 1200
 _BINS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _ROLES = ("transfer", "append", "spark", "compact", "serve", "cancel", "tail", "snapshot")
-_SHARED = {"server": "lock server", "disk": "disk"}
+_SHARED = {"server": "lock server", "store": "object store", "disk": "disk"}
 _OUTCOMES = ("committed", "done", "failed", "refused", "unknown", "unanswered")  # the rarer, the later: drawn above
 _FIRST = "; the first: "
 _SECOND_NS = 1_000_000_000
@@ -107,7 +107,7 @@ def family_of(fault: str) -> str:
     """What a kind of fault disturbs: client, clock, storage or locks."""
     if fault.startswith("clock"):
         return "clock"
-    if fault.startswith(("storage", "disk")):
+    if fault.startswith(("storage", "store_", "disk")):
         return "storage"
     return "locks" if fault.startswith(("locks", "lease", "server", "session")) else "client"
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import lakelatch
 from lakelatch.format.avro import META_COLUMNS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.stores]
 MakeTable = Callable[..., Any]
 
 
