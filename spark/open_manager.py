@@ -16,13 +16,11 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
-from lakelatch.timeline.commit_log import SLOTS_KEPT
 from lakelatch.transactions.context import TableMemory
 from lakelatch.transactions.early.detection import ensure_shared_locks
 from lakelatch.transactions.manager import TransactionManager
 
 _TABLES_MAX = 32  # that a process remembers: those it wrote last
-_SLOTS_REMEMBERED = 2 * SLOTS_KEPT
 _memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
 _guard = threading.Lock()
 
@@ -40,7 +38,7 @@ def open_manager(
     scope = LockScope(storage.uri, options.scope, system)
     settings = replace(options.transactions, lock_timeout_s=scope.lock_options.timeout_s)
     provider = open_lock_provider(scope)
-    place = (storage, provider.domain, system, os.getpid())
+    place = (storage, provider.domain, system)
     try:
         ensure_shared_locks(settings, provider)
         generator = open_time_generator(options.scope, provider, system)
@@ -59,6 +57,16 @@ def forget_tables() -> None:
         _memories.clear()
 
 
+def _begin_anew() -> None:
+    """In a forked child: another thread of its parent may have had the lock."""
+    global _guard
+    _guard = threading.Lock()
+    _memories.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def _take_memory(place: Hashable) -> TableMemory | None:
     """What is remembered, out of reach of others until it is kept again: who fails leaves nothing behind."""
     with _guard:
@@ -66,9 +74,8 @@ def _take_memory(place: Hashable) -> TableMemory | None:
 
 
 def _keep_memory(place: Hashable, memory: TableMemory) -> None:
-    memory.log.forget_old(_SLOTS_REMEMBERED)
+    memory.log.forget_old(kept=1)
     with _guard:
         _memories[place] = memory
-        _memories.move_to_end(place)
         while len(_memories) > _TABLES_MAX:
             _memories.popitem(last=False)

@@ -69,7 +69,7 @@ def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableC
 
     if beside is not None:
         storage.together(configure, *beside.requests)
-        return configs[0], Timeline.of_names(beside.names)
+        return configs[0], Timeline.of_names(sorted(beside.names))
     storage.together(configure, lambda: looks.append(Timeline.look(storage)))
     return configs[0], looks[0]
 
@@ -115,6 +115,8 @@ def prepare_table(
     try:
         return open_existing(storage, options, beside)
     except InvalidRequest:
+        if beside is not None:  # it was asked of what was there then
+            beside.forget()
         if is_table(storage):  # perhaps only by now
             return open_existing(storage, options)
     try:

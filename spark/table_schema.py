@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -146,9 +147,10 @@ def _said_by(storage: Storage, instant: Instant) -> TableSchema | None:
 
 
 def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
-    """Spares this process to read what it has committed; `action` is the pending one's name."""
+    """Spares this process to read what it has committed; `action` is the pending one's name. Raises nothing."""
     instant = completed(committed.instant, action, committed.completion)
-    _place(storage, instant).append(_said_in(committed.metadata, instant))
+    with suppress(LakelatchError):  # whoever reads it is told
+        _place(storage, instant)[:] = [_said_in(committed.metadata, instant)]
 
 
 def _said_in(metadata: CommitMetadata, instant: Instant) -> TableSchema | None:

@@ -81,8 +81,8 @@ class LogReader:
 
     def forget_old(self, kept: int) -> None:
         """Forgets all slots that were read but the last ones."""
-        while len(self._cache) > kept:
-            self._cache.popitem(last=False)
+        for number in sorted(self._cache)[:-kept]:
+            del self._cache[number]
 
     def events_after(self, number: int, tail: Tail) -> list[Event]:
         """The events of slots number+1 to the tail's, in order.

@@ -38,7 +38,9 @@ class TableMemory:
 
 
 class MemoryCheck:
-    """Asks whether the table that lies there is the one that is remembered, and who has a claim. It changes nothing.
+    """Asks whether the table that lies there is the one that is remembered, and who has a claim.
+
+    Nothing in the table is changed.
 
     Somebody may have removed the table since, and made another one in its place, or brought an older copy back. Then
     the last slot that was read is not there, or says something else, or its file is not on the timeline.
@@ -48,6 +50,10 @@ class MemoryCheck:
         self._memory = memory
         self._last = memory.log.last
         self._observer = observer
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops the answers, so that they are asked for again: an opening beside them has failed."""
         self._has_slot: bool | None = None
         self.claims: frozenset[str] = frozenset()
         self.names: frozenset[str] = frozenset()
@@ -65,7 +71,10 @@ class MemoryCheck:
         if self._has_slot is None:
             log.storage.together(*self.requests)
         # The listing began when the slot was there, so its file has to be on it, but for one that was archived.
-        if not self._has_slot or not log.projections.needs_nothing(last.event, self.names, looked_at=False):
+        projections, event = log.projections, last.event
+        if not self._has_slot or not projections.is_listed(event):
+            return False
+        if not projections.needs_nothing(event, self.names, looked_at=False):
             return False
         self._memory.folder.refresh(last.number, self.names)
         return True

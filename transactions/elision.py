@@ -35,16 +35,16 @@ class LockElision:
         self, kind: str, provider: LockProvider, generator: TimeGenerator, queue: QueuedCommits | None = None
     ) -> None:
         self.allowed = kind == AUTO and not provider.taken_by_hudi and not generator.needs_lease
-        self._queue = queue or QueuedCommits()
+        self.queue = queue or QueuedCommits()
 
     def tries_first(self, others_wait: bool) -> bool:
         """Whether to try without the lock."""
-        return self.allowed and not others_wait and self._queue.left == 0
+        return self.allowed and not others_wait and self.queue.left == 0
 
     def lost(self) -> None:
         """Others were faster."""
-        self._queue.left = _QUEUED_COMMITS
+        self.queue.left = _QUEUED_COMMITS
 
     def queued(self) -> None:
         """A commit has had the lock."""
-        self._queue.left = max(0, self._queue.left - 1)
+        self.queue.left = max(0, self.queue.left - 1)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from lakelatch.errors import TransactionEnded, Unavailable
+from lakelatch.errors import InvariantBroken, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -55,6 +55,8 @@ class TransactionManager:
     """One table's transactions, in one process. Threads may share it.
 
     `strategy` decides conflicts; by default that of the settings, or of non-blocking control if they ask for it.
+    `memory` is what another manager of the same storage and locks has left, whose `slots_kept` it has; `recover` has to
+    be called first then.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class TransactionManager:
         )
         #: What `recover` asks first, for a caller who asks it beside own requests; None if nothing is remembered.
         self.memory_check = None if memory is None else MemoryCheck(memory, observer)
+        self._remembered = False  # the listing of the timeline is older than what the log has added to it
 
     @property
     def storage(self) -> Storage:
@@ -119,6 +122,8 @@ class TransactionManager:
         locks that Java writers take: they roll back without a slot in the log, which is all that `own_files` asks.
         """
         context = self.context
+        if self.memory_check is not None:
+            raise InvariantBroken("what is remembered of a table was not checked: recover before anything begins")
         for_tasks = for_tasks or context.settings.early is not None or context.settings.marker_server is not None
         for_tasks = for_tasks or context.provider.taken_by_hudi
         operation_id = context.system.new_id()
@@ -139,6 +144,8 @@ class TransactionManager:
             # instant of this time has ended since we read `tail`, its heartbeat is gone, and its slot has a later time.
             with stopped_on_error(heartbeat):
                 tail, before = context.log.tail(), tail
+                if tail.number < before.number:
+                    break
                 in_time = tail.number - before.number <= context.log.slots_kept // 2
                 if in_time and instant > tail.time and before.lock_domain in ("", tail.lock_domain):
                     break
@@ -146,6 +153,13 @@ class TransactionManager:
             context.storage.delete(heartbeat_path(instant))
         else:
             raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
+        if tail.number < before.number:
+            heartbeat.stop()
+            context.storage.delete(heartbeat_path(instant))
+            raise Unavailable(
+                f"the commit log of {context.storage.uri} ends with slot {tail.number}, and had {before.number}: the "
+                "table was removed a moment ago, or another one is in its place. Nothing was written: try again"
+            )
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
             known = self._known_files(tail)
@@ -227,9 +241,10 @@ class TransactionManager:
         After the first look, it looks for claims and pending instants first, and for the rest if there are any. With a
         memory it has to come before everything else.
         """
-        check, self.memory_check = self.memory_check, None
+        check = self.memory_check
         if check is not None and not self._holds(check):
             check = None
+        self.memory_check = None
         memory, now_ns = self.memory, self.context.system.monotonic_ns()
         interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
         if memory.recovered_ns is not None and now_ns - memory.recovered_ns < interval_ns:
@@ -246,9 +261,11 @@ class TransactionManager:
     def _holds(self, check: MemoryCheck) -> bool:
         """Whether what is remembered is of the table that lies here; if not, all of it is forgotten."""
         if check.is_same():
+            self._remembered = True
             return True
         context, log = self.context, self.memory.log
         self.memory = TableMemory.new(context.storage, context.system, log.slots_kept, context.provider.domain)
+        self.memory.queue = context.elision.queue
         self.context = replace(context, log=self.memory.log, folder=self.memory.folder)
         return False
 
@@ -287,13 +304,17 @@ class TransactionManager:
         """Names of the timeline as of this tail: whatever else appears, and no slot names, is a foreign writer's.
 
         The last listing will do, with what the log has added since: a process that commits often lists once a commit.
+        It will not if any of that was undone since, as the log says of our rollbacks; Java's are in no slot, so that
+        what was added between two calls of a process is listed.
         """
         folder = self.context.folder
-        listed = folder.slot
-        if listed is not None and listed + 1 >= tail.watermark:
+        listed, remembered, self._remembered = folder.slot, self._remembered, False
+        if listed is not None and listed + 1 >= tail.watermark and not (remembered and listed < tail.number):
             try:
-                return folder.names | {event.file for event in self.context.log.events_after(listed, tail)}
+                events = self.context.log.events_after(listed, tail)
             except LogMoved:
-                pass
+                events = None
+            if events is not None and not any(event.undoes for event in events):
+                return folder.names | {event.file for event in events}
         folder.refresh(tail.number)
         return folder.names

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,15 +12,23 @@ import pyarrow as pa
 import pytest
 
 import lakelatch
+from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark import open_manager as module
+from lakelatch.spark import open_table
 from lakelatch.spark.api.arrow_table import ArrowTable
 from lakelatch.spark.open_manager import forget_tables, open_manager
 from lakelatch.spark.options import ManagerOptions
-from lakelatch.storage import LocalStorage
+from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.table_config import is_table
 
-OPTIONS = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 1}
+OPTIONS = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.bucket.index.num.buckets": 1,
+    "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+}
 CHANGING = {"mergeSchema": "true", "hoodie.write.set.null.for.missing.columns": "true"}
 
 
@@ -35,7 +45,7 @@ def path(tmp_path: Path) -> str:
 
 
 def upsert(path: str, *keys: str, **columns: list[int]) -> None:
-    ArrowTable(path, {**OPTIONS, **CHANGING}).upsert(pa.table({"id": list(keys), **columns}))
+    ArrowTable(path, {**OPTIONS, **CHANGING}).upsert(pa.table({"id": list(keys), "ts": [1] * len(keys), **columns}))
 
 
 def keys(path: str) -> list[str]:
@@ -49,7 +59,7 @@ def test_a_table_that_was_removed_and_made_anew_has_its_own_rows_alone(path: str
     for number in range(3):
         upsert(path, f"new {number}", w=[number])
     assert keys(path) == ["new 0", "new 1", "new 2"]
-    assert lakelatch.open(path).schema.names == ["id", "w"]
+    assert lakelatch.open(path).schema.names == ["id", "ts", "w"]
     assert CommitLog(LocalStorage(path)).tail_number() == 3
 
 
@@ -72,14 +82,64 @@ def test_columns_that_others_have_added_meanwhile_are_there(path: str) -> None:
     forget_tables()
     module._memories.update(kept)
     upsert(path, "c", v=[1])
-    assert lakelatch.open(path).schema.names == ["id", "v", "w"] and keys(path) == ["a", "b", "c"]
+    assert lakelatch.open(path).schema.names == ["id", "ts", "v", "w"] and keys(path) == ["a", "b", "c"]
+
+
+def test_columns_that_others_add_during_a_call_are_there_in_the_next_one(path: str) -> None:
+    """The commit says them as well, at its place in the log, which is what the next call goes by."""
+    upsert(path, "a", v=[1])
+    begun: list[str] = []
+
+    def add_other(name: str) -> None:
+        if not begun:
+            begun.append(name)
+            upsert(path, "b", v=[1], u=[2])
+
+    with failpoints.calling(add_other, ["write.before_rows"]):
+        upsert(path, "c", v=[1], w=[3])
+    upsert(path, "d", v=[1])
+    assert sorted(lakelatch.open(path).schema.names) == ["id", "ts", "u", "v", "w"]
+    assert keys(path) == ["a", "b", "c", "d"]
+
+
+def test_a_table_that_is_replaced_during_the_opening_is_another_one(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check was made beside an opening that was refused, and the next opening finds another table."""
+    other, two_buckets = f"{path}-other", {**OPTIONS, "hoodie.bucket.index.num.buckets": 2}
+    for key in "abc":
+        upsert(path, key)
+    ArrowTable(other, two_buckets).upsert(pa.table({"id": ["x"], "ts": [1]}))
+
+    def swap(storage: Storage) -> bool:
+        if Path(other).exists():
+            shutil.rmtree(path)
+            shutil.move(other, path)
+        return is_table(storage)
+
+    monkeypatch.setattr(open_table, "is_table", swap)
+    ArrowTable(path, two_buckets).upsert(pa.table({"id": ["y"], "ts": [1]}))
+    assert keys(path) == ["x", "y"]
+    assert CommitLog(LocalStorage(path)).tail_number() == 2
+
+
+def test_a_forked_child_begins_anew() -> None:
+    script = """
+import os
+from lakelatch.spark import open_manager as module
+module._memories["a table"] = None
+with module._guard:
+    child = os.fork()
+    if not child:
+        os._exit(0 if module._guard.acquire(timeout=10) and not module._memories else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
 
 
 def test_a_call_that_fails_leaves_nothing_to_the_next_one(path: str) -> None:
     upsert(path, "a", v=[1])
     assert len(module._memories) == 1
     with pytest.raises(InvalidRequest):
-        ArrowTable(path, OPTIONS).upsert(pa.table({"id": ["b"], "v": ["no number"]}))
+        ArrowTable(path, OPTIONS).upsert(pa.table({"id": ["b"], "ts": [1], "v": ["no number"]}))
     assert not module._memories
 
 
@@ -98,9 +158,8 @@ def test_no_more_than_the_last_tables_are_remembered(path: str, monkeypatch: pyt
     assert found == ["c", "a"]
 
 
-def test_old_slots_are_forgotten(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SLOTS_REMEMBERED", 2)
+def test_no_slot_but_the_last_one_is_kept(path: str) -> None:
     for number in range(4):
         upsert(path, f"{number}")
     (memory,) = module._memories.values()
-    assert sorted(memory.log._cache) == [3, 4]
+    assert list(memory.log._cache) == [4]
