@@ -153,7 +153,9 @@ def _decode(block: Block, columns: Collection[str] | None = None) -> LogEntries 
     if block.kind in (CORRUPT_BLOCK, CDC_BLOCK):
         return None
     if block.kind == COMMAND_BLOCK:
-        return LogEntries(block.instant, rolled_back=block.headers.get(TARGET_INSTANT_TIME))
+        if TARGET_INSTANT_TIME not in block.headers:
+            raise CorruptTable(f"a command block of instant {block.instant} does not say what it rolls back")
+        return LogEntries(block.instant, rolled_back=block.headers[TARGET_INSTANT_TIME])
     if block.kind in (PARQUET_BLOCK, AVRO_BLOCK):
         partial = block.headers.get(IS_PARTIAL, "").lower() == "true"
         deleting = partial and bool(json.loads(block.headers[SCHEMA]).get(GROUP_DELETES))

@@ -119,7 +119,8 @@ def compact_groups(
 def _compacted(merging: GroupMerging, blocks: Sequence[LogEntries]) -> CompactedLogs:
     names = merging.reader.schema.names
     found = merging.found(merging.reader.schema.empty_table(), blocks)
-    wiped = [chunked([block.deletes.keys]) for block in blocks if block.deletes is not None]
+    # A placeholder's block of deletes has none.
+    wiped = [chunked([block.deletes.keys]) for block in blocks if block.deletes is not None and len(block.deletes.keys)]
     return CompactedLogs(
         wiped=Deletes(chunked(wiped).unique(), merging.reader.file_slice.partition) if wiped else None,
         rows=tuple(found.split(found.taken, names)),

@@ -26,7 +26,13 @@ BOUNDS = LogBounds()
 
 
 class LogsByKey(Protocol):
-    """Entries from the least key to the greatest, those of one key in the order in which they were written."""
+    """Entries from the least key to the greatest, those of one key in the order in which they were written.
+
+    `part_bytes` of rows are worth asking for at once: each time costs something for each block.
+    """
+
+    @property
+    def part_bytes(self) -> int: ...
 
     def until(self, key: str | None) -> Iterator[tuple[str | None, list[LogEntries]]]:
         """What is left up to this key, or all for None, in parts: the last key that one may have, and its entries."""
@@ -166,6 +172,7 @@ class _SortedBlocks:
 
     blocks: Sequence[LogEntries]
     starts: list[int]
+    part_bytes: int = 0
 
     @classmethod
     def of(cls, blocks: Sequence[LogEntries]) -> _SortedBlocks:

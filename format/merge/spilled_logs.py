@@ -64,6 +64,11 @@ class SpilledLogs:
         with writing_temporary_file(_WHAT):
             return cls(opened.enter_context(temporary_file()), bounds)
 
+    @property
+    def part_bytes(self) -> int:
+        """See `LogsByKey`."""
+        return self._bounds.part
+
     def add(self, blocks: list[LogEntries]) -> None:
         """Takes further blocks out of a list. Errors: `Unavailable` if the file cannot be written."""
         gathered: list[pa.Table] = []

@@ -163,9 +163,7 @@ def matched(
 ) -> Iterator[tuple[pa.Table, list[LogEntries]]]:
     """Rows of a base file that come by record key, each part with what the logs say of keys in the same range."""
     held = reader.schema.empty_table()
-    for part in parts:
-        if not part.num_rows:
-            continue
+    for part in _of_at_least(parts, logs.part_bytes):
         rows = pa.concat_tables([held, part]).combine_chunks()
         keys = rows[RECORD_KEY_COLUMN]
         cut = place_in(keys, keys[-1].as_py())  # further rows of the last key may be in the next part
@@ -173,6 +171,21 @@ def matched(
         if cut:
             yield from _with_logs(rows.slice(0, cut), logs.until(keys[cut - 1].as_py()))
     yield from _with_logs(held, logs.until(None))
+
+
+def _of_at_least(parts: Iterable[pa.Table], size_bytes: int) -> Iterator[pa.Table]:
+    """The same rows in fewer parts; none of them is empty."""
+    gathered: list[pa.Table] = []
+    gathered_bytes = 0
+    for part in parts:
+        if part.num_rows:
+            gathered.append(part)
+            gathered_bytes += part.nbytes
+        if gathered and gathered_bytes >= size_bytes:
+            yield pa.concat_tables(gathered)
+            gathered, gathered_bytes = [], 0
+    if gathered:
+        yield pa.concat_tables(gathered)
 
 
 def _with_logs(

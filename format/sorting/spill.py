@@ -92,7 +92,20 @@ class _FilePart(RangeFile):
         self._file, self._start = file, start
 
     def part(self, start: int, size_bytes: int) -> bytes:
-        return os.pread(self._file.fileno(), size_bytes, self._start + start)
+        """Errors: `Unavailable` for a file that cannot be read, or has lost its end."""
+        found = b""
+        try:
+            while len(found) < size_bytes:
+                more = os.pread(self._file.fileno(), size_bytes - len(found), self._start + start + len(found))
+                if not more:
+                    raise OSError("it ends too early")
+                found += more
+        except OSError as error:
+            raise Unavailable(
+                f"a temporary file in {tempfile.gettempdir()} could not be read: {error.strerror or error}; set TMPDIR "
+                "to another folder if it is the disk"
+            ) from error
+        return found
 
 
 def reordered(

@@ -225,3 +225,9 @@ def test_java_reads_our_avro_records_by_their_schema() -> None:
     assert (version, count) == (3, 2)
     record = fastavro.schemaless_reader(io.BytesIO(content[12 : 12 + size]), schema, None)
     assert isinstance(record, dict) and (record["id"], record["v"]) == ("a", 1)
+
+
+def test_a_command_that_does_not_say_what_it_rolls_back_is_refused() -> None:
+    headers = {INSTANT_TIME: INSTANT, SCHEMA: AVRO, COMMAND_BLOCK_TYPE: "0"}
+    with pytest.raises(CorruptTable, match="does not say what it rolls back"):
+        list(read_log_file(encode_block(COMMAND_BLOCK, headers, b""), "log"))

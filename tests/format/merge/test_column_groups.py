@@ -19,17 +19,22 @@ from live_table import Writing
 from random_tables.made_slice import holding
 
 from lakelatch.errors import CorruptTable, InvalidRequest
-from lakelatch.format.avro import META_COLUMNS, avro_to_arrow, with_meta_columns
-from lakelatch.format.log.blocks import Deletes, encode_log_file, read_log_file
+from lakelatch.format.avro import META_COLUMNS, arrow_to_avro, avro_to_arrow, with_meta_columns
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.log.blocks import Deletes, encode_empty_log, encode_log_file, read_log_file
 from lakelatch.format.log.framing import AVRO_BLOCK, IS_PARTIAL, PARQUET_BLOCK, read_blocks
 from lakelatch.format.log.framing import SCHEMA as SCHEMA_HEADER
-from lakelatch.format.merge.slice import merge_slice
+from lakelatch.format.merge.slice import compact_logs, merge_slice
 from lakelatch.format.merge.spilled_logs import LogBounds
+from lakelatch.format.names import LogFile
 from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import compaction
 from lakelatch.spark.write.rebase import rewritten
+from lakelatch.storage import MemoryStorage
+from lakelatch.timeline.column_groups import ColumnGroup
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 from lakelatch.transactions.settings import OPTIMISTIC
 
 PLAN, EXECUTE, COMPACT_LOGS = "plan", "execute", "compact_logs"
@@ -366,3 +371,27 @@ def test_damaged_files_beside_base_files_are_named(tmp_path: Path) -> None:
     table.storage.put(kept, b"no parquet")
     with pytest.raises(CorruptTable, match=kept):
         table.read()
+
+
+def test_a_placeholder_says_nothing_in_a_log_compaction() -> None:
+    """Its block of deletes has no key in it."""
+    data = pa.schema([("id", pa.string()), ("dt", pa.int64()), ("d", pa.string())])
+    schema, avro_schema = with_meta_columns(data), arrow_to_avro(data, "t")
+    storage = MemoryStorage("placeholder")
+    times = ["20260101000000001", "20260101000000002"]
+    row = {"_hoodie_record_key": "a", "_hoodie_commit_time": times[1], "id": "a", "dt": 1, "d": "x"}
+    rows = pa.Table.from_pylist([row], schema=schema)
+    contents = (encode_empty_log(times[0], avro_schema), encode_log_file(times[1], avro_schema, rows, None))
+    logs = [LogFile("f-0", instant, 1, "0-0-0").name for instant in times]
+    for name, content in zip(logs, contents, strict=True):
+        storage.put(f"p/{name}", content)
+    config = TableConfig(
+        name="t",
+        record_key_fields=("id",),
+        ordering_field=None,
+        merge_mode=EVENT_TIME,
+        column_groups=(ColumnGroup("dt", ("d",)),),
+    )
+    found = list(compact_logs(storage, FileSlice("p", "f-0", times[0], None, tuple(logs)), schema, config, {}))
+    assert [(one.row_count, one.delete_count) for one in found] == [(1, 0)]
+    assert all(one.encode(times[1], avro_schema) for one in found)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pyarrow as pa
@@ -17,11 +18,11 @@ from hypothesis import strategies as st
 from random_tables.made_slice import Delete, MadeSlice, Row, holding, time
 
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
-from lakelatch.format.avro import arrow_to_avro, with_meta_columns
+from lakelatch.format.avro import RECORD_KEY_COLUMN, arrow_to_avro, with_meta_columns
 from lakelatch.format.log.blocks import LogEntries, encode_log_file
 from lakelatch.format.merge.slice import compact_logs, merge_in_order, merge_onto, merge_slice, read_changed, read_slice
 from lakelatch.format.merge.spilled_logs import LogBounds
-from lakelatch.format.merge.stream import joined_deletes
+from lakelatch.format.merge.stream import joined_deletes, matched
 from lakelatch.format.names import LogFile
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 
@@ -237,3 +238,22 @@ def test_memory_holds_a_part_of_the_logs(parts_of: Parts) -> None:
             del part
     assert count > 12
     assert most < 16 * MB  # of 48; a batch of each run, and a part a few times
+
+
+@pytest.mark.parametrize(("part_bytes", "times"), [(0, 10), (2**20, 1)])
+def test_logs_are_asked_for_as_many_rows_as_are_worth_it(part_bytes: int, times: int) -> None:
+    """Each time costs something for each block of them."""
+    asked: list[str | None] = []
+
+    class Asked:
+        def until(self, key: str | None) -> Iterator[tuple[str | None, list[LogEntries]]]:
+            asked.append(key)
+            yield key, []
+
+    logs = Asked()
+    logs.part_bytes = part_bytes  # type: ignore[attr-defined]
+    parts = [pa.table({RECORD_KEY_COLUMN: [f"{part}-{row}" for row in range(10)]}) for part in range(10)]
+    reader = SimpleNamespace(schema=parts[0].schema)
+    found = [rows for rows, _ in matched(reader, parts, logs)]  # type: ignore[arg-type]
+    assert pa.concat_tables(found).equals(pa.concat_tables(parts)) and asked[-1] is None
+    assert len(asked) == times + 1

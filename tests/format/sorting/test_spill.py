@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelatch.errors import Unavailable
-from lakelatch.format.sorting.spill import reordered
+from lakelatch.format.sorting.spill import SpilledRuns, reordered, temporary_file
 
 SCHEMA = pa.schema([("a", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.int32())), ("at", pa.int64())])
 
@@ -88,3 +88,12 @@ def test_a_disk_that_is_full_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_rows_are_no_part() -> None:
     assert list(reordered([SCHEMA.empty_table()], ["a"], by_a)) == []
+
+
+def test_a_temporary_file_that_has_lost_its_end_is_told() -> None:
+    with temporary_file() as file:
+        runs = SpilledRuns(file)
+        runs.add(pa.table({"a": list(range(10_000))}))
+        file.truncate(100)
+        with pytest.raises(Unavailable, match="could not be read: it ends too early; set TMPDIR"):
+            [list(batches) for batches in runs.batches()]
