@@ -9,6 +9,7 @@ from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.storage.contract import Storage
 
 _FOLDER = ".hoodie"
+_PROPERTIES = f"{_FOLDER}/hoodie.properties"
 _VERSION = "hoodie.table.version"
 _OLD_TIMELINE = re.compile(r"[0-9]{14}([0-9]{3})?\.[a-z]+(\.requested|\.inflight)?|[0-9]{14}([0-9]{3})?\.inflight")
 _ONLY = {  # what a property must be if it is there, in lower case, and why
@@ -33,13 +34,13 @@ def check_readable(values: Mapping[str, str], uri: str) -> None:
     for name, (allowed, why) in _ONLY.items():
         if values.get(name, "").strip().lower() not in ("", allowed):
             raise InvalidRequest(
-                f"the table at {uri} has {name}={values[name]}: {why}. Read it with Hudi, or copy it to a table with "
-                f"{name}={allowed}"
+                f"{_PROPERTIES} of {uri} has {name}={values[name]}: {why}. Read the table with Hudi, or copy it to one "
+                f"with {name}={allowed}"
             )
     if values.get(_BOOTSTRAP):
         raise InvalidRequest(
-            f"the table at {uri} has {_BOOTSTRAP}={values[_BOOTSTRAP]}: some of its columns lie in files of another "
-            "table. Read it with Hudi, or copy it to a new table"
+            f"{_PROPERTIES} of {uri} has {_BOOTSTRAP}={values[_BOOTSTRAP]}: some of the table's columns lie in "
+            "files of another one. Read it with Hudi, or copy it to a new table"
         )
 
 

@@ -72,7 +72,7 @@ def test_plain_tables_of_both_versions(storage: MemoryStorage, values: dict[str,
 )
 def test_what_would_be_missing_is_refused(storage: MemoryStorage, name: str, value: str) -> None:
     put(storage, {**V9, name: value})
-    with pytest.raises(InvalidRequest, match=rf"{name}={value}.*Read it with Hudi, or copy it"):
+    with pytest.raises(InvalidRequest, match=rf"hoodie.properties of .*{name}={value}.*Read .* with Hudi, or copy it"):
         load_table_config(storage)
 
 
