@@ -51,12 +51,6 @@ def open_manager(
         provider.close()
 
 
-def forget_tables() -> None:
-    """Forgets all tables, so that the next call of each begins as the first one of a process."""
-    with _guard:
-        _memories.clear()
-
-
 def _begin_anew() -> None:
     """In a forked child: another thread of its parent may have had the lock."""
     global _guard
@@ -74,7 +68,7 @@ def _take_memory(place: Hashable) -> TableMemory | None:
 
 
 def _keep_memory(place: Hashable, memory: TableMemory) -> None:
-    memory.log.forget_old(kept=1)
+    memory.log.forget_old()
     with _guard:
         _memories[place] = memory
         while len(_memories) > _TABLES_MAX:

@@ -79,9 +79,9 @@ class LogReader:
         """Whether the storage has the slot of a tail as it was read, asked anew: then it is the same log."""
         return tail.event is not None and self._read(tail.number) == tail.event
 
-    def forget_old(self, kept: int) -> None:
-        """Forgets all slots that were read but the last ones."""
-        for number in sorted(self._cache)[:-kept]:
+    def forget_old(self) -> None:
+        """Forgets all slots that were read but the last one."""
+        for number in sorted(self._cache)[:-1]:
             del self._cache[number]
 
     def events_after(self, number: int, tail: Tail) -> list[Event]:

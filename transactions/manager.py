@@ -145,7 +145,12 @@ class TransactionManager:
             with stopped_on_error(heartbeat):
                 tail, before = context.log.tail(), tail
                 if tail.number < before.number:
-                    break
+                    context.storage.delete(heartbeat_path(instant))
+                    raise Unavailable(
+                        f"the commit log of {context.storage.uri} ends with slot {tail.number}, and had "
+                        f"{before.number}: the table was removed a moment ago, or another one is in its place. Nothing "
+                        "was written: try again"
+                    )
                 in_time = tail.number - before.number <= context.log.slots_kept // 2
                 if in_time and instant > tail.time and before.lock_domain in ("", tail.lock_domain):
                     break
@@ -153,13 +158,6 @@ class TransactionManager:
             context.storage.delete(heartbeat_path(instant))
         else:
             raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
-        if tail.number < before.number:
-            heartbeat.stop()
-            context.storage.delete(heartbeat_path(instant))
-            raise Unavailable(
-                f"the commit log of {context.storage.uri} ends with slot {tail.number}, and had {before.number}: the "
-                "table was removed a moment ago, or another one is in its place. Nothing was written: try again"
-            )
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
             known = self._known_files(tail)

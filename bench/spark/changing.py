@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from bench.harness import Result, save
-from bench.spark.turns import compared, in_turns, sorted_by_key
-from pyspark.sql import DataFrame, SparkSession
+from bench.spark.turns import compared, in_turns, rows_of, sorted_by_key
+from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.console.sessions import open_session
@@ -45,10 +45,10 @@ def run(quick: bool = False) -> list[Result]:
 
 def _figures(spark: SparkSession, folder: str, rows: int) -> list[Result]:
     table, plain, numbers = f"{folder}/table", f"{folder}/plain", count()
-    source = _rows(spark, rows, 1)
+    source = rows_of(spark, rows, 1)
     lakelatch.write(source, table, _BULK)
     sorted_by_key(source, _BUCKETS).write.parquet(plain)
-    tenth = _rows(spark, rows, 2).where("pmod(hash(id), 10) = 0").cache()
+    tenth = rows_of(spark, rows, 2).where("pmod(hash(id), 10) = 0").cache()
     tenth.count()
 
     def upsert() -> None:
@@ -66,16 +66,6 @@ def _figures(spark: SparkSession, folder: str, rows: int) -> list[Result]:
         compared("upsert_tenth_to_rewriting", *in_turns("rewriting", upsert, rewrite, _ROUNDS), (4, "its"), note),
         compared("upsert_tenth_to_appending", *in_turns("appending", upsert, append, _ROUNDS), (0.6, "its"), note),
     ]
-
-
-def _rows(spark: SparkSession, rows: int, ts: int) -> DataFrame:
-    return spark.range(rows).selectExpr(
-        "format_string('key-%09d', id) AS id",
-        f"{ts}L AS ts",
-        "hash(id) AS v",
-        "xxhash64(id) AS w",
-        "md5(CAST(id AS STRING)) AS text",
-    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench.harness import Result
-from bench.spark.turns import answer, compared, in_turns
+from bench.spark.turns import answer, compared, in_turns, rows_of
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
@@ -75,7 +75,7 @@ def _open_session() -> SparkSession:
 
 def _figures(spark: SparkSession, folder: str) -> Iterator[Result]:
     """One table of each, in one state after the other; the last ones that were loaded are those that are changed."""
-    rows = _rows(spark, _ROWS, 1).cache()
+    rows = rows_of(spark, _ROWS, 1).cache()
     rows.count()
     turn = iter(range(1_000_000))
 
@@ -91,13 +91,13 @@ def _figures(spark: SparkSession, folder: str) -> Iterator[Result]:
     yield _compare("delta_bulk_load", partial(load, True), partial(load, False))
     table, delta = latest[True], latest[False]
     yield from _reads(spark, "loaded", table, delta)
-    tenth = _rows(spark, _ROWS, 2).where("pmod(hash(id), 10) = 0").cache()
+    tenth = rows_of(spark, _ROWS, 2).where("pmod(hash(id), 10) = 0").cache()
     tenth.count()
     yield _compare("delta_upsert_tenth", partial(_write, tenth, table), partial(_merge, spark, tenth, delta))
     yield from _reads(spark, "changed", table, delta)
     lakelatch.Table(spark, table, _OPTIONS).compact()
     yield from _reads(spark, "compacted", table, delta)
-    few = _rows(spark, 10, 3)
+    few = rows_of(spark, 10, 3)
     yield _compare(
         "delta_ten_rows_upserted",
         partial(_write, few, table),
@@ -109,16 +109,6 @@ def _figures(spark: SparkSession, folder: str) -> Iterator[Result]:
         partial(_write, few, table),
         partial(few.write.format("delta").mode("append").save, delta),
         _SMALL_WRITES,
-    )
-
-
-def _rows(spark: SparkSession, count: int, ts: int) -> DataFrame:
-    return spark.range(count).selectExpr(
-        "format_string('key-%09d', id) AS id",
-        f"{ts}L AS ts",
-        "hash(id) AS v",
-        "xxhash64(id) AS w",
-        "md5(CAST(id AS STRING)) AS text",
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from bench.harness import Result
-from bench.spark.turns import answer, compared, in_turns
+from bench.spark.turns import answer, compared, in_turns, rows_of
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
@@ -60,14 +60,7 @@ def _states(spark: SparkSession, folder: str) -> Iterator[str]:
     """Brings the table into one state after the other."""
     table = f"{folder}/table"
     held = lakelatch.Table(spark, table, _OPTIONS)
-    frame = spark.range(_ROWS).selectExpr(
-        "format_string('key-%09d', id) AS id",
-        "1L AS ts",
-        "hash(id) AS v",
-        "xxhash64(id) AS w",
-        "md5(CAST(id AS STRING)) AS text",
-    )
-    lakelatch.write(frame, table, _OPTIONS)
+    lakelatch.write(rows_of(spark, _ROWS, 1), table, _OPTIONS)
     rows = lakelatch.open(table).to_arrow()
     buckets = bucket_ids(rows, ["id"], _BUCKETS)
     for state in ("bulk", "compacted", "tenth", "all"):

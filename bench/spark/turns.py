@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 
 from bench.harness import Result, time_ms
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 #: Those of the rows, without the table's own.
 COLUMNS = ("id", "ts", "v", "w", "text")
@@ -15,6 +15,17 @@ COLUMNS = ("id", "ts", "v", "w", "text")
 def spread(column: str, rows: int) -> str:
     """In SQL, each number below `rows` once, and not in its place."""
     return f"({column} * 2654435761) % {rows}"  # times a prime
+
+
+def rows_of(spark: SparkSession, rows: int, ts: int) -> DataFrame:
+    """So many rows with these columns, in the order of their keys."""
+    return spark.range(rows).selectExpr(
+        "format_string('key-%09d', id) AS id",
+        f"{ts}L AS ts",
+        "hash(id) AS v",
+        "xxhash64(id) AS w",
+        "md5(CAST(id AS STRING)) AS text",
+    )
 
 
 def sorted_by_key(source: DataFrame, files: int) -> DataFrame:

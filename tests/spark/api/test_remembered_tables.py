@@ -17,7 +17,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.spark import open_manager as module
 from lakelatch.spark import open_table
 from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.open_manager import forget_tables, open_manager
+from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.options import ManagerOptions
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timeline.commit_log import CommitLog
@@ -34,9 +34,9 @@ CHANGING = {"mergeSchema": "true", "hoodie.write.set.null.for.missing.columns": 
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> Iterator[None]:
-    forget_tables()
+    module._memories.clear()
     yield
-    forget_tables()
+    module._memories.clear()
 
 
 @pytest.fixture
@@ -77,9 +77,9 @@ def test_an_older_copy_that_was_brought_back_is_gone_on_with(path: str) -> None:
 def test_columns_that_others_have_added_meanwhile_are_there(path: str) -> None:
     upsert(path, "a", v=[1])
     kept = dict(module._memories)
-    forget_tables()
+    module._memories.clear()
     upsert(path, "b", v=[1], w=[2])  # as another process would
-    forget_tables()
+    module._memories.clear()
     module._memories.update(kept)
     upsert(path, "c", v=[1])
     assert lakelatch.open(path).schema.names == ["id", "ts", "v", "w"] and keys(path) == ["a", "b", "c"]
