@@ -66,11 +66,7 @@ from lakelatch.transactions.settings import (
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
 ORDERING_FIELD = "hoodie.datasource.write.precombine.field"
-ORDERING_KEYS = (
-    "hoodie.table.ordering.fields",
-    ORDERING_FIELD,
-    "hoodie.table.precombine.field",
-)
+ORDERING_KEYS = ("hoodie.table.ordering.fields", ORDERING_FIELD, "hoodie.table.precombine.field")
 OPERATION = "hoodie.datasource.write.operation"
 TABLE_NAME = "hoodie.table.name"
 DATABASE = "hoodie.database.name"
@@ -89,6 +85,7 @@ KNOWN_KEYS_POLICY = "hoodie.datasource.insert.dup.policy"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 KEY_GENERATOR = "hoodie.datasource.write.keygenerator.type"
 MERGE_SCHEMA = "mergeSchema"
+NUMBERS_TO_TEXT = "lakelatch.write.numbers.to.text"
 RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
 NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
 BLOCK_FORMATS = ("parquet", "avro")
@@ -148,6 +145,7 @@ _WRITE_KEYS = {
     SMALL_ROWS,
     LOAD_SORT_COLUMNS,
     MERGE_SCHEMA.lower(),
+    NUMBERS_TO_TEXT,
     RECONCILE_SCHEMA,
     NULL_FOR_MISSING,
     METADATA_TABLE,
@@ -282,6 +280,7 @@ class WriteOptions:
     parallelism: int | None
     small_rows: int | None
     merge_schema: bool
+    numbers_to_text: bool
     null_for_missing: bool
     batch: Batch | None
     partitions_to_delete: tuple[str, ...] | None
@@ -343,6 +342,7 @@ class WriteOptions:
             parallelism=whole_number(values, parallelism, 0, 1, 1_000_000) if parallelism in values else None,
             small_rows=whole_number(values, SMALL_ROWS, 0, 0, 10_000_000) if SMALL_ROWS in values else None,
             merge_schema=flag(values, MERGE_SCHEMA.lower()) or reconcile,
+            numbers_to_text=flag(values, NUMBERS_TO_TEXT),
             null_for_missing=flag(values, NULL_FOR_MISSING) or reconcile,
             batch=Batch.from_options(values),
             partitions_to_delete=_fields(values, PARTITIONS_TO_DELETE),
