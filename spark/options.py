@@ -98,6 +98,7 @@ BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
 INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
 COLUMNS = "columns"
+READ_META = "lakelatch.read.meta.columns"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
 READ_INDEX = "lakelatch.read.index"
 MAX_COMMITS = "lakelatch.read.stream.max.commits"
@@ -157,12 +158,8 @@ _WRITE_KEYS = {
     *_PARALLELISM.values(),
     DATABASE,
 }
-_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL_FORMAT, COLUMNS} | {
-    READ_INDEX,
-    START_OFFSET,
-    MAX_COMMITS,
-    MAX_FILES,
-}
+_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL_FORMAT, COLUMNS}
+_READ_KEYS |= {READ_INDEX, READ_META, START_OFFSET, MAX_COMMITS, MAX_FILES}
 _PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
 KNOWN_KEYS = frozenset(
     _WRITE_KEYS
@@ -253,7 +250,8 @@ class ManagerOptions:
 class WriteOptions:
     """What a write asks for. Fields that are fixed when a table is made are None where the caller left them out.
 
-    `small_rows` is None where the caller said nothing of it, and `batch` where the write is no batch.
+    `small_rows` is None where the caller said nothing of it, and `batch` where the write is no batch. `called` is what
+    a change is called that has no operation of Hudi's.
     """
 
     operation: str
@@ -287,6 +285,7 @@ class WriteOptions:
     sort_columns: tuple[str, ...]
     base_files: BaseFileOptions
     manager: ManagerOptions
+    called: str = ""
 
     def action_on(self, table_type: str) -> str:
         """The timeline action of this write to a table of that type."""
