@@ -57,7 +57,7 @@ class TableDetail:
     def _lines(self) -> dict[str, str]:
         found = {
             "table": self.name,
-            "lies at": self.uri,
+            "lies at": without_secrets(self.uri),
             "key": ", ".join(self.key),
             "ordering": self.ordering or "none: the last commit wins",
             "partitions by": ", ".join(self.partition_by),
