@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.history.whole_timeline import read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_aborted_plan, read_service_plan
+from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.timeline.timeline import ABORTED, COMPLETED, Instant, Timeline
 from lakelatch.transactions.cancellation.requests import requests
 
@@ -18,6 +20,7 @@ class Entry:
     """One instant. Times are 17-digit UTC instants; `writer` is the name that its writer gave itself.
 
     `replaced` counts the file groups that it took away, and `cancelled` says that it was called off, "whole" or "part".
+    `undone` are the requested times of what a rollback or restore took away.
     """
 
     requested: str
@@ -31,6 +34,7 @@ class Entry:
     file_groups: int = 0
     replaced: int = 0
     cancelled: str = ""
+    undone: tuple[str, ...] = ()
 
     @property
     def duration_ms(self) -> int | None:
@@ -59,6 +63,9 @@ def timeline_entries(storage: Storage) -> list[Entry]:
 
 
 def _completed(storage: Storage, instant: Instant) -> Entry:
+    if instant.action in (ROLLBACK, RESTORE):
+        undone = tuple(time for time, _ in read_undone(read_completed(storage, instant), instant.path))
+        return Entry(instant.requested, instant.completion, instant.action, COMPLETED, undone=undone)
     if instant.action not in WRITE_ACTIONS:
         return Entry(instant.requested, instant.completion, instant.action, COMPLETED)
     metadata = CommitMetadata.read(storage, instant.path)
@@ -67,7 +74,7 @@ def _completed(storage: Storage, instant: Instant) -> Entry:
         instant.completion,
         instant.action,
         COMPLETED,
-        operation=metadata.operation_type.lower(),
+        operation=metadata.called.lower(),
         writer=metadata.extra.get(WRITER_KEY, ""),
         files=len(metadata.stats),
         rows=sum(stat.num_writes + stat.num_deletes for stat in metadata.stats),

@@ -27,6 +27,11 @@ class Mismatch:
     stored: pa.DataType
     given: pa.DataType
 
+    @property
+    def makes_text(self) -> bool:
+        """Whether a text is given for what is none: a column that took it would be one of texts for good."""
+        return _is_text(self.given) and not _is_text(self.stored)
+
 
 @dataclass(frozen=True)
 class Comparison:

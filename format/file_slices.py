@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from lakelatch.format.names import BaseFile, LogFile, is_placeholder, kept_deletes_file, parse_data_file
+from lakelatch.format.names import (
+    BaseFile,
+    LogFile,
+    is_kept_deletes,
+    is_placeholder,
+    kept_deletes_file,
+    parse_data_file,
+)
 from lakelatch.storage.contract import path_below
 
 
@@ -86,8 +93,9 @@ def file_slices(
         completion = completions.get(file.instant)
         if completion is None or (as_of is not None and completion > as_of):
             continue
-        # A compaction that was planned before the replace may complete after it, with rows from before.
-        content_time = file.instant if isinstance(file, BaseFile) else completion
+        # A compaction that was planned before the replace may complete after it, with rows and deletes from before.
+        is_planned = isinstance(file, BaseFile) or is_kept_deletes(file)
+        content_time = file.instant if is_planned else completion
         if replaced and content_time <= replaced.get(file.file_id, ""):
             continue
         if isinstance(file, BaseFile):

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.options import COLUMNS, OPERATION, normalise
+from lakelatch.spark.options import COLUMNS, OPERATION, READ_META, normalise
 from lakelatch.spark.read.images import ImagePlan
 from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
 from lakelatch.spark.read.tasks import ReadTask
@@ -123,7 +123,7 @@ class LakelatchReader(DataSourceReader):
 
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
         self._path, self._schema = path, schema
-        self._options = {**options, COLUMNS: ",".join(schema.names)}
+        self._options = {**options, COLUMNS: ",".join(schema.names), READ_META: False}
 
     @cached_property
     def plan(self) -> ReadPlan | ImagePlan:

@@ -66,11 +66,7 @@ from lakelatch.transactions.settings import (
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
 ORDERING_FIELD = "hoodie.datasource.write.precombine.field"
-ORDERING_KEYS = (
-    "hoodie.table.ordering.fields",
-    ORDERING_FIELD,
-    "hoodie.table.precombine.field",
-)
+ORDERING_KEYS = ("hoodie.table.ordering.fields", ORDERING_FIELD, "hoodie.table.precombine.field")
 OPERATION = "hoodie.datasource.write.operation"
 TABLE_NAME = "hoodie.table.name"
 DATABASE = "hoodie.database.name"
@@ -89,6 +85,7 @@ KNOWN_KEYS_POLICY = "hoodie.datasource.insert.dup.policy"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 KEY_GENERATOR = "hoodie.datasource.write.keygenerator.type"
 MERGE_SCHEMA = "mergeSchema"
+NUMBERS_TO_TEXT = "lakelatch.write.numbers.to.text"
 RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
 NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
 BLOCK_FORMATS = ("parquet", "avro")
@@ -101,6 +98,7 @@ BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
 INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
 COLUMNS = "columns"
+READ_META = "lakelatch.read.meta.columns"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
 READ_INDEX = "lakelatch.read.index"
 MAX_COMMITS = "lakelatch.read.stream.max.commits"
@@ -148,6 +146,7 @@ _WRITE_KEYS = {
     SMALL_ROWS,
     LOAD_SORT_COLUMNS,
     MERGE_SCHEMA.lower(),
+    NUMBERS_TO_TEXT,
     RECONCILE_SCHEMA,
     NULL_FOR_MISSING,
     METADATA_TABLE,
@@ -159,12 +158,8 @@ _WRITE_KEYS = {
     *_PARALLELISM.values(),
     DATABASE,
 }
-_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL_FORMAT, COLUMNS} | {
-    READ_INDEX,
-    START_OFFSET,
-    MAX_COMMITS,
-    MAX_FILES,
-}
+_READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL_FORMAT, COLUMNS}
+_READ_KEYS |= {READ_INDEX, READ_META, START_OFFSET, MAX_COMMITS, MAX_FILES}
 _PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
 KNOWN_KEYS = frozenset(
     _WRITE_KEYS
@@ -255,7 +250,8 @@ class ManagerOptions:
 class WriteOptions:
     """What a write asks for. Fields that are fixed when a table is made are None where the caller left them out.
 
-    `small_rows` is None where the caller said nothing of it, and `batch` where the write is no batch.
+    `small_rows` is None where the caller said nothing of it, and `batch` where the write is no batch. `called` is what
+    a change is called that has no operation of Hudi's.
     """
 
     operation: str
@@ -282,12 +278,14 @@ class WriteOptions:
     parallelism: int | None
     small_rows: int | None
     merge_schema: bool
+    numbers_to_text: bool
     null_for_missing: bool
     batch: Batch | None
     partitions_to_delete: tuple[str, ...] | None
     sort_columns: tuple[str, ...]
     base_files: BaseFileOptions
     manager: ManagerOptions
+    called: str = ""
 
     def action_on(self, table_type: str) -> str:
         """The timeline action of this write to a table of that type."""
@@ -343,6 +341,7 @@ class WriteOptions:
             parallelism=whole_number(values, parallelism, 0, 1, 1_000_000) if parallelism in values else None,
             small_rows=whole_number(values, SMALL_ROWS, 0, 0, 10_000_000) if SMALL_ROWS in values else None,
             merge_schema=flag(values, MERGE_SCHEMA.lower()) or reconcile,
+            numbers_to_text=flag(values, NUMBERS_TO_TEXT),
             null_for_missing=flag(values, NULL_FOR_MISSING) or reconcile,
             batch=Batch.from_options(values),
             partitions_to_delete=_fields(values, PARTITIONS_TO_DELETE),

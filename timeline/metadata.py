@@ -18,6 +18,7 @@ from lakelatch.timeline.schemas import (
 
 SCHEMA_KEY = "schema"
 WRITER_KEY = "lakelatch.writer"
+CALLED_KEY = "lakelatch.operation"  # of a change that Hudi has no operation for
 _REPLACING = (*(operation.upper() for operation in REPLACING_OPERATIONS), CLUSTER)
 
 
@@ -124,6 +125,11 @@ class CommitMetadata(Record):
     extra: Mapping[str, str] = field(default_factory=dict)
     compacted: bool = False
     replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """What was done, in capitals as Hudi's operations are: UPDATE, MERGE, or the operation itself."""
+        return self.extra.get(CALLED_KEY, "").upper() or self.operation_type
 
     @property
     def schema(self) -> str | None:

@@ -13,6 +13,14 @@ def read_rolled_back(data: bytes, path: str) -> frozenset[str]:
     return decode(data, path, "a rollback's metadata", (), _rolled_back)
 
 
+def read_undone(data: bytes, path: str) -> tuple[tuple[str, str], ...]:
+    """The instants that a completed rollback or restore has undone, in that order: (requested time, action).
+
+    Actions are empty where its writer has not named them. Errors: `CorruptTable`.
+    """
+    return decode(data, path, "a rollback's metadata", (), _undone)
+
+
 def read_cleaned(data: bytes, path: str) -> Mapping[str, tuple[str, ...]]:
     """Names of the files that a completed clean has removed, by partition. Errors: `CorruptTable`."""
     return decode(data, path, "a clean's metadata", ("partitionMetadata",), _cleaned)
@@ -59,6 +67,14 @@ def _rolled_back(record: Mapping[str, Any]) -> frozenset[str]:
     if "commitsRollback" in record:
         return frozenset(map(str, record["commitsRollback"] or ()))
     return frozenset(map(str, record["instantsToRollback"] or ()))
+
+
+def _undone(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    is_rollback = "commitsRollback" in record
+    infos = record.get("instantsRollback" if is_rollback else "restoreInstantInfo") or ()
+    actions = {str(one["commitTime"]): str(one["action"] or "") for one in infos}
+    times = map(str, record["commitsRollback" if is_rollback else "instantsToRollback"] or ())
+    return tuple((time, actions.get(time, "")) for time in dict.fromkeys((*times, *actions)))
 
 
 def _cleaned(record: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:

@@ -189,7 +189,8 @@ class TableConfig:
         if found:
             raise InvalidRequest(
                 f"the table {self.name!r} has {found}: its log files are merged in a way that lakelatch does not know. "
-                "Read it with Hudi, or let Hudi compact it and read it optimized"
+                "Read it with Hudi, or let Hudi compact it and read here what is in base files, with "
+                "hoodie.datasource.query.type=read_optimized"
             )
 
     @property

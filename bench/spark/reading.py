@@ -36,6 +36,7 @@ _OPTIONS = {
     "hoodie.bucket.index.num.buckets": _BUCKETS,
     "hoodie.datasource.write.operation": "bulk_insert",
 }
+_META = {"lakelatch.read.meta.columns": "true"}
 _KEY = f"key-{_ROWS // 3:09d}"
 #: A query's name, the columns and the condition that it needs, and its least share of plain parquet's speed.
 _QUERIES: tuple[tuple[str, str | None, str | None], ...] = (
@@ -73,7 +74,7 @@ def _states(spark: SparkSession, folder: str) -> Iterator[str]:
             again = again.set_column(again.column_names.index("ts"), "ts", later)
             lakelatch.open(table, _OPTIONS).upsert(again)
         if state in _STATES:
-            plain = lakelatch.read(spark, table).repartition(_BUCKETS)
+            plain = lakelatch.read(spark, table, _META).repartition(_BUCKETS)
             plain.write.option("compression", "zstd").parquet(f"{folder}/{state}")
             yield state
 
@@ -88,7 +89,7 @@ def _figures(spark: SparkSession, folder: str, state: str) -> Iterator[Result]:
 
 def _read(spark: SparkSession, path: str, way: str, columns: str | None, where: str | None) -> DataFrame:
     name, _, named = way.partition("_")
-    options = {"columns": columns} if named and columns is not None else {}
+    options = {"columns": columns} if named and columns is not None else _META
     if name == "read":
         return lakelatch.read(spark, path, options, where if named else None)
     return spark.read.format("lakelatch").options(**options).load(path)

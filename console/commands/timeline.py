@@ -11,10 +11,11 @@ from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
 from lakelatch.console.drawing import draw_picture, draw_terminal, ensure_can_draw
-from lakelatch.console.entries import timeline_entries
+from lakelatch.console.entries import Entry, timeline_entries
 from lakelatch.errors import InvalidRequest
 
 _SHOWN = 50
+_UNDONE_SHOWN = 3
 
 
 def add_parsers(
@@ -42,7 +43,8 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
         for entry in shown:
             completed = entry.completion or f"[yellow]{entry.shown_state}[/yellow]"
             rows, files = f"{entry.rows:,}", str(entry.files or entry.file_groups)
-            table.add_row(entry.requested, completed, entry.action, entry.operation, escape(entry.writer), rows, files)
+            done = entry.operation or _undone(entry)
+            table.add_row(entry.requested, completed, entry.action, done, escape(entry.writer), rows, files)
         console.print(table)
         console.print()
         console.print(draw_terminal(shown, console.width))
@@ -54,3 +56,10 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
         draw_picture(shown, Path(parsed.draw), f"Timeline of {storage.uri}")
         console.print(f"drawn in {parsed.draw}", markup=False)
     return 0, [entry.to_json() for entry in shown]
+
+
+def _undone(entry: Entry) -> str:
+    """What a rollback or restore took away, in words."""
+    more = len(entry.undone) - _UNDONE_SHOWN
+    names = escape(", ".join(entry.undone[:_UNDONE_SHOWN]))
+    return f"of {names}" + (f" and {more:,} more" if more > 0 else "") if names else ""

@@ -151,7 +151,10 @@ def _merging(
     if config.column_groups:
         return GroupMerging.of(storage, file_slice, schema, config, completions, columns)
     names = schema.names if columns is None else columns
-    return RowMerging.of(storage, file_slice, schema, _ordering_field(config), names)
+    ordering = _ordering_field(config)
+    if not file_slice.log_files and ordering not in schema.names:  # as where several fields order the table
+        ordering = None
+    return RowMerging.of(storage, file_slice, schema, ordering, names)
 
 
 def _ordering_field(config: TableConfig) -> str | None:

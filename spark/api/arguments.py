@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import reduce
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.record_keys import DEFAULT_PARTITION
-from lakelatch.spark.options import AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE
+from lakelatch.spark.options import AS_OF, BEGIN_INSTANT, COLUMNS, END_INSTANT, INCREMENTAL, QUERY_TYPE, READ_META
 from lakelatch.timegen.instant_time import parse_user_instant, to_instant
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Options: TypeAlias = Mapping[str, object]
 Time: TypeAlias = "str | datetime"
 Expression: TypeAlias = "str | Column"
+_UNNAMED = re.compile(r"__index_level_[0-9]+__")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -63,17 +65,65 @@ def names_of(names: str | Iterable[str], what: str) -> str:
     return ",".join(found)
 
 
+def reading(options: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> dict[str, object]:
+    """The options of a read of some columns, with or without meta columns; None of either: as the options say."""
+    found = dict(options)
+    if columns is not None:
+        found[COLUMNS] = names_of(columns, "columns")
+    if meta_columns is not None:
+        found[READ_META] = meta_columns
+    return found
+
+
 def frame_of(spark: SparkSession, data: Any) -> DataFrame:
-    """A Spark frame; one of pandas, or a table of Arrow, is handed to Spark. Errors: `InvalidRequest`."""
+    """A Spark frame; one of pandas, or a table of Arrow, is handed to Spark, without an unnamed index.
+
+    Errors: `InvalidRequest`.
+    """
     if hasattr(data, "sparkSession") and hasattr(data, "mapInArrow"):
         frame: DataFrame = data
         return frame
-    if isinstance(data, pa.Table) or type(data).__module__.partition(".")[0] == "pandas":
-        return spark.createDataFrame(data)
+    if isinstance(data, pa.Table):
+        return spark.createDataFrame(without_index(data))
+    if is_pandas(data):
+        return spark.createDataFrame(with_named_index(data))
     raise InvalidRequest(
         f"a {type(data).__module__}.{type(data).__qualname__} is no frame: give a Spark or pandas DataFrame, or an "
         "Arrow table (polars: frame.to_arrow())"
     )
+
+
+def is_pandas(data: object) -> bool:
+    """Whether it is a frame of pandas, which is not imported for it."""
+    kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}" for kind in type(data).__mro__)
+    return "pandas.DataFrame" in kinds
+
+
+def with_named_index(frame: Any) -> Any:
+    """A frame of pandas in which named levels of its index are columns. An index without a name is not data.
+
+    Errors: `InvalidRequest` for a level that is called as a column is.
+    """
+    names = [name for name in frame.index.names if name is not None]
+    if not names:
+        return frame
+    try:
+        return frame.reset_index(level=names)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"the index of the frame ({', '.join(map(str, names))}) cannot become columns ({error}): rename it, or "
+            "leave it out with frame.reset_index(drop=True)"
+        ) from error
+
+
+def without_index(table: pa.Table) -> pa.Table:
+    """A table of Arrow without the columns that pandas' index becomes where it has no name (`__index_level_0__`)."""
+    try:
+        index = (table.schema.pandas_metadata or {}).get("index_columns", ())
+    except ValueError:  # no JSON: by somebody else
+        return table
+    unnamed = [name for name in index if isinstance(name, str) and _UNNAMED.fullmatch(name)]
+    return table.drop_columns([name for name in unnamed if name in table.column_names])
 
 
 def schema_of(schema: StructType | pa.Schema | str) -> StructType:

@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
+from typing import Any
 
 import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import META_COLUMNS, without_meta_columns
-from lakelatch.spark.api.arguments import Options, Time, merged, moment, names_of, window
+from lakelatch.format.avro import META_COLUMNS
+from lakelatch.spark.api.arguments import (
+    Options,
+    Time,
+    is_pandas,
+    merged,
+    moment,
+    reading,
+    window,
+    with_named_index,
+    without_index,
+)
+from lakelatch.spark.api.history import shown_table
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.options import (
     OPERATION,
@@ -28,6 +40,7 @@ from lakelatch.spark.write.relocation import Relocator, relocate_here
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.rows import write_rows
 from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.transactions.transaction import Transaction
@@ -49,7 +62,10 @@ class ArrowTable:
         self._system = system
 
     def __repr__(self) -> str:
-        return f"ArrowTable({self.path!r})"
+        return f"ArrowTable({without_secrets(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        return shown_table(self.path, lambda: open_table(open_existing_storage(self.path, self._options)))
 
     @property
     def schema(self) -> pa.Schema:
@@ -57,13 +73,13 @@ class ArrowTable:
         return open_table(open_existing_storage(self.path, self._options)).schema
 
     def to_arrow(
-        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool = False
+        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool | None = None
     ) -> pa.Table:
         """The rows of one moment: now, or as of a completion time."""
         return self.to_batches(as_of, columns, meta_columns).read_all()
 
     def to_batches(
-        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool = False
+        self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool | None = None
     ) -> pa.RecordBatchReader:
         """The same as a stream, in which one file slice at a time is held in memory."""
         return self._read(moment(as_of), columns, meta_columns)
@@ -73,31 +89,27 @@ class ArrowTable:
         after: Time,
         until: Time | None = None,
         columns: Iterable[str] | None = None,
-        meta_columns: bool = False,
+        meta_columns: bool | None = None,
     ) -> pa.RecordBatchReader:
         """The rows that were written by what completed after a time and until another, as they are at its end."""
         return self._read(window(after, until), columns, meta_columns)
 
-    def upsert(self, data: pa.Table | pa.RecordBatch, options: Options | None = None) -> CommitResult:
+    def upsert(self, data: Any, options: Options | None = None) -> CommitResult:
         """Writes rows; those whose keys are there take their place. The first write makes the table.
 
+        A frame of pandas is taken as well; named levels of its index are columns, and an index without a name is none.
         Rows in which `_hoodie_is_deleted` is true delete theirs. Errors: those of `write`.
         """
         return self._write(data, UPSERT, options)
 
-    def delete(self, keys: pa.Table | pa.RecordBatch, options: Options | None = None) -> CommitResult:
+    def delete(self, keys: Any, options: Options | None = None) -> CommitResult:
         """Deletes the rows with these keys; needed are the columns of the key, the partition and the ordering."""
         return self._write(keys, DELETE, options)
 
-    def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> pa.RecordBatchReader:
-        options = ReadOptions.parse({**self._options, **more})
+    def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> pa.RecordBatchReader:
+        options = ReadOptions.parse(reading({**self._options, **more}, columns, meta_columns))
         table = open_table(open_existing_storage(self.path, self._options))
-        if columns is not None:
-            names = names_of(columns, "columns").split(",")
-            options = replace(options, columns=tuple(dict.fromkeys([*(META_COLUMNS if meta_columns else ()), *names])))
         plan = plan_read_of(table, options, self._system)
-        if columns is None and not meta_columns:
-            plan = replace(plan, schema=without_meta_columns(plan.schema))
 
         def batches() -> Iterator[pa.RecordBatch]:
             for file_slice in plan.slices:
@@ -106,7 +118,7 @@ class ArrowTable:
 
         return pa.RecordBatchReader.from_batches(plan.schema, batches())
 
-    def _write(self, data: pa.Table | pa.RecordBatch, operation: str, options: Options | None) -> CommitResult:
+    def _write(self, data: Any, operation: str, options: Options | None) -> CommitResult:
         own = {**merged(self._options, options), OPERATION: operation}
 
         def rows(parsed: WriteOptions) -> ArrowRows:
@@ -122,16 +134,20 @@ class ArrowRows:
 
     data: pa.Table
     read_anew: bool = False
+    skipped: int = 0
 
     @classmethod
     def of(cls, data: object) -> ArrowRows:
-        """Errors: `InvalidRequest` for what is neither a table nor a batch, or has a type that is not stored."""
+        """Errors: `InvalidRequest` for what is no table, batch or frame, or has a type that is not stored."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+        if is_pandas(table):
+            table = _of_pandas(table)
         if not isinstance(table, pa.Table):
             raise InvalidRequest(
-                f"a {type(data).__module__}.{type(data).__qualname__} is no table of Arrow: one is made by "
-                "pa.Table.from_pandas(frame), frame.to_arrow() of Polars, relation.to_arrow_table() of DuckDB"
+                f"a {type(data).__module__}.{type(data).__qualname__} is no table of Arrow, nor a frame of "
+                "pandas: one is made by frame.to_arrow() of Polars, relation.to_arrow_table() of DuckDB"
             )
+        table = without_index(table)
         table = table.drop_columns([name for name in table.column_names if name in META_COLUMNS])
         fields = [pa.field(field.name, _stored(field.type)) for field in table.schema]
         try:
@@ -160,6 +176,13 @@ class ArrowRows:
 
     def runner(self) -> Runner:
         return run_here
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(with_named_index(frame), preserve_index=False)
+    except pa.ArrowException as error:
+        raise InvalidRequest(f"a column of the frame cannot be stored: {error}") from error
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:

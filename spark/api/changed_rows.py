@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakelatch.format.avro import IS_DELETED_COLUMN
-from lakelatch.spark.api.arguments import all_same, folder_value
+from lakelatch.spark.api.arguments import Expression, all_same, checked, column_of, folder_value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+    from lakelatch.spark.api.merge import MergedTable
 
 _ROWS = "_lakelatch_rows"
 
@@ -49,3 +51,27 @@ def changed_rows(
         rows = functions.when(there & ~same & ~deletes, functions.array(now, before)).otherwise(functions.array(now))
     exploded = frame.select(functions.explode(rows).alias(_ROWS))
     return exploded.select(f"{_ROWS}.*")
+
+
+def replacing_rows(frame: DataFrame, there: DataFrame, condition: Expression, target: MergedTable) -> DataFrame:
+    """The new rows, and those that go because the condition holds and no new one takes their place.
+
+    A new row for which it does not hold ends the job with `InvalidRequest`.
+    """
+    from pyspark.sql import functions
+
+    names = target.schema.fieldNames()
+    holds = functions.coalesce(column_of(condition), functions.lit(False))
+    row = {name: frame[name] for name in target.identity}
+    words = (
+        "the condition of the overwrite does not hold for the new row with ",
+        ": leave it out, or use another condition",
+    )
+    first = checked(row[target.keys[0]], ~holds, words, target.identity, row)
+    added = frame.select(*[first.alias(name) if name == target.keys[0] else frame[name] for name in names])
+    old = there.where(holds)
+    same = target.same(lambda name: old[name], lambda name: frame[name])
+    gone = old.join(frame, same, "left_anti").select(*names)
+    return added.withColumn(IS_DELETED_COLUMN, functions.lit(False)).unionByName(
+        gone.withColumn(IS_DELETED_COLUMN, functions.lit(True))
+    )

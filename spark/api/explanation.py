@@ -9,9 +9,9 @@ from html import escape
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import understood
 from lakelatch.spark.api.arguments import Expression
-from lakelatch.spark.options import COLUMNS, INCREMENTAL, QUERY_TYPE
+from lakelatch.spark.options import INCREMENTAL, QUERY_TYPE
 from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.reader import ReadPlan, plan_read
+from lakelatch.spark.read.reader import ReadPlan, all_columns, plan_read
 from lakelatch.spark.read.ways import Ways
 from lakelatch.spark.read.where import parts_of
 from lakelatch.timegen.instant_time import readable
@@ -95,7 +95,7 @@ def explain(path: str, options: Mapping[str, object], where: Expression | None =
         )
     if where is None or isinstance(where, str):
         return _of(plan_read(path, options, where=where or ""), where or "")
-    plan = plan_read(path, {key: value for key, value in options.items() if key.lower() != COLUMNS})
+    plan = plan_read(path, all_columns(options))
     return _of(plan, "", (str(where),))
 
 

@@ -7,32 +7,33 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import IS_DELETED_COLUMN, META_COLUMNS
 from lakelatch.spark.api.arguments import (
     Expression,
     Options,
     Time,
     analysed,
-    checked,
     column_of,
     frame_of,
     instant_of,
     merged,
     moment,
     names_of,
+    reading,
     schema_of,
     window,
 )
-from lakelatch.spark.api.changed_rows import changed_rows
+from lakelatch.spark.api.changed_rows import changed_rows, replacing_rows
 from lakelatch.spark.api.explanation import ReadExplanation, explain
-from lakelatch.spark.api.history import TableDetail, conflicts_of, detail_of, history_of, last_commit_until
+from lakelatch.spark.api.history import TableDetail, conflicts_of, detail_of, history_of, last_commit_until, shown_table
 from lakelatch.spark.api.merge import Merge, MergedTable, check_set
 from lakelatch.spark.api.view import create_view
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_for_write, open_table
 from lakelatch.spark.options import (
     BUCKET_COUNT,
-    COLUMNS,
+    DROP,
+    FAIL,
+    KNOWN_KEYS_POLICY,
     OPERATION,
     ORDERING_FIELD,
     PARTITION_FIELD,
@@ -40,7 +41,6 @@ from lakelatch.spark.options import (
     WriteOptions,
 )
 from lakelatch.spark.read.images import read_images
-from lakelatch.spark.read.known_keys import all_new, only_new
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import read
 from lakelatch.spark.services import clean, clustering, compaction, taking_back
@@ -48,9 +48,9 @@ from lakelatch.spark.services.keeping import maintenance
 from lakelatch.spark.services.plans import open_existing_storage
 from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.writer import write
-from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, UPSERT
+from lakelatch.spark.write.writer import write_as
+from lakelatch.storage.uris import open_storage, without_secrets
+from lakelatch.timeline.actions import DELETE, INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, UPSERT
 from lakelatch.timeline.table_config import is_table
 from lakelatch.transactions.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
@@ -84,7 +84,10 @@ class Table:
         self._options = merged(options)
 
     def __repr__(self) -> str:
-        return f"Table({self.path!r})"
+        return f"Table({without_secrets(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        return shown_table(self.path, self._open)
 
     @classmethod
     def for_path(cls, spark: SparkSession, path: str | PathLike[str], options: Options | None = None) -> Table:
@@ -142,14 +145,15 @@ class Table:
         self,
         as_of: Time | None = None,
         columns: Iterable[str] | None = None,
-        meta_columns: bool = False,
+        meta_columns: bool | None = None,
         where: Expression | None = None,
     ) -> DataFrame:
         """The rows of one moment, fixed when this is called: now, or as of a completion time.
 
-        `meta_columns` adds Hudi's five. With `where`, those that fulfil a condition: as SQL text it says as well which
-        partitions, buckets and parts of files need not be read (see `lakelatch.read`). Errors: `InvalidRequest` for a
-        time that is still to come, and for columns that are not there.
+        `meta_columns` adds Hudi's five, as the option `lakelatch.read.meta.columns` does for all reads. With `where`,
+        those that fulfil a condition: as SQL text it says as well which partitions, buckets and parts of files need not
+        be read (see `lakelatch.read`). Errors: `InvalidRequest` for a time that is still to come, and for columns that
+        are not there.
         """
         return self._read(moment(as_of), columns, meta_columns, where)
 
@@ -160,14 +164,14 @@ class Table:
 
         Errors: as for `to_df`.
         """
-        return explain(self.path, self._reading(moment(as_of), columns, False), where)
+        return explain(self.path, self._reading(moment(as_of), columns, None), where)
 
     def create_view(
         self,
         name: str,
         as_of: Time | None = None,
         columns: Iterable[str] | None = None,
-        meta_columns: bool = False,
+        meta_columns: bool | None = None,
         tasks: int | None = None,
     ) -> None:
         """Makes or replaces the temporary view `name` (or `global_temp.name`), which follows the table.
@@ -177,14 +181,14 @@ class Table:
         as they are. Errors: `InvalidRequest`.
         """
         options = self._reading(moment(as_of), columns, meta_columns)
-        create_view(self.spark, name, self.path, options, meta_columns or columns is not None, tasks)
+        create_view(self.spark, name, self.path, options, tasks)
 
     def changes(
         self,
         after: Time,
         until: Time | None = None,
         columns: Iterable[str] | None = None,
-        meta_columns: bool = False,
+        meta_columns: bool | None = None,
         images: bool = False,
     ) -> DataFrame:
         """The rows that were written by what completed after a time and until another, as they are at its end.
@@ -208,7 +212,11 @@ class Table:
         return to_spark(self._open().schema)
 
     def history(self, limit: int | None = 100) -> DataFrame:
-        """What has completed, newest first: one row for each instant of the active timeline, `limit` at most."""
+        """What has completed, newest first: one row for each instant of the active timeline, `limit` at most.
+
+        `operation` is what was done (UPSERT, UPDATE, MERGE, OVERWRITE of a condition, ...). A rollback or restore says
+        which instants it has `undone`, and those of a restore follow it, with no completion and `undone_by`.
+        """
         return history_of(self.spark, self._open(), limit)
 
     def conflicts(self, limit: int | None = 100) -> DataFrame:
@@ -229,21 +237,19 @@ class Table:
         return self._write(frame_of(self.spark, data), UPSERT, options)
 
     def insert(self, data: Any, if_exists: str = "error", options: Options | None = None) -> CommitResult:
-        """Writes rows whose keys are new; of keys that are there `if_exists` says what happens.
+        """Writes rows whose keys are new: not in the table, and once in the frame. Of others `if_exists` says what
+        happens.
 
-        `error` refuses all of the rows (`InvalidRequest`), `skip` leaves out those that are there. Of several rows with
-        one new key the last in order counts.
+        `error` refuses all of the rows (`InvalidRequest`, with a key), `skip` leaves out those that are there, and
+        counts them in the result (`rows_skipped`). Of several rows with one new key it keeps the one with the greatest
+        ordering value, and of several such rows the one whose other columns, in the frame's order, are the greatest.
         """
         if if_exists not in ("error", "skip"):
             why = ", and a table with a record key holds one row of each" if if_exists == "keep" else ""
             raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'skip'{why}", option="if_exists")
-        frame, target = frame_of(self.spark, data), self._target("an insert")
-        rows = only_new if if_exists == "skip" else all_new
-
-        def new() -> DataFrame:
-            return rows(frame, self.to_df(columns=target.identity), target.keys)
-
-        return self._change(lambda: analysed(new, "the insert"), UPSERT, options)
+        frame, _ = frame_of(self.spark, data), self._target("an insert")
+        policy = {KNOWN_KEYS_POLICY: DROP if if_exists == "skip" else FAIL}
+        return self._change(lambda: frame, INSERT, {**merged(options), **policy})
 
     def update(
         self, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None
@@ -270,7 +276,7 @@ class Table:
             never = functions.lit(False)
             return changed_rows(frame, target.schema, old, new, never, ~never, target.partition_fields)
 
-        return self._change(lambda: analysed(rows, "the update"), UPSERT, options)
+        return self._change(lambda: analysed(rows, "the update"), UPSERT, options, "update")
 
     def delete(self, condition: Expression, options: Options | None = None) -> CommitResult:
         """Deletes the rows where a condition holds; `"true"` means all of them."""
@@ -291,8 +297,8 @@ class Table:
             frame_of(self.spark, source),
             condition,
             self._target,
-            self.to_df,
-            lambda rows: self._change(rows, UPSERT, options),
+            lambda: self.to_df(meta_columns=False),
+            lambda rows: self._change(rows, UPSERT, options, "merge"),
         )
 
     def overwrite(
@@ -316,9 +322,12 @@ class Table:
         frame = frame_of(self.spark, data)
         if condition is None:
             return self._write(frame, operations[partitions], options)
-        return self._change(
-            lambda: analysed(lambda: self._replacing(frame, condition), "the overwrite"), UPSERT, options
-        )
+
+        def replacing() -> DataFrame:
+            target, there = self._target("the overwrite of a condition"), self.to_df(meta_columns=False)
+            return replacing_rows(frame, there, condition, target)
+
+        return self._change(lambda: analysed(replacing, "the overwrite"), UPSERT, options, "overwrite")
 
     def restore(self, as_of: Time, options: Options | None = None) -> Undone:
         """Takes the table back to the last write that had completed by then; see `lakelatch.restore`."""
@@ -363,48 +372,24 @@ class Table:
         return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
 
     def _read(
-        self, more: Options, columns: Iterable[str] | None, meta_columns: bool, where: Expression | None = None
+        self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None
     ) -> DataFrame:
-        frame = read(self.spark, self.path, self._reading(more, columns, meta_columns), where)
-        return frame if meta_columns or columns is not None else frame.drop(*META_COLUMNS)
+        return read(self.spark, self.path, self._reading(more, columns, meta_columns), where)
 
-    def _reading(self, more: Options, columns: Iterable[str] | None, meta_columns: bool) -> dict[str, object]:
-        options = {**self._options, **more}
-        if columns is None:
-            return options
-        names = names_of(columns, "columns").split(",")
-        return {**options, COLUMNS: ",".join(dict.fromkeys([*META_COLUMNS, *names] if meta_columns else names))}
+    def _reading(self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> dict[str, object]:
+        return reading({**self._options, **more}, columns, meta_columns)
 
     def _where(self, condition: Expression | None) -> DataFrame:
-        return self.to_df(where=condition)
+        return self.to_df(meta_columns=False, where=condition)
 
     def _write(
-        self, frame: DataFrame | Callable[[], DataFrame], operation: str, options: Options | None
+        self, frame: DataFrame | Callable[[], DataFrame], operation: str, options: Options | None, called: str = ""
     ) -> CommitResult:
-        return write(frame, self.path, {**self._with(options), OPERATION: operation})
+        return write_as(called, frame, self.path, {**self._with(options), OPERATION: operation})
 
-    def _change(self, rows: Callable[[], DataFrame], operation: str, options: Options | None) -> CommitResult:
-        """One that reads first: `rows` is called inside each try."""
+    def _change(
+        self, rows: Callable[[], DataFrame], operation: str, options: Options | None, called: str = ""
+    ) -> CommitResult:
+        """One that reads first: `rows` is called inside each try. `called` is its name, if Hudi has none."""
         own: dict[str, object] = {RETRIES_OPTION: _RETRIES, **self._options, MODE_OPTION: OPTIMISTIC}
-        return self._write(rows, operation, {**own, **(options or {})})
-
-    def _replacing(self, frame: DataFrame, condition: Expression) -> DataFrame:
-        """The new rows, and those that go because the condition holds and no new one takes their place."""
-        from pyspark.sql import functions
-
-        target = self._target("the overwrite of a condition")
-        names = target.schema.fieldNames()
-        holds = functions.coalesce(column_of(condition), functions.lit(False))
-        row = {name: frame[name] for name in target.identity}
-        words = (
-            "the condition of the overwrite does not hold for the new row with ",
-            ": leave it out, or use another condition",
-        )
-        first = checked(row[target.keys[0]], ~holds, words, target.identity, row)
-        added = frame.select(*[first.alias(name) if name == target.keys[0] else frame[name] for name in names])
-        old = self.to_df().where(holds)
-        same = target.same(lambda name: old[name], lambda name: frame[name])
-        gone = old.join(frame, same, "left_anti").select(*names)
-        return added.withColumn(IS_DELETED_COLUMN, functions.lit(False)).unionByName(
-            gone.withColumn(IS_DELETED_COLUMN, functions.lit(True))
-        )
+        return self._write(rows, operation, {**own, **(options or {})}, called)

@@ -19,8 +19,7 @@ from pyspark.sql import functions
 from pyspark.sql.udtf import AnalyzeResult
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import META_COLUMNS
-from lakelatch.spark.options import COLUMNS
+from lakelatch.spark.options import COLUMNS, READ_META
 from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
 from lakelatch.spark.spark_types import to_spark
 
@@ -67,20 +66,13 @@ def _rows(table: pa.Table, schema: StructType) -> list[Any]:
     return rows
 
 
-def create_view(
-    spark: SparkSession, name: str, path: str, options: Mapping[str, object], all_columns: bool, tasks: int | None
-) -> None:
-    """Makes or replaces the temporary view `name`, of all columns or those that are not meta columns.
-
-    Errors: `InvalidRequest`.
-    """
+def create_view(spark: SparkSession, name: str, path: str, options: Mapping[str, object], tasks: int | None) -> None:
+    """Makes or replaces the temporary view `name`, of the columns that there are now. Errors: `InvalidRequest`."""
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"name={name!r}: a temporary view is named by letters, digits and '_'", option="name")
     if tasks is not None and not 1 <= tasks <= _TASKS_MAX:
         raise InvalidRequest(f"tasks={tasks}: it is a number from 1 to {_TASKS_MAX}", option="tasks")
-    chosen = dict(options)
-    if not all_columns:
-        chosen[COLUMNS] = ",".join(one for one in read_schema(path, options).names if one not in META_COLUMNS)
+    chosen = {**options, COLUMNS: ",".join(read_schema(path, options).names), READ_META: False}
     plan = plan_read(path, chosen)
     count = tasks or min(max(len(plan.slices), plan.table.config.bucket_count or 1), _TASKS_MAX)
     function = f"lakelatch_view_{hashlib.sha256(name.lower().encode()).hexdigest()[:16]}"

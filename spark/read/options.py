@@ -19,6 +19,7 @@ from lakelatch.spark.options import (
     QUERY_TYPE,
     QUERY_TYPES,
     READ_INDEX,
+    READ_META,
     SNAPSHOT,
     normalise,
 )
@@ -30,7 +31,8 @@ from lakelatch.timegen.instant_time import parse_user_instant
 class ReadOptions:
     """What a read asks for; times are 17-digit instants.
 
-    With `images` it is of what commits changed; `by_index` may find its files in the file index.
+    With `images` it is of what commits changed; `by_index` may find its files in the file index. `meta_columns` adds
+    Hudi's five to the columns, or to the table's where none are named.
     """
 
     query_type: str
@@ -38,6 +40,7 @@ class ReadOptions:
     begin: str | None
     end: str | None
     columns: tuple[str, ...] | None
+    meta_columns: bool
     images: bool
     by_index: bool
     storage: StorageOptions
@@ -63,6 +66,7 @@ class ReadOptions:
             times.get(BEGIN_INSTANT),
             times.get(END_INSTANT),
             _columns(values),
+            flag(values, READ_META),
             images,
             flag(values, READ_INDEX, True),
             StorageOptions.from_options(values),

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
-from lakelatch.format.avro import COMMIT_TIME_COLUMN
+from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, without_meta_columns
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import look_at, table_at
-from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_OPTIMIZED
+from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_META, READ_OPTIMIZED
 from lakelatch.spark.read.changed import read_beside_logs
 from lakelatch.spark.read.future import refuse_future
 from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images, read_images
@@ -126,7 +126,7 @@ def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Sc
     storage = open_storage(path, read_options.storage)
     config, look = look_at(storage)
     table = table_at(storage, config, look, read_options.end or read_options.as_of)
-    return _selected(table.full_schema, read_options.columns)
+    return _selected(table.full_schema, read_options)
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ class _Asked:
     def of(self, table: OpenedTable) -> tuple[Pruning, ReadOptions]:
         full, options = table.full_schema, self.options
         pruning = Pruning(table, (*self.conditions, *conditions_in(self.where, full)))
-        if self.where and options.columns is not None:
-            names = dict.fromkeys([*_selected(full, options.columns).names, *mentioned(self.where, full)])
-            options = replace(options, columns=tuple(names))
+        if self.where:
+            names = dict.fromkeys([*_selected(full, options).names, *mentioned(self.where, full)])
+            options = replace(options, columns=tuple(names), meta_columns=False)
         return pruning, options
 
 
@@ -196,7 +196,7 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
             option=INCREMENTAL_FORMAT,
         )
     refuse_future(view, read_options, now_ms)
-    schema = _selected(table.full_schema, read_options.columns)
+    schema = _selected(table.full_schema, read_options)
     completions = view.whole.all_completion_times() if table.config.column_groups else {}
     if read_options.query_type == INCREMENTAL:
         written = view.completed_between(read_options.begin or "", read_options.end)
@@ -247,7 +247,9 @@ def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
 def read(
     spark: SparkSession, path: str, options: Mapping[str, object] | None = None, where: str | Column | None = None
 ) -> DataFrame:
-    """The table as a frame, with Hudi's five meta columns: the rows of one moment, fixed when this is called.
+    """The table as a frame: the rows of one moment, fixed when this is called.
+
+    Hudi's five meta columns are there with `lakelatch.read.meta.columns=true`, or where `columns` names them.
 
     Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
     Python, to which Spark tells neither. So name `columns` if few are needed, and say as `where` which rows are wanted:
@@ -262,13 +264,15 @@ def read(
         return changes if where is None else changes.where(where)
     if where is None:
         return _frame(spark, plan_read(path, options))
-    names = asked.columns
-    if isinstance(where, str):
-        plan = plan_read(path, options, where=where)
-    else:  # nobody can say of which columns it speaks
-        plan = plan_read(path, {key: value for key, value in (options or {}).items() if key.lower() != COLUMNS})
+    plan = plan_read(path, options, where=where) if isinstance(where, str) else plan_read(path, all_columns(options))
     frame = _named(plan, _frame(spark, plan)).where(where)
-    return frame if names is None else frame.select(*names)
+    return frame.select(*_selected(plan.table.full_schema, asked).names)
+
+
+def all_columns(options: Mapping[str, object] | None) -> dict[str, object]:
+    """The options of a read of all columns, for a condition of which nobody can say of which columns it speaks."""
+    given = {key: value for key, value in (options or {}).items() if key.lower() not in (COLUMNS, READ_META)}
+    return {**given, READ_META: True}
 
 
 def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
@@ -304,10 +308,11 @@ def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> Dat
     return for_each(spark, tasks, plan.read_task, to_spark(plan.schema))
 
 
-def _selected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:
-    if columns is None:
-        return schema
-    missing = [name for name in columns if name not in schema.names]
+def _selected(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
+    if options.columns is None:
+        return schema if options.meta_columns else without_meta_columns(schema)
+    missing = [name for name in options.columns if name not in schema.names]
     if missing:
         raise InvalidRequest(f"columns={','.join(missing)} are not in the table ({', '.join(schema.names)})")
-    return pa.schema([schema.field(name) for name in columns])
+    first = [name for name in META_COLUMNS if options.meta_columns and name not in options.columns]
+    return pa.schema([schema.field(name) for name in (*first, *options.columns)])

@@ -27,11 +27,12 @@ from lakelatch.spark.options import (
     MAX_COMMITS,
     MAX_FILES,
     QUERY_TYPE,
+    READ_META,
     START_OFFSET,
     normalise,
 )
 from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.reader import ReadPlan, plan_read, read_schema
+from lakelatch.spark.read.reader import ReadPlan, all_columns, plan_read, read_schema
 from lakelatch.spark.read.wanted import Wanted
 from lakelatch.storage.uris import open_storage
 from lakelatch.timegen.instant_time import parse_user_instant
@@ -102,8 +103,8 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._stream = StreamOptions.parse(options)
         own = (START_OFFSET, MAX_COMMITS, MAX_FILES)
         given = {key: value for key, value in normalise(options).items() if key not in own}
-        self._wanted = Wanted.of(schema, read_schema(path, given))
-        self._path, self._options = path, {**given, COLUMNS: ",".join(self._wanted.names)}
+        self._wanted = Wanted.of(schema, read_schema(path, all_columns(given)))
+        self._path, self._options = path, {**given, COLUMNS: ",".join(self._wanted.names), READ_META: "false"}
         self._storage = open_storage(path, ReadOptions.parse(given).storage)
         self._target: str | None = None  # where a query ends that was started to read what is there
 
@@ -141,11 +142,10 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start[_COMPLETION] >= end[_COMPLETION]:
             return []
         window = {QUERY_TYPE: INCREMENTAL, BEGIN_INSTANT: start[_COMPLETION], END_INSTANT: end[_COMPLETION]}
-        given = {key: value for key, value in self._options.items() if key != COLUMNS}
-        then = read_schema(self._path, {**given, **window})
+        then = read_schema(self._path, {**all_columns(self._options), **window})
         names, older = self._wanted.at(then)
         try:
-            plan = plan_read(self._path, {**given, **window, COLUMNS: ",".join(names or then.names[:1])})
+            plan = plan_read(self._path, {**self._options, **window, COLUMNS: ",".join(names or then.names[:1])})
         except InvalidRequest as error:
             raise InvalidRequest(
                 f"what was written after {start[_COMPLETION]} and until {end[_COMPLETION]} cannot be told any more: "

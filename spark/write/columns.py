@@ -14,7 +14,7 @@ from lakelatch.format.evolution import Comparison, Mismatch
 from lakelatch.format.merge.column_groups import groups_of
 from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.format.sorting.row_order import check_columns
-from lakelatch.spark.options import LOAD_SORT_COLUMNS, MERGE_SCHEMA, NULL_FOR_MISSING, WriteOptions
+from lakelatch.spark.options import LOAD_SORT_COLUMNS, MERGE_SCHEMA, NULL_FOR_MISSING, NUMBERS_TO_TEXT, WriteOptions
 from lakelatch.spark.table import OpenedTable
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup
@@ -33,7 +33,8 @@ def fitted(
     """The table as a write of these columns leaves it. Errors: `InvalidRequest`, naming columns and the way out.
 
     They must be the table's (a delete needs only those that name the row); order does not matter. With `mergeSchema`
-    there may be others, and wider types, which become the table's. An upsert may have `_hoodie_is_deleted` besides. If
+    there may be others, and wider types, which become the table's; that a number becomes a text needs
+    `lakelatch.write.numbers.to.text` as well. An upsert may have `_hoodie_is_deleted` besides. If
     the columns that the writer has `known` are given, it may lack all others.
     """
     deleting = options.operation == DELETE
@@ -58,7 +59,8 @@ def fitted(
         )
     for one in (*compared.unfit, *compared.widened):
         widens = one in compared.widened
-        _check_type(table.config, one, widens and changes, widens and not (deleting or table.config.column_groups))
+        allowed = changes and (options.numbers_to_text or not one.makes_text)
+        _check_type(table.config, one, widens and allowed, widens and not (deleting or table.config.column_groups))
     if compared.added or compared.widened:
         avro = arrow_to_avro(compared.schema, table.config.name)
         table = replace(table, schema=avro_to_arrow(avro), changes_schema=True)
@@ -111,6 +113,13 @@ def _check_type(config: TableConfig, one: Mismatch, allowed: bool, widens: bool)
     naming = {*config.record_key_fields, *config.partition_fields}
     if widens and one.column in naming and not (pa.types.is_int32(one.stored) and pa.types.is_int64(one.given)):
         raise InvalidRequest(f"{what}cast it; a field that identifies rows may only become bigint, from int")
+    if not allowed and widens and one.makes_text:
+        raise InvalidRequest(
+            f"{what}cast it, or look what the data has there that is no number. {_MERGE} together with "
+            f"{NUMBERS_TO_TEXT}=true would make the column a text, for every reader and for good: '10' comes before "
+            "'9' then, and later numbers are refused",
+            option=NUMBERS_TO_TEXT,
+        )
     if not allowed:
         raise InvalidRequest(f"{what}cast it" + (f", or let the table have it with {_MERGE}" if widens else ""))
 

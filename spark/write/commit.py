@@ -40,7 +40,7 @@ from lakelatch.spark.write.replace import Choice, Replacement, every, none_else
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport, WriteTask
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
-from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.context import TransactionState
@@ -97,6 +97,7 @@ def commit_metadata(
         SCHEMA_KEY: table.avro_schema,
         WRITER_KEY: transaction.writer,
         **(options.batch.extra if options.batch else {}),
+        **({CALLED_KEY: options.called} if options.called else {}),
     }
     return CommitMetadata(stats, options.operation.upper(), extra)
 
@@ -149,7 +150,7 @@ def commit_files(
         return Lost(outcome.conflict, kept, as_logs=bool(options.non_blocking and first_bases(table.config, reports)))
     committed = committed_or_raise(outcome)
     learn_schema(table.storage, transaction.state.action, committed)
-    return _result(committed, options.operation, reports)
+    return _result(committed, options.called or options.operation, reports)
 
 
 def _ensure_once(reports: list[FileReport]) -> None:

@@ -17,7 +17,8 @@ class CommitResult:
     nothing of the table, so that it cannot know how many rows are fewer afterwards.
     `file_groups_replaced` is what an overwrite or a deletion of partitions took away. `repeated` says that the batch
     was committed before: this is the result of that commit, and nothing was written now. `services` are the table
-    services that ran afterwards; one that failed took nothing away from the commit.
+    services that ran afterwards; one that failed took nothing away from the commit. `rows_skipped` counts the rows that
+    an insert left out, because the table had their keys, or another row of the frame.
     """
 
     instant: str
@@ -31,10 +32,13 @@ class CommitResult:
     file_groups_replaced: int = 0
     repeated: bool = False
     services: tuple[ServiceRun, ...] = ()
+    rows_skipped: int = 0
 
     def __repr__(self) -> str:
         """One line, however many files there are: their names are in `files`."""
         parts = [f"{self.rows_written:,} rows"]
+        if self.rows_skipped:
+            parts.append(f"{self.rows_skipped:,} skipped")
         if self.deletes_written:
             parts.append(f"{self.deletes_written:,} deletes")
         parts += [f"{len(self.files):,} files", f"{self.bytes_written:,} bytes"]
@@ -56,6 +60,7 @@ class CommitResult:
             "completed": f"{readable(self.completion)} ({self.completion})",
             "began": f"{readable(self.instant)} ({self.instant})",
             "rows": f"{self.rows_written:,}",
+            "rows skipped": f"{self.rows_skipped:,}" if self.rows_skipped else "",
             "deletes": f"{self.deletes_written:,}",
             "files": f"{len(self.files):,}",
             "bytes": f"{self.bytes_written:,}",

@@ -53,6 +53,11 @@ class Rows(Protocol):
         """Whether each try asks for the rows again, because they may be others by then."""
         ...
 
+    @property
+    def skipped(self) -> int:
+        """How many rows the last `write` left out."""
+        ...
+
     def use_names_of(self, table: pa.Schema) -> None:
         """Calls its columns as the table does, where the session compares names without their case."""
         ...
@@ -90,10 +95,17 @@ def parse_write(options: Mapping[str, object] | None) -> WriteOptions:
 
 
 def write_rows(
-    make: Callable[[WriteOptions], Rows], path: str, options: Mapping[str, object] | None, system: System
+    make: Callable[[WriteOptions], Rows],
+    path: str,
+    options: Mapping[str, object] | None,
+    system: System,
+    called: str = "",
 ) -> CommitResult:
-    """Writes rows into the table at `path`, as `write` says it of a frame. The options are parsed before `make`."""
-    write_options, service_options = parse_write(options), ServiceOptions.parse(options)
+    """Writes rows into the table at `path`, as `write` says it of a frame. The options are parsed before `make`.
+
+    `called` is the name of a change that writes by an operation of Hudi's with another name.
+    """
+    write_options, service_options = replace(parse_write(options), called=called), ServiceOptions.parse(options)
     rows = make(write_options)
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
@@ -123,6 +135,7 @@ def write_rows(
             manager, write_options.batch, lambda register: retried(manager, partial(attempt, register))
         )
         if not result.repeated:
+            result = replace(result, rows_skipped=rows.skipped)
             say_schema_again(manager, opened.table, result.instant)
         return after_commit(result, replace(opened.table, is_new=False), manager, service_options, rows.runner)
 

@@ -266,7 +266,8 @@ class FileReport:
     """What a task tells the driver of one file: a small row, never data.
 
     `kept_bytes` is the size of the deletes that a compaction has kept in a log file beside it, 0 if there is none. A
-    base file has `rows` in all, and `merged_base` is the one that it was made of, if there was one.
+    base file has `rows` in all, and `merged_base` is the one that it was made of, if there was one. One without a name
+    is of no file: it says how many rows were `skipped`.
     """
 
     partition: str
@@ -280,6 +281,7 @@ class FileReport:
     kept_bytes: int = 0
     rows: int = 0
     merged_base: str = ""
+    skipped: int = 0
 
     def to_stat(self, instant: str) -> WriteStat:
         """The file as the commit's metadata names it."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
 from lakelatch.spark.options import UPDATE, WriteOptions
-from lakelatch.spark.read.known_keys import with_new_keys
+from lakelatch.spark.read.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
 from lakelatch.spark.services.plans import Runner, runner_of
 from lakelatch.spark.spark_types import default_parallelism, renamings, to_arrow
 from lakelatch.spark.write.base_files.sorted_runs import RUN_SCHEMA, from_runs, to_runs
@@ -61,7 +61,7 @@ def write(
     already (a local relation), if `lakelatch.write.small.rows` says that the frame is that small, or up to 10,001 of
     them if Spark's optimizer takes it for small; with more rows it is evaluated anew, on the executors. Under a bucket
     index an `insert` of a key that exists updates it, as in Hudi, unless hoodie.datasource.insert.dup.policy says
-    otherwise.
+    otherwise: what it leaves out is counted in the result's `rows_skipped`.
 
     `insert_overwrite` takes away all that is in the partitions which the frame touches when it commits, and
     `insert_overwrite_table` all that is in the table, also what others committed while the frame was written.
@@ -78,23 +78,37 @@ def write(
     and `Unavailable` (rolled back).
     """
 
+    return write_as("", df, path, options, system)
+
+
+def write_as(
+    called: str,
+    df: DataFrame | Callable[[], DataFrame],
+    path: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+) -> CommitResult:
+    """As `write`, for a change that has a name of its own: the result and the table's history call it so."""
+
     def rows(parsed: WriteOptions) -> FrameRows:
         if parsed.known_keys == UPDATE:
             return FrameRows(df)
         source = df if callable(df) else lambda: df
-        return FrameRows(with_new_keys(source, path, options, parsed))
+        return FrameRows(with_new_keys(source, path, options, parsed), may_skip=True)
 
-    return write_rows(rows, path, options, system)
+    return write_rows(rows, path, options, system, called)
 
 
 class FrameRows:
     """The rows of a frame, or of each frame that a function returns, written on the executors."""
 
-    def __init__(self, df: DataFrame | Callable[[], DataFrame]) -> None:
+    def __init__(self, df: DataFrame | Callable[[], DataFrame], may_skip: bool = False) -> None:
         self._source = df if callable(df) else None
+        self._may_skip = may_skip
         self._frame = _without_meta(self._source() if self._source is not None else cast("DataFrame", df))
         self._local: bool | None = None
-        self.schema = to_arrow(self._frame.schema)
+        self.schema = self._schema()
+        self.skipped = 0
 
     @property
     def read_anew(self) -> bool:
@@ -114,22 +128,33 @@ class FrameRows:
     def begin(self) -> None:
         if self._source is not None:
             self._frame, self._local = _without_meta(self._source()), None
-            self.schema = to_arrow(self._frame.schema)
+            self.schema = self._schema()
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
         here = transaction.own_files is not None  # then no task may write
         rows = self._collected() if here else rows_in_driver(self._frame, task, options, self._is_local)
         if rows is not None:
+            rows, self.skipped = without_skipped(rows) if self._skips else (rows, 0)
             return replace(task, own=transaction.own_files).write_here(rows)
         lost = threading.Event()
         with served(self._frame.sparkSession, transaction, task, lost.set) as task:
-            return _run_on_executors(self._frame, task, options, lost)
+            reports = _run_on_executors(self._frame, task, options, lost, self._skips)
+        self.skipped = sum(report.skipped for report in reports)
+        return [report for report in reports if report.file_name]
 
     def relocator(self) -> Relocator:
         return relocator_of(self._frame.sparkSession)
 
     def runner(self) -> Runner:
         return runner_of(self._frame.sparkSession)
+
+    @property
+    def _skips(self) -> bool:
+        return self._may_skip and SKIPPED in self._frame.columns
+
+    def _schema(self) -> pa.Schema:
+        found = to_arrow(self._frame.schema)
+        return found.remove(found.get_field_index(SKIPPED)) if self._skips else found
 
     def _collected(self) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = self._frame.toArrow().to_batches()
@@ -147,7 +172,9 @@ def _without_meta(df: DataFrame) -> DataFrame:
     return df.drop(*own) if own else df
 
 
-def _run_on_executors(df: DataFrame, task: WriteTask, options: WriteOptions, lost: threading.Event) -> list[FileReport]:
+def _run_on_executors(
+    df: DataFrame, task: WriteTask, options: WriteOptions, lost: threading.Event, skips: bool
+) -> list[FileReport]:
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -163,7 +190,8 @@ def _run_on_executors(df: DataFrame, task: WriteTask, options: WriteOptions, los
     if task.by_bucket:
         shuffled = shuffled.sortWithinPartitions(*keys, *([RECORD_KEY_COLUMN] if task.by_key and not in_runs else []))
     with ended_when_lost(df.sparkSession, task, lost):
-        reports = shuffled.mapInArrow(partial(_write_runs if in_runs else _write_batches, task), report_type())
+        writing = _write_runs if in_runs else _write_unskipped if skips else _write_batches
+        reports = shuffled.mapInArrow(partial(writing, task), report_type())
         return collect_reports(reports, f"lakelatch: {task.operation} into {task.config.name!r}")
 
 
@@ -208,6 +236,13 @@ def _tag_into_runs(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterat
 def _write_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for report in task.write(batches, write_token()):
         yield reports_to_batch([report])
+
+
+def _write_unskipped(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    counted = Counted(batches)
+    yield from _write_batches(task, iter(counted))
+    if counted.skipped:
+        yield reports_to_batch([FileReport("", "", "", 0, 0, 0, 0, skipped=counted.skipped)])
 
 
 def _write_runs(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakelatch.services.archiving import Archived
     from lakelatch.spark.api.arrow_table import ArrowTable, open
+    from lakelatch.spark.api.functions import detail, history, schema, show
     from lakelatch.spark.api.keywords import options
     from lakelatch.spark.api.table import Table
     from lakelatch.spark.progress import Progress, on_progress
@@ -43,6 +44,10 @@ _MODULES = {
     "CommitResult": "lakelatch.spark.write.result",
     "delete_partitions": "lakelatch.spark.write.delete_partitions",
     "read": "lakelatch.spark.read.reader",
+    "show": "lakelatch.spark.api.functions",
+    "history": "lakelatch.spark.api.functions",
+    "detail": "lakelatch.spark.api.functions",
+    "schema": "lakelatch.spark.api.functions",
     "Progress": "lakelatch.spark.progress",
     "on_progress": "lakelatch.spark.progress",
     "Archived": "lakelatch.services.archiving",
@@ -83,10 +88,12 @@ __all__ = [
     "compact",
     "delete_partitions",
     "delete_savepoint",
+    "detail",
     "execute_cancel",
     "execute_clustering",
     "execute_compaction",
     "execute_log_compaction",
+    "history",
     "maintain",
     "on_progress",
     "open",
@@ -102,6 +109,8 @@ __all__ = [
     "schedule_clustering",
     "schedule_compaction",
     "schedule_log_compaction",
+    "schema",
+    "show",
     "use_in_thread",
     "waiting_plans",
     "write",

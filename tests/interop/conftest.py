@@ -55,7 +55,7 @@ def by_hudi_rs(request: pytest.FixtureRequest) -> Callable[..., Rows]:
 @pytest.fixture
 def by_lakelatch(spark: SparkSession) -> Callable[..., Rows]:
     def read(path: str, options: Mapping[str, object] | None = None) -> Rows:
-        return _plain(lakelatch.read(spark, path, options).toArrow())
+        return _plain(lakelatch.read(spark, path, {**(options or {}), "lakelatch.read.meta.columns": True}).toArrow())
 
     return read
 
@@ -65,7 +65,7 @@ def by_arrow() -> Callable[..., Rows]:
     """The rows that are read in this process, without Spark."""
 
     def read(path: str, options: Mapping[str, object] | None = None) -> Rows:
-        plan = plan_read(path, options)
+        plan = plan_read(path, {**(options or {}), "lakelatch.read.meta.columns": True})
         batches = [batch for file_slice in plan.slices for batch in plan.read(file_slice)]
         return _plain(pa.Table.from_batches(batches, plan.schema))
 

@@ -30,7 +30,7 @@ def unpacked(name: str, folder: Path) -> str:
 
 
 def by_us(path: str) -> Rows:
-    plan = plan_read(path)
+    plan = plan_read(path, {"lakelatch.read.meta.columns": True})
     batches = [batch for file_slice in plan.slices for batch in plan.read(file_slice)]
     return plain(pa.Table.from_batches(batches)) if batches else []
 

@@ -60,7 +60,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def ours(spark: SparkSession) -> Callable[..., Rows]:
     def read(path: str, options: Mapping[str, object] | None = None) -> Rows:
-        return plain(lakelatch.read(spark, path, options).toArrow())
+        return plain(lakelatch.read(spark, path, {**(options or {}), "lakelatch.read.meta.columns": True}).toArrow())
 
     return read
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, datasource
 from spark_session import SESSION_SETTINGS
 
 import lakelatch
+from lakelatch.format.avro import META_COLUMNS
 from lakelatch.format.names import BaseFile, parse_data_file
 
 KEY = "hoodie.datasource.write.recordkey.field"
@@ -61,6 +62,8 @@ class SmallTable:
 
     def read(self, options: Mapping[str, object] | None = None, *names: str) -> list[tuple[Any, ...]]:
         wanted = names or tuple(part.split()[0] for part in self.columns.split(", "))
+        if any(name in META_COLUMNS for name in wanted):
+            options = {**(options or {}), "lakelatch.read.meta.columns": True}
         rows = lakelatch.read(self.spark, self.path, options).select(*wanted).collect()
         return sorted((tuple(row) for row in rows), key=repr)
 

@@ -175,7 +175,7 @@ class LiveTable(WorkedTable):
 
     def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> Snapshot:
         """Rows as this project reads them: (partition, id, ts, v), sorted."""
-        return rows_of(plan_read(str(self.root), options), meta)
+        return rows_of(plan_read(str(self.root), {"lakelatch.read.meta.columns": True, **(options or {})}), meta)
 
     def as_of(self, time: str) -> Snapshot:
         return self.read({"as.of.instant": time})

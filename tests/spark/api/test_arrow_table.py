@@ -69,6 +69,27 @@ def test_types_of_other_libraries_are_stored(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == [{"id": 1, "ts": 1, "at": moment, "kind": "x", "text": "long"}]
 
 
+def test_an_index_of_pandas_is_a_column_if_it_has_a_name_and_nothing_otherwise(tmp_path: Path) -> None:
+    whole = pd.DataFrame({"id": [1, 2, 3], "ts": [1, 1, 1], "v": ["a", "b", "c"]})
+    table = ArrowTable(tmp_path / "t", OPTIONS)
+    table.upsert(pa.Table.from_pandas(whole[whole.id > 1]))  # pandas calls its index __index_level_0__
+    assert table.schema.names == ["id", "ts", "v"]
+    levels = pd.MultiIndex.from_arrays([[4], [9]], names=["id", None])
+    table.upsert(whole[whole.id == 1])
+    table.upsert(whole[whole.id == 2].assign(v="B", ts=2).set_index("id"))
+    table.upsert(pd.DataFrame({"ts": [1], "v": ["d"]}, index=levels))
+    assert read(table) == [(1, 1, "a"), (2, 2, "B"), (3, 1, "c"), (4, 1, "d")]
+    table.delete(whole.set_index("id", drop=False).rename_axis(None).loc[[3]])
+    assert [row[0] for row in read(table)] == [1, 2, 4]
+    with pytest.raises(InvalidRequest, match=r"the index of the frame \(id\) cannot become columns .*reset_index"):
+        table.upsert(whole.set_index("id", drop=False))
+    named = pa.table({"id": [7], "ts": [1], "v": ["x"], "__index_level_0__": [0]})
+    with pytest.raises(
+        InvalidRequest, match="__index_level_0__ are not in the table"
+    ):  # nobody said that it is pandas'
+        table.upsert(named)
+
+
 def test_types_of_other_libraries_are_stored_within_others(tmp_path: Path) -> None:
     text = pa.large_string()
     columns: dict[str, tuple[Any, pa.DataType, pa.DataType]] = {

@@ -103,10 +103,60 @@ def test_the_history_says_what_was_done(spark: SparkSession, table: Table) -> No
         table.history(limit=0)
 
 
+@pytest.mark.parametrize("small", ["0", "100"])
+def test_rows_of_one_key_in_a_frame_are_refused_or_counted_wherever_they_stand(
+    spark: SparkSession, table: Table, small: str
+) -> None:
+    options = {"lakelatch.write.small.rows": small}
+    twice = [(8, 5, "b", "p"), (8, 7, "a", "p"), (8, 7, "c", "p"), (1, 9, "known", "p"), (9, 1, "n", "p")]
+    before = rows_of(table)
+    with pytest.raises(InvalidRequest, match="more than one row of the frame has id=8, part=p: leave out all but one"):
+        table.insert(frame(spark, twice[:3]), options=options)
+    assert rows_of(table) == before
+    for rows in (twice, twice[::-1]):
+        target = make(spark, f"{table.path}-{small}-{rows[0][1]}", table.detail().ordering)
+        done = target.insert(frame(spark, rows), if_exists="skip", options=options)
+        assert (done.operation, done.rows_written, done.rows_skipped) == ("insert", 2, 3)
+        kept = (8, 7, "c", "p")
+        assert rows_of(target) == sorted([*ROWS, kept, (9, 1, "n", "p")])
+        assert "2 rows, 3 skipped" in repr(done)
+    assert table.insert(frame(spark, [(8, 1, "x", "q"), (8, 1, "x", "p")]), options=options).rows_skipped == 0
+
+
+def test_rows_of_one_key_in_the_first_insert_and_in_columns_without_an_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    options = {
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.datasource.write.operation": "insert",
+    }
+    columns = "id long, m map<string,int>, part string"
+    rows = [(1, {"a": 1}, ""), (1, {"a": 2}, None), (1, {"a": 1}, None), (2, {}, "x")]
+    with pytest.raises(InvalidRequest, match="more than one row of the frame has id=1"):
+        lakelatch.write(
+            spark.createDataFrame(rows, columns),
+            str(tmp_path / "t"),
+            {**options, "hoodie.datasource.insert.dup.policy": "fail"},
+        )
+    assert not Table.is_table(tmp_path / "t")
+    for turn, given in enumerate((rows, rows[::-1])):
+        path = str(tmp_path / f"t{turn}")
+        more = {**options, "hoodie.datasource.write.insert.drop.duplicates": "true"}
+        done = lakelatch.write(spark.createDataFrame(given, columns), path, more)
+        assert (done.rows_written, done.rows_skipped) == (2, 2)
+        found = lakelatch.read(spark, path).collect()
+        assert sorted((row.id, row.m) for row in found) == [(1, {"a": 2}), (2, {})]
+
+
 def test_frames_of_pandas_and_arrow_are_taken(table: Table) -> None:
     table.upsert(pd.DataFrame({"id": [5], "ts": [2], "v": ["pandas"], "part": ["p"]}))
     table.upsert(pa.table({"id": [6], "ts": [2], "v": ["arrow"], "part": ["p"]}))
     assert rows_of(table)[-2:] == [(5, 2, "pandas", "p"), (6, 2, "arrow", "p")]
+    some = pd.DataFrame({"id": [6, 7], "ts": [3, 2], "v": ["filtered", "indexed"], "part": ["p", "p"]})
+    table.upsert(pa.Table.from_pandas(some[some.id == 6].sample(1)))
+    table.upsert(some[some.id == 7].set_index("id"))
+    assert rows_of(table)[-2:] == [(6, 3, "filtered", "p"), (7, 2, "indexed", "p")]
     with pytest.raises(InvalidRequest, match="list is no frame"):
         table.upsert([(7, 2, "list", "p")])
 
@@ -213,7 +263,9 @@ class Disturbed(Table):
 
     readings = 0
 
-    def to_df(self, as_of: Any = None, columns: Any = None, meta_columns: bool = False, where: Any = None) -> DataFrame:
+    def to_df(
+        self, as_of: Any = None, columns: Any = None, meta_columns: bool | None = None, where: Any = None
+    ) -> DataFrame:
         read = super().to_df(as_of, columns, meta_columns, where)
         self.readings += 1
         if self.readings == 2:

@@ -35,6 +35,7 @@ OPTIONS: dict[str, object] = {
     "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
 }
 MERGE = {"mergeSchema": "true"}
+TEXTS = {**MERGE, "lakelatch.write.numbers.to.text": "true"}
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
         assert plan is not None
         table.upsert(row(2, w=ints(5)), MERGE)
         compaction.execute(run_here, open_table.open_table(opened.storage), manager, plan)
-        table.upsert(row(3, w=pa.array(["x"])), MERGE)
+        table.upsert(row(3, w=pa.array(["x"])), TEXTS)
     read = plan_read(path)
     native, merged = split_by_types(read.table, read.schema, [found.without_logs() for found in read.slices])
     assert (len(native), len(merged)) == (0, 1)

@@ -23,6 +23,7 @@ MakeTable = Callable[..., Any]
 TreeHash = Callable[[str], dict[str, str]]
 
 MERGE = {"mergeSchema": "true"}
+TEXTS = {**MERGE, "lakelatch.write.numbers.to.text": "true"}
 NULLS = {"hoodie.write.set.null.for.missing.columns": "true"}
 OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
 OPTIONS: dict[str, object] = {
@@ -46,7 +47,7 @@ def test_every_reader_has_old_rows_in_new_columns(spark: SparkSession, make_tabl
     table = make_table(OLD, hoodie__bucket__index__num__buckets="1")
     first = table.write(OLD_ROWS, local=False)
     new_row = [("w", ("y", 1 << 40), 0.1, "x", 0.5, 1 << 40, 2, 2)]
-    table.write(new_row, NEW, local=False, **MERGE)
+    table.write(new_row, NEW, local=False, **TEXTS)
     everything = sorted([*KEPT, CHANGED], key=repr)
 
     def check() -> None:
@@ -57,7 +58,7 @@ def test_every_reader_has_old_rows_in_new_columns(spark: SparkSession, make_tabl
         assert sorted(row["s"] for row in arrow) == ["3", "3", "x"] and arrow[0]["p"] in ({"x": 7, "y": None}, None)
         then = {"as.of.instant": first.completion}
         assert table.read(then, *THEN) == sorted(((row[0], *row[2:]) for row in OLD_ROWS), key=repr)
-        assert spark.read.format("lakelatch").options(**then).load(table.path).columns[5:] == ["id", "ts", *THEN[1:]]
+        assert spark.read.format("lakelatch").options(**then).load(table.path).columns == ["id", "ts", *THEN[1:]]
         since = {"hoodie.datasource.query.type": "incremental"}
         since["hoodie.datasource.read.begin.instanttime"] = first.completion
         assert table.read(since, *NOW) == [CHANGED]
@@ -80,7 +81,7 @@ def test_base_files_of_before_are_read_by_spark_where_it_can_and_by_arrow_elsewh
     table = make_table(OLD, hoodie__bucket__index__num__buckets="2", partition="ts")
     table.write(OLD_ROWS)
     table.compact()
-    table.write([("w", ("y", 1 << 40), 0.1, "x", 0.5, 1 << 40, 2, 2)], NEW, **MERGE)
+    table.write([("w", ("y", 1 << 40), 0.1, "x", 0.5, 1 << 40, 2, 2)], NEW, **TEXTS)
     assert table.read(None, *NOW) == sorted([*KEPT, (2, 1, 2.0, "3", 1.5, (7, None), None), CHANGED], key=repr)
     plain = lakelatch.read(spark, table.path, {**OPTIMIZED, "columns": "id,n,d,f,w"})
     plan = plain._jdf.queryExecution().toString()
@@ -120,6 +121,22 @@ COLUMNS = "id long, ts long, n int, v string"
         ("id long, ts string, n int, v string", MERGE, "an ordering field keeps its type"),
         ("id string, ts long, n int, v string", MERGE, "may only become bigint, from int"),
         ("id long, ts long, n int, v int", MERGE, "'v' is int, and in the table 'trips' it is string: cast it"),
+        (
+            "id long, ts long, n string, v string",
+            {},
+            "'n' is string, and in the table 'trips' it is int: cast it, or look",
+        ),
+        (
+            "id long, ts long, n string, v string",
+            MERGE,
+            "mergeSchema=true together with lakelatch.write.numbers.to.text=true would make the column a text",
+        ),
+        (
+            "id long, ts long, n string, v string",
+            {"hoodie__datasource__write__reconcile__schema": "true"},
+            "for every reader and for good",
+        ),
+        ("id long, ts long, n string, v string", {"lakelatch__write__numbers__to__text": "true"}, "cast it, or look"),
         (COLUMNS, {"hoodie__bucket__index__num__buckets": "3"}, "num.buckets=3, and the table 'trips' was made with 2"),
         (COLUMNS, {"hoodie__datasource__write__schema__allow__auto__evolution__column__drop": "true"}, "stays in"),
     ],

@@ -26,7 +26,11 @@ INCREMENTAL = {
 
 def rows_of(path: str, columns: Sequence[str] | None = None, **more: object) -> list[dict[str, Any]]:
     """The rows as a task of a read makes them, in an order of their own."""
-    options = {**more, **({} if columns is None else {"columns": ",".join(columns)})}
+    options = {
+        "lakelatch.read.meta.columns": columns is None,
+        **more,
+        **({} if columns is None else {"columns": ",".join(columns)}),
+    }
     plan = plan_read(path, options)
     batches = [batch for found in plan.slices for batch in plan.read(found)]
     return sorted((row for batch in batches for row in batch.to_pylist()), key=repr)

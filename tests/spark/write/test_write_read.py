@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,21 +141,28 @@ def test_every_type_and_null_comes_back_as_it_went_in(
 
 
 def _names_and_values(table: Any, wanted: list[tuple[Any, ...]]) -> bool:
-    frame = lakelatch.read(table.spark, table.path).drop(*META_COLUMNS)
+    frame = lakelatch.read(table.spark, table.path)
     assert frame.dtypes == table.frame([]).dtypes
     assert sorted((tuple(row) for row in frame.collect()), key=repr) == wanted
     return True
 
 
+WITH_META: dict[str, object] = {"lakelatch.read.meta.columns": "true"}
+
+
 def test_meta_columns_are_read_and_dropped_again_on_write_back(make_table: MakeTable, spark: SparkSession) -> None:
     table = make_table()
     first = table.write([(1, 1, "a"), (2, 1, "b")])
-    frame = lakelatch.read(spark, table.path)
+    frame = lakelatch.read(spark, table.path, WITH_META)
     assert frame.columns == [*META_COLUMNS, "id", "ts", "v"]
     assert {row["_hoodie_commit_time"] for row in frame.collect()} == {first.instant}
     second = lakelatch.write(frame.where("id = 1"), table.path, table.options)
     times = table.read(None, "id", "_hoodie_commit_time")
     assert times == [(1, second.instant), (2, first.instant)]
+    for options in ({}, WITH_META):
+        change = functools.partial(lambda more: lakelatch.read(spark, table.path, more).where("id = 2"), options)
+        third = lakelatch.write(change, table.path, table.options)
+        assert table.read(None, "id", "_hoodie_commit_time") == [(1, second.instant), (2, third.instant)]
 
 
 def test_columns_option_selects_and_orders(make_table: MakeTable, spark: SparkSession) -> None:

@@ -233,7 +233,8 @@ class RandomTable:
     def _upsert_with_new_columns(self) -> None:
         rows = self.rows()
         self.oracle.put(rows)
-        self.oracle.ended(self.write(self.arrow(rows), mergeSchema="true").completion)
+        more = {"mergeSchema": "true", "lakelatch.write.numbers.to.text": "true"}
+        self.oracle.ended(self.write(self.arrow(rows), **more).completion)
 
     def do_compact(self) -> None:
         self.table.compact(EVERY_LOG)
