@@ -163,11 +163,15 @@ class Projections:
     def undone(self, names: Collection[str]) -> list[Instant]:
         """What is on the timeline of instants that a rollback or a restore undoes: a late request has made it.
 
-        It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more.
-        While a rollback is pending it is known by its inflight file, which is missing: the rollback removes that one
-        last, and an archiver, which removes it first, has the instant in history.
+        It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more. Or
+        it is still to go; so the last completed one comes first, as other readers have to see it go.
+        What another engine has not come to is left to it, but for a completed file without its inflight one: a rollback
+        removes that one last, and an archiver, which removes it first, has the instant in history.
         """
         late = set(self.rollbacks.late(names))
+        if late:
+            spared = self.rollbacks.left_to_others(names)
+            late = {name for name in late if re.split("[._]", name, maxsplit=1)[0] not in spared}
         pending = {name.partition(".")[0] for name in names if "_" not in name}
         targets = {
             target
@@ -176,7 +180,8 @@ class Projections:
         }
         lone = [parse_file_name(name) for name in names if name.partition("_")[0] in targets - pending]
         late.update(one.file_name for one in lone if one and one.completion and one.action in WRITE_ACTIONS)
-        return [one for one in map(parse_file_name, sorted(late)) if one is not None]
+        found = [one for one in map(parse_file_name, sorted(late)) if one is not None]
+        return sorted(found, key=lambda one: one.completion or "", reverse=True)
 
     # -- one file ---------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Watch:
         self._begun: set[str] = set()  # requested times of writes, whose base files may come after they have ended
         self._restores: set[str] = set()
         self._undone: set[str] = set()  # requested times of what restores and rollbacks take back, or have
-        self._gone: set[str] = set()  # those of them whose completed files have gone: no reader sees them any more
+        self._gone: set[str] = set()  # those of them whose completed files have gone: other readers see them no more
         self._kept: dict[str, frozenset[str]] = {}  # paths, by savepoint
         self._given_up: set[str] = set()  # savepoints
 
@@ -168,6 +168,7 @@ class Watch:
             return
         if instant.action in (RESTORE, ROLLBACK, SAVEPOINT):
             self._note_taken_back(instant, data)
+            self.look(f"after {instant.file_name}")
         elif instant.state == COMPLETED and data != before:
             if instant.action in (DELTA_COMMIT, REPLACE_COMMIT):
                 self._note_deposit(CommitMetadata.from_avro(data, path), instant)
@@ -298,17 +299,21 @@ class Watch:
     def look(self, when: str) -> None:
         """What our readers and hudi-rs find now: all that was ever committed and not taken back, once.
 
-        A file of what was taken back may come back, by a request that was late. Until it goes once more only our
-        readers know that it does not count.
+        For our readers it is taken back when the rollback or restore is on the timeline, for hudi-rs when the completed
+        file goes. That file may come back, by a request that was late; until it goes once more only our readers know
+        that it does not count.
         """
         came_back = not self._gone.isdisjoint(Timeline.load(self._storage).completion_times())
         if came_back:
             self._place.count("came back")
-        for who, read in (("a reader", self._rows), ("hudi-rs", self._rows_of_hudi_rs)):
+        for who, read, uncounted in (
+            ("a reader", self._rows, self._undone),
+            ("hudi-rs", self._rows_of_hudi_rs, self._gone),
+        ):
             if came_back and who == "hudi-rs":
                 continue
             try:
-                self.compare(f"{who} {when}", read(), self._deposits.keys() - self._gone)
+                self.compare(f"{who} {when}", read(), self._deposits.keys() - uncounted)
             except LakelatchError as error:
                 self.tell(f"{who} {when} cannot read: {error.message}")
 

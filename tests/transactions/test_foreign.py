@@ -18,8 +18,9 @@ from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.actions import CLUSTERING, ROLLBACK
+from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, WRITE_ACTIONS
 from lakelatch.timeline.events import COMPLETE
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import completed, inflight, requested
 from lakelatch.transactions.elision import OFF
@@ -234,6 +235,8 @@ def test_a_file_that_a_late_request_made_after_others_rolled_its_instant_back_is
         done = RollbackMetadata(rollback, victim.instant, "deltacommit", ())
         table.storage.put(completed(rollback, ROLLBACK, to_instant(to_ms(rollback) + 1)).path, done.to_avro())
     table.manager().recover()
+    counted = [one.requested for one in WholeTimeline.load(table.storage).completed(WRITE_ACTIONS)]
+    assert counted == [kept.instant]
     if state == "inflight":
         assert table.completed() == [victim.instant, kept.instant]  # the rollback has not come so far
     for pending in (inflight, requested):
