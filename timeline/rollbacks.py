@@ -24,7 +24,7 @@ from lakelatch.timeline.actions import RESTORE, ROLLBACK, SAVEPOINT
 from lakelatch.timeline.metadata import RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, COMPLETED, Instant, parse_file_name, requested
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, COMPLETED, INFLIGHT, Instant, parse_file_name, requested
 
 _ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
 
@@ -104,6 +104,20 @@ class Rollbacks:
         except NotFound:
             pass
         return None
+
+
+def may_be_undone(done: Instant | None, instants: Collection[Instant]) -> bool:
+    """Whether a completed instant may be one of what was undone, for who has read no plan.
+
+    It has no inflight file any more, or a later rollback or restore has not completed. A file that came back with its
+    inflight one, after both, is not noticed: it is pending for whoever tidies up.
+    """
+    if done is None:
+        return False
+    if all(one.requested != done.requested or one.state != INFLIGHT for one in instants):
+        return True
+    undoers = [one for one in instants if one.action in (ROLLBACK, RESTORE) and one.requested > done.requested]
+    return not {one.requested for one in undoers} <= {one.requested for one in undoers if one.state == COMPLETED}
 
 
 def undoes(name: str) -> bool:

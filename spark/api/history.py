@@ -12,7 +12,7 @@ from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
-from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ def detail_of(table: OpenedTable) -> TableDetail:
 
 
 def history_of(spark: SparkSession, table: OpenedTable, limit: int | None) -> DataFrame:
-    """The completed instants of the active timeline, newest first. Errors: `InvalidRequest` for a limit below 1."""
+    """What has completed on the active timeline, newest first. Errors: `InvalidRequest` for a limit below 1."""
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit={limit}: it is the number of instants to show, or None for all", option="limit")
-    found = sorted(Timeline.load(table.storage).completed, key=lambda one: one.completion or "", reverse=True)
+    active = WholeTimeline.load(table.storage).active
+    found = sorted(active.completed, key=lambda one: one.completion or "", reverse=True)
     return spark.createDataFrame([_row(table, instant) for instant in found[:limit]], _COLUMNS)
 
 

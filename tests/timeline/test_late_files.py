@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
+from lakelatch.console.entries import timeline_entries
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable
 from lakelatch.failpoints import FailpointHit, active, calling
 from lakelatch.format.table_view import TableView
+from lakelatch.spark.open_table import open_table
 from lakelatch.storage import LocalStorage
+from lakelatch.storage.checksums import add_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT, RESTORE, ROLLBACK
 from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
+from lakelatch.timeline.metadata import SCHEMA_KEY, CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.rollbacks import Rollbacks
 from lakelatch.timeline.timeline import (
     TIMELINE_FOLDER,
@@ -216,3 +223,20 @@ def test_a_file_counts_again_when_the_rollback_that_named_it_has_gone(tmp_path: 
     storage.delete(rollback.path)
     folder.refresh(1)
     assert folder.has(done) and done.file_name in folder.names
+
+
+@pytest.mark.parametrize("undo", ["restore", "restore.after_slot", "rollback.after_slot"])
+def test_the_columns_of_what_comes_back_are_not_the_table_s(table: KeptTable, undo: str) -> None:
+    first = table.write(rows(4, 1, "a"))
+    victim = table.write(rows(4, 2, "b"))
+    path = completed(victim.instant, DELTA_COMMIT, victim.completion).path
+    metadata = CommitMetadata.read(table.storage, path)
+    schema = json.loads(metadata.extra[SCHEMA_KEY])
+    schema["fields"].append({"name": "more", "type": ["null", "string"], "default": None})
+    late = replace(metadata, extra={**metadata.extra, SCHEMA_KEY: json.dumps(schema)}).to_avro()
+    with suppress(LakelatchError), active(f"{undo}=raise") if "." in undo else nullcontext():
+        table.roll_back(victim.instant) if undo.startswith("rollback") else table.restore(first.instant)
+    table.storage.put(path, add_checksum(late, path))
+    copy = shutil.copytree(table.root, table.root.with_name("copy"))  # this process knows what its own commits say
+    assert "more" not in open_table(LocalStorage(str(copy))).schema.names
+    assert all(entry.requested != victim.instant for entry in timeline_entries(table.storage) if entry.completion)
