@@ -15,7 +15,7 @@ TEST_LIMIT ?= 45m
 # Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest.
 VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3
 SEEDS ?= 300
-LONG_SEEDS ?= 2000
+LONG_SEEDS ?= 10000
 # Most lock tests wait for leases to end, so there are more workers than cores. Each of them gets whole files, and has a
 # Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
@@ -29,7 +29,7 @@ help:
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
-	@echo "make test-long   what takes longer: seeds up to 2,000, tests marked long, those marked stores with their tables in SeaweedFS;"
+	@echo "make test-long   what takes longer: 10,000 other seeds each time, tests marked long, those marked stores with their tables in SeaweedFS;"
 	@echo "                 containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-versions   some tests of Spark with other Pythons and PySparks: VERSIONS='python3.10:4.0 ...'"
@@ -63,7 +63,7 @@ test: java servers lint
 	$(PYTEST) -m "not long and not java" $(TEST_ARGS)
 
 test-long: java servers
-	$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS):$(LONG_SEEDS)
+	$(BIN)/python tests/simulation/simulate.py --drawn $(LONG_SEEDS)
 	$(PYTEST) -m "long and not java" $(TEST_ARGS)
 	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi

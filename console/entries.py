@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import read_completed
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_aborted_plan, read_service_plan
 from lakelatch.timeline.service_metadata import read_undone
-from lakelatch.timeline.timeline import ABORTED, COMPLETED, Instant, Timeline
+from lakelatch.timeline.timeline import ABORTED, COMPLETED, Instant
 from lakelatch.transactions.cancellation.requests import requests
 
 
@@ -53,8 +53,8 @@ class Entry:
 
 
 def timeline_entries(storage: Storage) -> list[Entry]:
-    """Every instant of the active timeline, in the order in which they were requested."""
-    timeline = Timeline.load(storage)
+    """Every instant of the active timeline that counts, in the order in which they were requested."""
+    timeline = WholeTimeline.load(storage).active
     entries = [_completed(storage, instant) for instant in timeline.completed]
     asked = {one.instant: "whole" if one.whole else "part" for one in requests(storage)}
     entries += [_pending(storage, instant, asked.get(instant.requested, "")) for instant in timeline.pending]

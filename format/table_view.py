@@ -26,14 +26,7 @@ from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.service_metadata import read_cleaned
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import (
-    REQUESTED,
-    TIMELINE_FOLDER,
-    Instant,
-    Timeline,
-    parse_file_name,
-    requested,
-)
+from lakelatch.timeline.timeline import REQUESTED, Instant, Timeline, parse_file_name, requested
 
 _log = logging.getLogger("lakelatch.format")
 
@@ -171,9 +164,9 @@ class TableView:
     def _ensure_still_there(self) -> None:
         """`Unavailable` if a commit that counts here has been taken back since: files may have gone before the listing.
 
-        Completed files are taken away before data files are, so what is still there now was whole when it was listed.
+        Completed files are taken away before data files are, so what still counts now was whole when it was listed.
         """
-        names = frozenset(self.storage.names(TIMELINE_FOLDER))
+        names = self.whole.names_now()
         self._names_since.append(names)
         gone = [
             instant
@@ -370,7 +363,7 @@ class TableView:
 
     def _later_names(self) -> Collection[str]:
         """The timeline after the data files were listed, or now if they were not."""
-        return self._names_since[-1] if self._names_since else self.storage.names(TIMELINE_FOLDER)
+        return self._names_since[-1] if self._names_since else self.whole.names_now()
 
     def _absorbed(self, partition: str, names: Collection[str], instants: Collection[str]) -> frozenset[str]:
         """See `LogCompactions.hidden`. No plan is read for a partition without a file that a log compaction has made.

@@ -22,6 +22,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
 from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, completed, parse_file_name
 from lakelatch.transactions.commit import Resolve, Resolved
@@ -46,6 +47,9 @@ def schema_at(storage: Storage, config: TableConfig, timeline: Timeline, moment:
     """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for types nobody can read."""
     completed = [one for one in timeline.completed if moment is None or (one.completion or "") <= moment]
     found = _said_last(storage, config, completed)
+    if found is not None and may_be_undone(parse_file_name(found.path.rpartition("/")[2]), timeline.instants):
+        late = Rollbacks(storage).late(frozenset(one.file_name for one in timeline.instants))
+        found = _said_last(storage, config, [one for one in completed if one.file_name not in late])
     if found is None and timeline.has_history:
         archived = WholeTimeline.load(storage, timeline).archived(WRITE_ACTIONS, until=moment)
         found = _said_last(storage, config, [one.instant for one in archived])

@@ -27,7 +27,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import System
-from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, WRITE_ACTIONS
+from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
 from lakelatch.timeline.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.history.history import History
@@ -121,7 +121,7 @@ class Projections:
             if fate is not Fate.NEVER:
                 return fate
         made = self._make(event, content)
-        return self._take_back(event, shown) if made is Fate.THERE else made
+        return self._take_back(event, shown, made=True) if made is Fate.THERE else made
 
     def fate(self, event: Event) -> Fate:
         """What has become of the file of a slot, by what is there now; nothing is changed."""
@@ -163,11 +163,15 @@ class Projections:
     def undone(self, names: Collection[str]) -> list[Instant]:
         """What is on the timeline of instants that a rollback or a restore undoes: a late request has made it.
 
-        It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more.
-        While a rollback is pending it is known by its inflight file, which is missing: the rollback removes that one
-        last, and an archiver, which removes it first, has the instant in history.
+        It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more. Or
+        it is still to go; so the last completed one comes first, as other readers have to see it go.
+        What another engine has not come to is left to it, but for a completed file without its inflight one: a rollback
+        removes that one last, and an archiver, which removes it first, has the instant in history.
         """
         late = set(self.rollbacks.late(names))
+        if late:
+            spared = self.rollbacks.left_to_others(names)
+            late = {name for name in late if re.split("[._]", name, maxsplit=1)[0] not in spared}
         pending = {name.partition(".")[0] for name in names if "_" not in name}
         targets = {
             target
@@ -176,7 +180,8 @@ class Projections:
         }
         lone = [parse_file_name(name) for name in names if name.partition("_")[0] in targets - pending]
         late.update(one.file_name for one in lone if one and one.completion and one.action in WRITE_ACTIONS)
-        return [one for one in map(parse_file_name, sorted(late)) if one is not None]
+        found = [one for one in map(parse_file_name, sorted(late)) if one is not None]
+        return sorted(found, key=lambda one: one.completion or "", reverse=True)
 
     # -- one file ---------------------------------------------------------------------------------------------------
 
@@ -206,7 +211,7 @@ class Projections:
         self._storage.delete(event.path)
         return Fate.ARCHIVED
 
-    def _take_back(self, event: Event, beside: Callable[[], None] | None = None) -> Fate:
+    def _take_back(self, event: Event, beside: Callable[[], None] | None = None, made: bool = False) -> Fate:
         """After its file was made, or was found without its witness: removes it if others had taken it away before.
 
         Only on evidence. An archiver at work removes the oldest completed file first, so one that has an older one
@@ -217,7 +222,9 @@ class Projections:
         looks: list[frozenset[str]] = []
         self._storage.together(lambda: looks.append(self.list_timeline()), *([beside] if beside is not None else []))
         names = looks[0]
-        if self._rolled_back(event, names):
+        # A savepoint loses its witness to its owner alone, who gives it up: no archiver takes it.
+        given_up = made and event.action == SAVEPOINT and not self._has_witness(event, names)
+        if given_up or self._rolled_back(event, names):
             fate = Fate.ROLLED_BACK
         elif (
             (event.kind == COMPLETE and _has_pending(event, names))

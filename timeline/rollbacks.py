@@ -4,23 +4,27 @@ A request may arrive long after its caller gave it up, and make a file once more
 timeline is used twice, so what a rollback or restore names says for good which files these are: they count for nobody,
 and whoever tidies up next removes them.
 
+The requested file of a rollback or restore is there before any completed file that it names goes. So these count for
+nobody from that file on: whether one of them is still to go, or has gone and come back, nobody could tell. Whoever
+carries it out takes all of them away, also after others that have died.
+
 Of what a rollback names only what had completed before it: a file with which a write begins makes it pending, and then
 it is rolled back once more, with the data that came late as well; and the plan of a service is left to its next
-executor, as in Hudi. A restore takes plans away, too. It is carried out once all its completed files have gone: from
-its inflight file on, one that is there has come back. The files with which an instant begins are there until its data
+executor, as in Hudi. A restore takes plans away, too. The files with which an instant begins are there until its data
 has gone, for else others would count that, so they have come back if they are there after the restore's end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import RESTORE, ROLLBACK, SAVEPOINT
 from lakelatch.timeline.metadata import RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.timeline import COMPLETED, REQUESTED, Instant, parse_file_name, requested
+from lakelatch.timeline.timeline import CLAIMS_FOLDER, COMPLETED, INFLIGHT, Instant, parse_file_name, requested
 
 _ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
 
@@ -33,18 +37,19 @@ class Rollbacks:
         self._targets: dict[str, frozenset[str]] = {}  # by the rollback's requested time
 
     def late(self, names: Collection[str]) -> frozenset[str]:
-        """Those of a timeline's names that belong to what was undone. Reads what it has not read before.
+        """Those of a timeline's names that belong to what was undone, or is to be. Reads what it has not read before.
 
         Errors: `CorruptTable` for what cannot be read.
         """
         found = [one for name in names if undoes(name) and (one := parse_file_name(name)) is not None]
-        begun = {one.requested for one in found if one.action == RESTORE and one.state != REQUESTED}
-        done = {one.requested for one in found if one.state == COMPLETED}
-        if not begun and not done:
+        if not found:
             return frozenset()
-        self._read_all(sorted(begun | done), names)
-        restored, restoring = self._all_targets(begun & done), self._all_targets(begun - done)
-        rolled_back = {target: one for one in sorted(done - begun) for target in self._targets.get(one, ())}
+        restores = {one.requested for one in found if one.action == RESTORE}
+        rollbacks = {one.requested for one in found} - restores
+        done = {one.requested for one in found if one.state == COMPLETED}
+        self._read_all(sorted(restores | rollbacks), names)
+        restored, restoring = self._all_targets(restores & done), self._all_targets(restores - done)
+        rolled_back = {target: one for one in sorted(rollbacks) for target in self._targets.get(one, ())}
         if not restored and not restoring and not rolled_back:
             return frozenset()
         instants = (one for one in map(parse_file_name, names) if one is not None and one.action != SAVEPOINT)
@@ -55,6 +60,20 @@ class Rollbacks:
             or (one.completion is not None and one.requested in restoring)
             or (one.completion is not None and one.completion < rolled_back.get(one.requested, ""))
         )
+
+    def left_to_others(self, names: Collection[str]) -> frozenset[str]:
+        """The instants that other engines are about to undo: they expect to find the files that they take away.
+
+        Ours have a claim until they have completed; one request for each that has not.
+        """
+        found = [one for name in names if undoes(name) and (one := parse_file_name(name)) is not None]
+        done = {one.requested for one in found if one.state == COMPLETED}
+        pending = sorted({one.requested for one in found} - done)
+        claims = [f"{CLAIMS_FOLDER}/{one}" for one in pending]
+        ours = self._storage.together(*(partial(self._storage.exists, path) for path in claims))
+        foreign = [one for one, is_ours in zip(pending, ours, strict=True) if not is_ours]
+        self._read_all(foreign, names)
+        return self._all_targets(foreign)
 
     def targets_of(self, rollback: str, names: Collection[str]) -> frozenset[str]:
         """The instants that a rollback or a restore undoes, by its plan; none if its files are gone meanwhile."""
@@ -85,6 +104,20 @@ class Rollbacks:
         except NotFound:
             pass
         return None
+
+
+def may_be_undone(done: Instant | None, instants: Collection[Instant]) -> bool:
+    """Whether a completed instant may be one of what was undone, for who has read no plan.
+
+    It has no inflight file any more, or a later rollback or restore has not completed. A file that came back with its
+    inflight one, after both, is not noticed: it is pending for whoever tidies up.
+    """
+    if done is None:
+        return False
+    if all(one.requested != done.requested or one.state != INFLIGHT for one in instants):
+        return True
+    undoers = [one for one in instants if one.action in (ROLLBACK, RESTORE) and one.requested > done.requested]
+    return not {one.requested for one in undoers} <= {one.requested for one in undoers if one.state == COMPLETED}
 
 
 def undoes(name: str) -> bool:

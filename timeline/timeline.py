@@ -245,8 +245,9 @@ class TimelineFolder:
             if fresh or gone:
                 listed = self._listed.union(fresh).difference(gone)
                 late = self._late(listed) if self._late is not None else ()  # may fail, and then nothing has changed
-                self._follow(fresh, (*gone, *late))
-                self._listed, self._names = listed, listed.difference(late) if late else listed
+                counted = listed.difference(late) if late else listed
+                self._follow(counted.difference(self._names), self._names.difference(counted))
+                self._listed, self._names = listed, counted
             self._slot, self._number = slot, number
 
     def _follow(self, fresh: Collection[str], gone: Collection[str]) -> None:

@@ -229,9 +229,9 @@ class Recovery:
             return  # others have finished it since, and yet others have archived it
         ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
         failpoint("rollback.after_plan")
-        for done in context.folder.completed_since(frozenset()) if plan is not None else ():
-            if done.requested == victim:
-                self._storage.delete(done.path)
+        listed = map(parse_file_name, context.folder.listed) if plan is not None else ()
+        for done in (one for one in listed if one is not None and one.requested == victim and one.completion):
+            self._storage.delete(done.path)
         known = [*(plan.files if plan is not None else ()), *self._unmarked(victim, action)]
         self._storage.delete(heartbeat_path(victim))  # bars the victim's tasks
         markers = Markers(self._storage, victim)

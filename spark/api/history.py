@@ -17,7 +17,7 @@ from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.service_metadata import read_undone
-from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]
     """
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit={limit}: it is the number of instants to show, or None for all", option="limit")
-    completed = Timeline.load(table.storage).completed
+    completed = WholeTimeline.load(table.storage).active.completed
     rows: list[tuple[Any, ...]] = []
     for instant in sorted(completed, key=lambda one: one.completion or "", reverse=True)[:limit]:
         rows += _rows(table, instant)

@@ -24,6 +24,11 @@ DENIED = "told 'not committed'"
 NEVER_WAS = "a reader takes a committed instant for one that never was"
 ON_NEITHER = "an instant is on neither timeline"
 TAKEN_BACK = "a commit stands on what was taken back"
+TAKEN_BACK_IS_LEFT = "data of what was taken back is left"
+SEEN_AGAIN = "readers see once more what was taken back"
+COMPLETED_AGAIN = "the completed file of w1 is made once more"
+OTHERS_SEE = "other engines see what never was"
+OTHERS_MISS_DATA = "other engines see a commit whose data is gone"
 BASE_CREATED = "creates the slot of its base"
 HIDDEN = "a committed row is hidden"
 FILES_GONE = "readers see a commit whose files are gone"
@@ -76,6 +81,7 @@ SMALL = [
     Case("history: manifests", HistoryModel(HistoryRules())),
     Case("clean: beside plans, a savepoint, a restore", CleanModel(CleanRules())),
     Case("restore: beside writers", RestoreModel(RestoreRules())),
+    Case("restore: beside a reader", RestoreModel(RestoreRules(writers=2, reads=True))),
     Case("foreign: archiver and rollback", ForeignModel(ForeignRules(helpers=3))),
     Case("foreign: under one lock", ForeignModel(ForeignRules(helpers=3, locked=True))),
     Case("combined: races", LogModel(Rules(("a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
@@ -98,6 +104,7 @@ LARGE = [
     Case("history", HistoryModel(HistoryRules(instants=4, late_puts=2))),
     Case("clean", CleanModel(CleanRules(overwrites=4, cleans=3, restores=2))),
     Case("restore", RestoreModel(RestoreRules(writers=4, repeated_files=2))),
+    Case("restore: beside a reader", RestoreModel(RestoreRules(reads=True))),
     Case("foreign", ForeignModel(ForeignRules(helpers=4))),
     Case("combined: races", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=0, glued=COARSE))),
     Case("combined: a late put", LogModel(Rules(("a", "b", *SERVICES), 0, 0, late_puts=1, glued=COARSE))),
@@ -120,6 +127,10 @@ def _plans(name: str, promise: str, step: str, rules: PlanRules) -> Planted:
 
 def _archive(name: str, promise: str, step: str, rules: ArchiveRules) -> Planted:
     return Planted(f"archive: {name}", ArchiveModel(rules), promise, step)
+
+
+def _restore(name: str, promise: str, step: str, rules: RestoreRules) -> Planted:
+    return Planted(f"restore: {name}", RestoreModel(rules), promise, step)
 
 
 def _foreign(name: str, promise: str, step: str, rules: ForeignRules) -> Planted:
@@ -342,47 +353,24 @@ CLEAN_MISTAKES = [
 ]
 
 RESTORE_MISTAKES = [
-    Planted(
-        "restore: earlier writes go on",
-        RestoreModel(RestoreRules(ends_writers=False)),
-        TAKEN_BACK,
-        "w2 finds that it may commit",
+    _restore("earlier writes go on", TAKEN_BACK, "w2 finds that it may commit", RestoreRules(ends_writers=False)),
+    _restore("commits go after the next slot", TAKEN_BACK, "w2 commits", RestoreRules(shows_first=False)),
+    _restore("the first one first", OTHERS_SEE, "the completed file of w1 goes", RestoreRules(last_first=False)),
+    _restore("decided beside the log", TAKEN_BACK, "w2 commits", RestoreRules(decided_in_log=False)),
+    _restore(
+        "no tombstones", TAKEN_BACK_IS_LEFT, "the data of w1 is made once more", RestoreRules(leaves_tombstones=False)
     ),
-    Planted(
-        "restore: commits go after the next slot",
-        RestoreModel(RestoreRules(shows_first=False)),
-        TAKEN_BACK,
-        "the completed file of w1 goes",
+    _restore("data before commits", OTHERS_MISS_DATA, "the data of w1 goes", RestoreRules(commits_go_first=False)),
+    _restore("what comes back late counts", SEEN_AGAIN, COMPLETED_AGAIN, RestoreRules(names_what_is_gone=False)),
+    _restore("it counts until the inflight file", SEEN_AGAIN, COMPLETED_AGAIN, RestoreRules(from_its_request=False)),
+    _restore(
+        "a recovery, first one first", OTHERS_SEE, "a recovery finds (1, 2)", RestoreRules(clears_last_first=False)
     ),
-    Planted(
-        "restore: the first one first",
-        RestoreModel(RestoreRules(last_first=False)),
-        TAKEN_BACK,
-        "the restore takes its slot, of (1, 2)",
-    ),
-    Planted(
-        "restore: decided beside the log",
-        RestoreModel(RestoreRules(decided_in_log=False)),
-        TAKEN_BACK,
-        "the restore takes its slot, of (1,)",
-    ),
-    Planted(
-        "restore: no tombstones",
-        RestoreModel(RestoreRules(leaves_tombstones=False)),
-        "data of what was taken back is left",
-        "the data of w1 is made once more",
-    ),
-    Planted(
-        "restore: data before commits",
-        RestoreModel(RestoreRules(commits_go_first=False)),
-        "readers see a commit whose data is gone",
-        "the data of w1 goes",
-    ),
-    Planted(
-        "restore: what comes back late counts",
-        RestoreModel(RestoreRules(names_what_is_gone=False)),
-        "readers see a commit whose data is gone",
-        "the completed file of w1 is made once more",
+    _restore(
+        "a second look at names alone",
+        "a reader does not know that data was gone",
+        COMPLETED_AGAIN,
+        RestoreRules(writers=2, reads=True, reads_what_is_named=False),
     ),
 ]
 

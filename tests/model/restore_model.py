@@ -3,7 +3,11 @@
 Its slot names the commits that go, the last one first, and whoever adds the next slot has taken their files off the
 timeline before. What follows (each one's data, then its other files) is done by two processes, or twice. The log is one
 step, as in `claims_model`; a request that made a data file may arrive once more, and so may one that made a completed
-file. That file lies on the timeline until a recovery meets it: readers and writers look at what the restore names.
+file, be it its writer's or that of somebody who was late in showing the slot. That file lies on the timeline until a
+recovery meets it: readers and writers look at what the restore names, from when its own file is there, which is before
+any of these has gone. A rollback of what has completed is a restore with one victim.
+
+A reader looks at the timeline, lists data, and looks once more: a commit that does not count any more is an error.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ class RestoreRules:
     executors: int = 2
     repeated_files: int = 1
     repeated_commits: int = 1
+    reads: bool = False  # a reader is there as well
     ends_writers: bool = True  # who began before the restore's slot does not commit after it
     shows_first: bool = True  # the files of the restore's commits have gone before the next slot
     last_first: bool = True  # the last completed one goes first
@@ -31,6 +36,9 @@ class RestoreRules:
     leaves_tombstones: bool = True  # data is not only deleted
     commits_go_first: bool = True  # all completed files, before any data
     names_what_is_gone: bool = True  # a completed file that comes back counts for nobody
+    from_its_request: bool = True  # and it may come before the restore's inflight file is there
+    clears_last_first: bool = True  # so does a recovery, which may meet those that are still to go
+    reads_what_is_named: bool = True  # a reader's second look knows what does not count, too; not the names alone
 
 
 class Writer(NamedTuple):
@@ -53,7 +61,13 @@ class State(NamedTuple):
     projected: bool = False  # whether all completed files of the restore's commits have gone once
     look: tuple[int, int] | None = None  # of who plans the restore: the length of the log, and the commit to go back to
     victims: tuple[int, ...] | None = None
+    requested: bool = False  # whether the restore's own file is there, which names the victims
+    inflight: bool = False  # and the file that says that they have gone once
+    unseen: frozenset[int] = frozenset()  # victims that some reader has not found any more
+    came_back: bool = False  # whether a late request has come
+    clearing: tuple[int, ...] = ()  # what a recovery is about to take off the timeline
     executors: tuple[int, ...] = ()  # how many victims each has seen to
+    reader: tuple[frozenset[int], ...] = ()  # what its looks have found: commits, their data, commits that are left
 
 
 Step = tuple[str, State]
@@ -69,11 +83,18 @@ class RestoreModel:
         return State((Writer(),) * self.rules.writers, executors=(0,) * self.rules.executors)
 
     def steps(self, state: State) -> Iterator[Step]:
+        for done, after in self._steps(state):
+            gone = frozenset(after.victims or ()) - self._counts(after)
+            yield done, after._replace(unseen=after.unseen | gone)
+
+    def _steps(self, state: State) -> Iterator[Step]:
         for who in state.air:
             yield f"the data of w{who} is made once more", _make(state._replace(air=state.air - {who}), who)
         for who in state.late:
-            arrived = state._replace(late=state.late - {who}, shown=state.shown | {who})
+            arrived = state._replace(late=state.late - {who}, shown=state.shown | {who}, came_back=True)
             yield f"the completed file of w{who} is made once more", arrived
+        if self.rules.reads:
+            yield from self._read(state)
         for who, mine in enumerate(state.writers):
             if mine.step not in _OVER and not (who and state.writers[who - 1].step == "begin"):
                 for done, after in self._write(state, who, mine):
@@ -83,6 +104,7 @@ class RestoreModel:
         else:
             yield from self._project(state)
             yield from self._tidy(state)
+            yield from self._clear(state)
 
     # -- writers ------------------------------------------------------------------------------------------------------
 
@@ -119,6 +141,17 @@ class RestoreModel:
                 twice = committed._replace(late=state.late | {who}, repeated_commits=state.repeated_commits + 1)
                 yield "commits, and the request will be repeated", twice
 
+    # -- a reader -----------------------------------------------------------------------------------------------------
+
+    def _read(self, state: State) -> Iterator[Step]:
+        if not state.reader and state.shown:
+            yield "a reader looks", state._replace(reader=(self._counts(state),))
+        elif len(state.reader) == 1:
+            yield "a reader lists data", state._replace(reader=(*state.reader, state.data))
+        elif len(state.reader) == 2:
+            left = self._counts(state) if self.rules.reads_what_is_named else state.shown
+            yield "a reader looks once more", state._replace(reader=(*state.reader, left))
+
     # -- the restore --------------------------------------------------------------------------------------------------
 
     def _plan(self, state: State) -> Iterator[Step]:
@@ -143,11 +176,17 @@ class RestoreModel:
 
     def _counts(self, state: State) -> frozenset[int]:
         """The commits that are there for readers and writers."""
-        if self.rules.names_what_is_gone and state.projected:
-            return state.shown.difference(state.victims or ())
-        return state.shown
+        return state.shown.difference(self._named(state))
+
+    def _named(self, state: State) -> tuple[int, ...]:
+        """The victims, by what lies on the timeline."""
+        told = state.requested if self.rules.from_its_request else state.inflight
+        return state.victims or () if told and self.rules.names_what_is_gone else ()
 
     def _project(self, state: State) -> Iterator[Step]:
+        if not state.requested:
+            yield "the restore's file is there", state._replace(requested=True)
+            return
         gone = next((one for one in state.victims or () if one in state.shown), None)
         if gone is not None:
             after = state._replace(shown=state.shown - {gone})
@@ -155,7 +194,10 @@ class RestoreModel:
 
     def _tidy(self, state: State) -> Iterator[Step]:
         victims = state.victims or ()
-        if self.rules.commits_go_first and not self._is_shown(state):
+        if not state.requested or (self.rules.commits_go_first and not self._is_shown(state)):
+            return
+        if not state.inflight:
+            yield "the restore's inflight file is there", state._replace(inflight=True)
             return
         for who, done in enumerate(state.executors):
             if done < len(victims):
@@ -167,24 +209,49 @@ class RestoreModel:
                     after = after._replace(tombstones=after.tombstones | {victim})
                 yield f"the data of w{victim} goes", after
 
+    def _clear(self, state: State) -> Iterator[Step]:
+        if state.clearing:
+            first, *rest = state.clearing
+            after = state._replace(shown=state.shown - {first}, clearing=tuple(rest))
+            yield f"a recovery removes the completed file of w{first}", after._replace(projected=self._is_shown(after))
+            return
+        found = tuple(one for one in self._named(state) if one in state.shown)
+        if found:
+            clearing = found if self.rules.clears_last_first else found[::-1]
+            yield f"a recovery finds {clearing}", state._replace(clearing=clearing)
+
     # -- promises -----------------------------------------------------------------------------------------------------
 
     def broken_promise(self, state: State) -> str | None:
         """The first promise that does not hold in a state."""
         counts = self._counts(state)
+        if not counts.isdisjoint(state.unseen):
+            return "readers see once more what was taken back"
         if not counts <= state.data:
             return "readers see a commit whose data is gone"
         for who, writer in enumerate(state.writers):
             if writer.step == "committed" and who in counts and not writer.read <= counts:
                 return "a commit stands on what was taken back"
         slot = state.log.index(RESTORE) if RESTORE in state.log else len(state.log)
-        before = [one for one in state.log[:slot] if one in counts]
-        if before != list(state.log[: len(before)]):
+        if len(state.reader) == 3:
+            found, data, left = state.reader
+            if found <= left and not found <= data:
+                return "a reader does not know that data was gone"
+        if not _is_a_moment(state.log[:slot], counts):
             return "readers see what never was"
+        if not state.came_back and not _is_a_moment(state.log[:slot], state.shown):
+            return "other engines see what never was"
+        if not state.came_back and not state.shown <= state.data:
+            return "other engines see a commit whose data is gone"
         over = state.victims is not None and min(state.executors, default=0) == len(state.victims)
         if over and not state.air and not state.data.isdisjoint(state.victims or ()):
             return "data of what was taken back is left"
         return None
+
+
+def _is_a_moment(log: tuple[int, ...], shown: frozenset[int]) -> bool:
+    """Whether commits are the first ones of a log."""
+    return {*log[: len(shown.intersection(log))]} <= shown
 
 
 def _make(state: State, who: int) -> State:

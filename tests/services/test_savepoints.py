@@ -9,9 +9,11 @@ from clean_files import clean_metadata
 from taken_back_table import KeptTable, new_table, rows
 
 from lakelatch import failpoints
-from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
 from lakelatch.failpoints import FailpointHit
+from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
+from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight
@@ -138,3 +140,20 @@ def clean_up_before(table: KeptTable, instant: str) -> None:
     time = table.manager().begin().instant
     table.storage.put(inflight(time, "clean").path, b"")
     table.storage.put(completed(time, "clean", to_instant(to_ms(time) + 1)).path, clean_metadata(time, gone))
+
+
+def test_who_is_late_in_showing_one_that_was_given_up_brings_nothing_back(table: KeptTable) -> None:
+    """It would hold up cleaners, archivers and restores, and its owner was told that it is gone."""
+    kept = table.write(rows(4, 1, "a"))
+    with failpoints.active("commit.after_slot=raise"), pytest.raises(CommitUnknown):
+        table.savepoint(kept.instant)
+    given_up: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path.endswith(".savepoint") and not given_up:
+            given_up.append(path)
+            table.delete_savepoint(kept.instant)  # which shows it first
+
+    log = CommitLog(FaultyStorage(table.storage, before=before))
+    log.project(log.tail())
+    assert given_up and table.savepoints() == [] and not table.storage.exists(given_up[0])

@@ -21,6 +21,7 @@ from lakelatch.spark.write.replace import Replacement
 from lakelatch.spark.write.streaming.register import BatchRegister
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.projection import Projections
+from lakelatch.timeline.rollbacks import Rollbacks
 from lakelatch.transactions import commit
 from lakelatch.transactions.cancellation import execution
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
@@ -264,6 +265,22 @@ PLANTED: dict[str, Mistake] = {
         (("if event.action == RESTORE and event.kind == PLAN:", "if False:"),),
         seeds=100,
         stocked=True,
+    ),
+    "what is taken back counts until that has begun": Mistake(
+        Rollbacks,
+        "late",
+        (
+            (
+                "for one in found if one.action == RESTORE}",
+                'for one in found if one.action == RESTORE and one.state != "requested"}',
+            ),
+            (
+                "{one.requested for one in found} - restores",
+                "{one.requested for one in found if one.completion} - restores",
+            ),
+        ),
+        seeds=20,
+        first=8934,
     ),
     "of two that meet both give way": Mistake(
         SimpleDirectStrategy,

@@ -1,7 +1,7 @@
 """One seed, one run: writers, compactors and readers under faults, then without any, then the checker.
 
 `python tests/simulation/simulate.py --seeds 0:1000` runs many, on all cores, and tells of each that went wrong;
-`--seed 7 --lines` shows what happened in one.
+`--drawn 1000` so many in a row, others each time; `--seed 7 --lines` shows what happened in one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import FrameType
 
@@ -33,9 +33,15 @@ from lakelatch.format import file_groups as file_ids
 from lakelatch.locks.session import session as sessions
 from lakelatch.spark.services import clustering_commit
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.timeline import records
 from lakelatch.transactions.cancellation import requests
 
 _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
+_COMMAND = "python tests/simulation/simulate.py"
+_DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that is drawn begins
+
+# All actors and the watch read the same few files again and again: what bytes say is found out once.
+records._records = lru_cache(maxsize=1024)(records._records)
 
 
 @contextmanager
@@ -108,9 +114,16 @@ def many(
         yield from outcomes
 
 
+def drawn(count: int) -> tuple[int, int]:
+    """So many seeds in a row, which nobody has chosen: the first one, and the one after the last."""
+    first = _DRAWN_FROM + int(REAL_SYSTEM.random() * (_DRAWN_TO - _DRAWN_FROM))
+    return first, first + count
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:1000", help="FIRST:LAST, the last one not included")
+    parser.add_argument("--drawn", type=int, metavar="COUNT", help="so many, from a drawn one on, which is printed")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--lines", action="store_true", help="print what happens (with --seed)")
     parser.add_argument("--planted", default="", choices=["", *PLANTED], help="with this mistake in the product")
@@ -125,13 +138,16 @@ def main() -> int:
             json.dumps({"problems": outcome.problems, "fingerprint": outcome.fingerprint, **outcome.counts}, indent=1)
         )
         return 1 if outcome.problems else 0
-    first, last = (int(part) for part in options.seeds.split(":"))
+    first, last = drawn(options.drawn) if options.drawn else (int(part) for part in options.seeds.split(":"))
+    planted_too = f" --planted '{options.planted}'" if options.planted else ""
+    print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}", flush=True)
     total = Total()
     with open_pool(options.processes) as pool:
         for outcome in many(pool, first, last, options.planted):
             total.add(outcome)
             if outcome.problems:
-                print(f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}", flush=True)
+                print(f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}")
+                print(f"What happened: {_COMMAND} --seed {outcome.seed}{planted_too} --lines", flush=True)
             if total.due():
                 print(f"{total.seeds} of {last - first}, {total}", flush=True)
     print(json.dumps(dict(sorted(total.counts.items())), indent=1))

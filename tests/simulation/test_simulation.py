@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulate import Total, many, open_pool, simulate
+from simulate import Total, drawn, many, open_pool, simulate
 
 SEEDS = int(os.environ.get("LAKELATCH_SIMULATION_SEEDS", "100"))
+SCRIPT = Path(__file__).with_name("simulate.py")
 
 
 @pytest.mark.parametrize("seed", range(3, 9))
 def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
     here = simulate(seed, keep_lines=True)
-    script = Path(__file__).with_name("simulate.py")
-    command = [sys.executable, str(script), "--seed", str(seed), "--lines"]
+    command = [sys.executable, str(SCRIPT), "--seed", str(seed), "--lines"]
     environment = {**os.environ, "PYTHONHASHSEED": str(seed)}  # another order of sets than here
     there = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert there.returncode == 0, there.stdout + there.stderr
@@ -23,6 +23,27 @@ def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
     assert f'"fingerprint": "{here.fingerprint}"' in there.stdout
     assert simulate(seed).fingerprint == here.fingerprint, "the record that is kept of it changes the run"
     assert simulate(seed + 1).fingerprint != here.fingerprint
+
+
+@pytest.mark.parametrize("seed", [8934, 9774])
+def test_a_seed_that_was_wrong_is_right(seed: int) -> None:
+    assert not simulate(seed).problems
+
+
+def test_drawn_seeds_are_others_each_time() -> None:
+    ranges = [drawn(500) for _ in range(4)]
+    assert len(set(ranges)) > 1 and all(last - first == 500 for first, last in ranges)
+
+
+def test_a_range_says_how_to_repeat_it_and_each_seed_that_is_wrong() -> None:
+    mistake = ("--planted", "what is taken back counts until that has begun")
+    command = [sys.executable, str(SCRIPT), "--seeds", "8934:8935", "--processes", "1", *mistake]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    first, problem, again, *_ = run.stdout.splitlines()
+    assert run.returncode == 1 and problem.startswith("seed 8934: ")
+    script = "python tests/simulation/simulate.py"
+    assert first.endswith(f"{script} --seeds 8934:8935 --planted '{mistake[1]}'")
+    assert again.endswith(f"{script} --seed 8934 --planted '{mistake[1]}' --lines")
 
 
 def without_problems(seeds: int, with_ledger: bool = False, with_loads: bool = False) -> Total:

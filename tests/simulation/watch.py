@@ -88,7 +88,7 @@ class Watch:
         self._begun: set[str] = set()  # requested times of writes, whose base files may come after they have ended
         self._restores: set[str] = set()
         self._undone: set[str] = set()  # requested times of what restores and rollbacks take back, or have
-        self._gone: set[str] = set()  # those of them whose completed files have gone: no reader sees them any more
+        self._gone: set[str] = set()  # those of them whose completed files have gone: other readers see them no more
         self._kept: dict[str, frozenset[str]] = {}  # paths, by savepoint
         self._given_up: set[str] = set()  # savepoints
 
@@ -168,6 +168,7 @@ class Watch:
             return
         if instant.action in (RESTORE, ROLLBACK, SAVEPOINT):
             self._note_taken_back(instant, data)
+            self.look(f"after {instant.file_name}")
         elif instant.state == COMPLETED and data != before:
             if instant.action in (DELTA_COMMIT, REPLACE_COMMIT):
                 self._note_deposit(CommitMetadata.from_avro(data, path), instant)
@@ -298,17 +299,22 @@ class Watch:
     def look(self, when: str) -> None:
         """What our readers and hudi-rs find now: all that was ever committed and not taken back, once.
 
-        A file of what was taken back may come back, by a request that was late. Until it goes once more only our
-        readers know that it does not count.
+        For our readers it is taken back when the rollback or restore is on the timeline, for hudi-rs when the completed
+        file goes. That file may come back, by a request that was late; until it goes once more only our readers know
+        that it does not count.
         """
-        came_back = not self._gone.isdisjoint(Timeline.load(self._storage).completion_times())
+        active = Timeline.look(self._storage)  # nobody does anything meanwhile, so one listing is all there is
+        came_back = not self._gone.isdisjoint(active.completion_times())
         if came_back:
             self._place.count("came back")
-        for who, read in (("a reader", self._rows), ("hudi-rs", self._rows_of_hudi_rs)):
+        for who, read, uncounted in (
+            ("a reader", self._rows, self._undone),
+            ("hudi-rs", self._rows_of_hudi_rs, self._gone),
+        ):
             if came_back and who == "hudi-rs":
                 continue
             try:
-                self.compare(f"{who} {when}", read(), self._deposits.keys() - self._gone)
+                self.compare(f"{who} {when}", read(active), self._deposits.keys() - uncounted)
             except LakelatchError as error:
                 self.tell(f"{who} {when} cannot read: {error.message}")
 
@@ -322,22 +328,22 @@ class Watch:
         for what, count in self._indexes.counts.items():
             self._place.counts[f"index {what}"] = count
 
-    def _rows(self) -> list[str]:
+    def _rows(self, active: Timeline) -> list[str]:
         return [
             row
-            for found in TableView.load(self._storage, CONFIG).slices([STOCK])
+            for found in TableView.of_look(self._storage, CONFIG, active).slices([STOCK])
             for name in found.names
             for row in rows_of(self._storage.read(found.path_of(name)))
         ]
 
-    def _rows_of_hudi_rs(self) -> list[str]:
+    def _rows_of_hudi_rs(self, active: Timeline) -> list[str]:
         """It knows the active timeline alone, and takes all that is older than the first write there for committed.
 
         It knows no savepoints, so the first write is one that a savepoint keeps as well. A load's base file that a
         request has made once more below that, after the load was rolled back, is left out: nothing bars its name.
         """
         names = [name for name in self._storage.list(STOCK).files if not self._is_late_base(name)]
-        whole, active = WholeTimeline.load(self._storage), Timeline.load(self._storage)
+        whole = WholeTimeline.load(self._storage, active)
         completed = {one.requested: one for one in active.completed if one.action in WRITE_ACTIONS}
         writes = (one for one in active.instants if one.action in PENDING_WRITE_ACTIONS)
         first = min((one.requested for one in writes if one.state != ABORTED), default="")

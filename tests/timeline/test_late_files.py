@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
-from lakelatch.errors import TransactionEnded
-from lakelatch.failpoints import FailpointHit, active
+from lakelatch.console.entries import timeline_entries
+from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable
+from lakelatch.failpoints import FailpointHit, active, calling
+from lakelatch.format.table_view import TableView
+from lakelatch.spark.open_table import open_table
 from lakelatch.storage import LocalStorage
-from lakelatch.timeline.actions import COMPACTION, RESTORE, ROLLBACK
-from lakelatch.timeline.metadata import RollbackMetadata
+from lakelatch.storage.checksums import add_checksum
+from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT, RESTORE, ROLLBACK
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.metadata import SCHEMA_KEY, CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.rollbacks import Rollbacks
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, parse_file_name, requested
+from lakelatch.timeline.timeline import (
+    TIMELINE_FOLDER,
+    TimelineFolder,
+    completed,
+    inflight,
+    parse_file_name,
+    requested,
+)
 
 BACK_TO = 3  # what comes later has a compaction, an overwrite and a dropped partition
 STATES = [
@@ -22,6 +39,11 @@ STATES = [
     ("completed", "inflight", "requested"),
     ("requested",),
     ("inflight",),
+]
+SHOWN = ("commit.after_projection", "undo.after_completed_file")
+UNDER_WAY = [  # where a rollback or a restore has stopped, with its slot, and has not completed
+    *(("restore", step) for step in (*SHOWN, "restore.after_slot", "restore.after_claim", "restore.after_instant")),
+    *(("rollback", step) for step in (*SHOWN, "rollback.after_slot", "rollback.after_plan", "rollback.after_files")),
 ]
 
 
@@ -112,3 +134,109 @@ def test_what_a_restore_has_not_come_to_is_left_to_it(table: KeptTable) -> None:
     table.all_died()
     assert table.manager().recover() == [victim.instant]
     assert not any(name.startswith(victim.instant) for name in table.timeline())
+
+
+@pytest.mark.parametrize(("undo", "step"), UNDER_WAY, ids=": ".join)
+def test_what_comes_back_counts_for_nobody_however_far_the_restore_is(table: KeptTable, undo: str, step: str) -> None:
+    """Its process is slow, or has died. An overwrite that is back would hide the rows before it."""
+    first = table.write(rows(4, 1, "a"))
+    then = table.read()
+    victim = table.write(rows(3, 2, "b"), operation="insert_overwrite")
+    files = timeline_files(table)
+    with active(f"{step}=raise"), pytest.raises(LakelatchError):
+        table.restore(first.instant) if undo == "restore" else table.roll_back(victim.instant)
+    bring_back(table, files, (victim.instant,), ("completed",))
+    assert table.read() == then
+    table.write([(7, 20, "n")])  # a process of its own
+    rows_now = sorted([*then, ("p", 7, 20, "n")])
+    assert table.read() == rows_now
+    bring_back(table, files, (victim.instant,), ("completed",))
+    assert table.read() == rows_now
+    table.manager().recover()  # whoever carries it out may be alive: the file goes, and the rest is left to it
+    assert not any(name.startswith(f"{victim.instant}_") for name in table.timeline())
+    table.all_died()
+    table.manager().recover()
+    assert table.agreed() == rows_now and table.nothing_pending()
+
+
+@pytest.mark.parametrize("undo", ["restore", "rollback"])
+def test_who_is_late_in_showing_a_slot_brings_nothing_back(table: KeptTable, undo: str) -> None:
+    """It has looked before the slot that takes the commit back, and puts the file after it has gone."""
+    first = table.write(rows(4, 1, "a"))
+    then = table.read()
+    writing = table.begin().put("p", rows(4, 2, "b"))
+    with active("commit.after_slot=raise"), pytest.raises(CommitUnknown):
+        writing.commit()
+    late: list[str] = []
+    read: list[object] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation != "put_if_absent" or f"/{writing.instant}_" not in path or late:
+            return
+        late.append(path)
+        with active(f"{undo}.after_slot=raise"), pytest.raises(LakelatchError):
+            table.restore(first.instant) if undo == "restore" else table.roll_back(writing.instant)
+        assert not table.storage.exists(path)
+
+    def after(_: str) -> None:
+        if late and table.storage.exists(late[0]):
+            read.append(table.read())
+
+    log = CommitLog(FaultyStorage(table.storage, before=before))
+    with calling(after, ["commit.after_projection"]):
+        log.project(log.tail())
+    assert read[-1] == then and not table.storage.exists(late[0]) and table.read() == then
+
+
+def test_a_recovery_takes_the_last_completed_file_first(table: KeptTable) -> None:
+    """Other readers see the table as it once was, also if somebody tidies up while a restore goes through its files."""
+    history = one_of_each(table)
+    with active("commit.after_projection=raise"), pytest.raises(LakelatchError):
+        table.restore(history[BACK_TO][1])
+    undone = table.manager().context.log.projections.undone(table.timeline())
+    assert [one.requested for one in undone] == [instant for _, instant, _ in history[:BACK_TO:-1]]
+
+
+def test_a_reader_that_looks_again_knows_what_has_gone_and_come_back(table: KeptTable) -> None:
+    """It may have listed data files in between."""
+    first = table.write(rows(4, 1, "a"))
+    victim = table.write(rows(3, 2, "b"), operation="insert_overwrite")
+    files = timeline_files(table)
+    looked = TableView.load(table.storage, table.opened.config)
+    table.restore(first.instant)
+    bring_back(table, files, (victim.instant,), ("completed", "inflight", "requested"))
+    with pytest.raises(Unavailable, match="read again"):
+        looked.groups()
+
+
+def test_a_file_counts_again_when_the_rollback_that_named_it_has_gone(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    folder = TimelineFolder(storage, Rollbacks(storage).late)
+    done = completed("20260101000000001", DELTA_COMMIT, "20260101000000002")
+    rollback = requested("20260101000000003", ROLLBACK)
+    storage.put(done.path, b"")
+    folder.refresh(1)
+    assert folder.has(done)
+    storage.put(rollback.path, RollbackPlan(done.requested, DELTA_COMMIT, ()).to_avro())
+    folder.refresh(1)
+    assert not folder.has(done) and done.file_name in folder.listed - folder.names
+    storage.delete(rollback.path)
+    folder.refresh(1)
+    assert folder.has(done) and done.file_name in folder.names
+
+
+@pytest.mark.parametrize("undo", ["restore", "restore.after_slot", "rollback.after_slot"])
+def test_the_columns_of_what_comes_back_are_not_the_table_s(table: KeptTable, undo: str) -> None:
+    first = table.write(rows(4, 1, "a"))
+    victim = table.write(rows(4, 2, "b"))
+    path = completed(victim.instant, DELTA_COMMIT, victim.completion).path
+    metadata = CommitMetadata.read(table.storage, path)
+    schema = json.loads(metadata.extra[SCHEMA_KEY])
+    schema["fields"].append({"name": "more", "type": ["null", "string"], "default": None})
+    late = replace(metadata, extra={**metadata.extra, SCHEMA_KEY: json.dumps(schema)}).to_avro()
+    with suppress(LakelatchError), active(f"{undo}=raise") if "." in undo else nullcontext():
+        table.roll_back(victim.instant) if undo.startswith("rollback") else table.restore(first.instant)
+    table.storage.put(path, add_checksum(late, path))
+    copy = shutil.copytree(table.root, table.root.with_name("copy"))  # this process knows what its own commits say
+    assert "more" not in open_table(LocalStorage(str(copy))).schema.names
+    assert all(entry.requested != victim.instant for entry in timeline_entries(table.storage) if entry.completion)

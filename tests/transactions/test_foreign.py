@@ -18,8 +18,9 @@ from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.actions import CLUSTERING, ROLLBACK
+from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, WRITE_ACTIONS
 from lakelatch.timeline.events import COMPLETE
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import completed, inflight, requested
 from lakelatch.transactions.elision import OFF
@@ -234,6 +235,8 @@ def test_a_file_that_a_late_request_made_after_others_rolled_its_instant_back_is
         done = RollbackMetadata(rollback, victim.instant, "deltacommit", ())
         table.storage.put(completed(rollback, ROLLBACK, to_instant(to_ms(rollback) + 1)).path, done.to_avro())
     table.manager().recover()
+    counted = [one.requested for one in WholeTimeline.load(table.storage).completed(WRITE_ACTIONS)]
+    assert counted == [kept.instant]
     if state == "inflight":
         assert table.completed() == [victim.instant, kept.instant]  # the rollback has not come so far
     for pending in (inflight, requested):
@@ -246,6 +249,7 @@ def test_a_file_that_a_late_request_made_after_others_rolled_its_instant_back_is
 def test_a_rollback_that_another_engine_left_is_finished_by_its_plan(timed: Table, deleted: bool) -> None:
     """Java rolls back what has completed, too, and its plan alone knows the files: markers are gone by then."""
     kept, victim = write(timed.manager(), "a"), write(timed.manager(), "b")
+    last = write(timed.manager(), "c")  # so that nobody looks at the victim's slot any more
     path = f"b_0_{victim.instant}.log"
     _plan(timed, victim.instant, path, f"a_0_{kept.instant}.log", at=to_instant(to_ms(victim.completion) + 1000))
     if deleted:
@@ -253,10 +257,11 @@ def test_a_rollback_that_another_engine_left_is_finished_by_its_plan(timed: Tabl
     assert timed.manager().recover() == []  # its executor may be at work
     _age(timed)
     assert timed.manager().recover() == [victim.instant]
-    assert timed.completed() == [kept.instant] and timed.data_files() == [f"a_0_{kept.instant}.log"]
+    assert timed.completed() == [kept.instant, last.instant]
+    assert timed.data_files() == [f"a_0_{kept.instant}.log", f"c_0_{last.instant}.log"]
     assert timed.leftovers() == [] and timed.rollbacks() == 1
-    following = write(timed.manager(), "c")
-    assert timed.completed() == [kept.instant, following.instant]
+    following = write(timed.manager(), "d")
+    assert timed.completed() == [kept.instant, last.instant, following.instant]
 
 
 def test_a_plan_of_rollback_names_files_of_the_table_whatever_machine_wrote_it() -> None:

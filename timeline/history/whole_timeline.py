@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from lakelatch.storage.contract import NotFound, Storage
@@ -36,7 +36,7 @@ from lakelatch.timeline.timeline import (
 class WholeTimeline:
     """What was committed at the moment of the active timeline's listing. `history` was loaded after it.
 
-    Files of the listing that belong to what was undone are not in `active`: they have come back.
+    Files of the listing that belong to what was undone are not in `active`: they have come back, or are about to go.
 
     An instant that completed after that moment, and was archived before the history was loaded, does not count: another
     one that completed before it might be missing.
@@ -45,6 +45,7 @@ class WholeTimeline:
     storage: Storage
     active: Timeline
     history: History
+    rollbacks: Rollbacks = field(repr=False, compare=False)
 
     @classmethod
     def load(cls, storage: Storage, active: Timeline | None = None) -> WholeTimeline:
@@ -53,8 +54,14 @@ class WholeTimeline:
         `active` is for a caller who has just listed it.
         """
         active = active or Timeline.load(storage)
-        active = active.without(Rollbacks(storage).late(frozenset(one.file_name for one in active.instants)))
-        return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage))
+        rollbacks = Rollbacks(storage)
+        active = active.without(rollbacks.late(frozenset(one.file_name for one in active.instants)))
+        return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage), rollbacks)
+
+    def names_now(self) -> frozenset[str]:
+        """The names on the active timeline now that count: one of these files may have gone and come back since."""
+        names = frozenset(self.storage.names(TIMELINE_FOLDER))
+        return names - self.rollbacks.late(names)
 
     @cached_property
     def start(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from archiver import Archiver, row
 
@@ -94,7 +96,7 @@ def test_what_completed_after_the_listing_is_not_seen_although_it_was_archived(s
     put(storage, T[20], T[21])
     whole = WholeTimeline.load(storage)
     archive(storage, (T[10], T[12]), (T[11], T[30]))
-    later = WholeTimeline(storage, whole.active, WholeTimeline.load(storage).history)
+    later = replace(whole, history=WholeTimeline.load(storage).history)
     assert later.completion_times([T[11]]) == {}
     assert [instant.requested for instant in later.completed(("deltacommit",))] == [T[10], T[20]]
 
