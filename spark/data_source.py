@@ -8,7 +8,7 @@ it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,13 +25,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from lakelatch.errors import InvalidRequest
+from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.spark.options import COLUMNS, OPERATION, normalise
 from lakelatch.spark.read.images import ImagePlan
 from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
 from lakelatch.spark.read.tasks import ReadTask
 from lakelatch.spark.read.wanted import Wanted
 from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
@@ -58,12 +59,15 @@ class LakelatchDataSource(DataSource):
     def name(cls) -> str:
         return "lakelatch"
 
+    @shown_plainly
     def schema(self) -> StructType:
         return to_spark(read_schema(self._path(), self._given()))
 
+    @shown_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         return LakelatchReader(self._path(), self._given(), schema)
 
+    @shown_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         given = self._given()
         return LakelatchWriter(self._path(), overwriting(given) if overwrite else given, schema)
@@ -71,8 +75,12 @@ class LakelatchDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from lakelatch.spark.read.stream_reader import LakelatchStreamReader
 
-        return LakelatchStreamReader(self._path(), self._given(), schema)
+        try:
+            return LakelatchStreamReader(self._path(), self._given(), schema)
+        except LakelatchError as error:
+            return RefusedStream(error)
 
+    @shown_plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
             raise InvalidRequest("writeStream needs PySpark 4.1 or later: use foreachBatch with lakelatch.write_batch")
@@ -133,6 +141,7 @@ class LakelatchReader(DataSourceReader):
     def wanted(self) -> Wanted:
         return Wanted.of(self._schema, self.plan.schema)
 
+    @shown_plainly
     def partitions(self) -> list[InputPartition]:
         return [SlicePartition(task) for task in self.plan.tasks()]
 
@@ -144,6 +153,28 @@ class LakelatchReader(DataSourceReader):
     def __getstate__(self) -> dict[str, Any]:
         # Before Spark asks for partitions, which are numbers of its slices.
         return {"plan": self.plan, "wanted": self.wanted}
+
+
+class RefusedStream(DataSourceStreamReader):
+    """What no query can follow. It says why when it is asked: Spark loses what is raised instead of a reader."""
+
+    def __init__(self, error: LakelatchError) -> None:
+        self._error = error
+
+    @shown_plainly
+    def initialOffset(self) -> dict[str, str]:
+        raise self._error
+
+    @shown_plainly
+    def latestOffset(self, start: dict[str, str] | None = None, limit: Any = None) -> dict[str, str]:
+        raise self._error
+
+    @shown_plainly
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error
 
 
 @dataclass
@@ -164,10 +195,12 @@ class LakelatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return FilesMessage(self._task.write(iterator))
 
+    @shown_plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         found = [message for message in messages if isinstance(message, FilesMessage)]
         self._begun.commit([report for message in found for report in message.reports])
 
+    @shown_plainly
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._begun.abort()
 
