@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.format.avro import META_COLUMNS
 from lakelatch.spark.options import COLUMNS, OPERATION, normalise
 from lakelatch.spark.read.images import ImagePlan
 from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
@@ -38,6 +39,7 @@ from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
 from lakelatch.spark.write.streaming.handed_over import begin_write
 from lakelatch.spark.write.task import FileReport
+from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
@@ -45,11 +47,11 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = "checkpointlocation"  # Spark's own; it is among the options of a sink
 _OF_CATALOGS = {"owner", "provider"}  # what Spark's catalog adds to the options of a table, where it hands them over
-_NO_CATALOG = (
-    "Spark hands a table of its catalog to a Python data source without its options when it is read or written, so "
-    "nothing can say where it lies. Use lakelatch.Table.for_path(spark, path).create_view(name), which SQL reads by "
-    "name, and lakelatch.write(...) or df.write.format('lakelatch').options(...).save(path) to write"
+_NO_PLACE = (
+    "Spark hands a data source in Python neither the LOCATION nor the OPTIONS of a table of its catalog, nor its name, "
+    "when it is read or written"
 )
+_ANY_PATH = "/data/trips"
 
 
 class LakelatchDataSource(DataSource):
@@ -61,6 +63,8 @@ class LakelatchDataSource(DataSource):
 
     @shown_plainly
     def schema(self) -> StructType:
+        if _OF_CATALOGS & set(self.options):
+            raise InvalidRequest(self._without_columns())
         return to_spark(read_schema(self._path(), self._given()))
 
     @shown_plainly
@@ -70,7 +74,7 @@ class LakelatchDataSource(DataSource):
     @shown_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         given = self._given()
-        return LakelatchWriter(self._path(), overwriting(given) if overwrite else given, schema)
+        return LakelatchWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from lakelatch.spark.read.stream_reader import LakelatchStreamReader
@@ -87,17 +91,39 @@ class LakelatchDataSource(DataSource):
         from lakelatch.spark.write.streaming.stream_writer import LakelatchStreamWriter
 
         given = {key: value for key, value in self._given().items() if key != _CHECKPOINT}
-        return LakelatchStreamWriter(self._path(), overwriting(given) if overwrite else given, schema)
+        return LakelatchStreamWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)
 
-    def _path(self) -> str:
-        if _OF_CATALOGS & set(self.options):
-            raise InvalidRequest(f"Spark's catalog cannot hold a table of lakelatch: {_NO_CATALOG}")
-        if "path" not in self.options:
-            raise InvalidRequest(
-                "the option 'path' is missing: name the table's folder in save() or load(). If the table is one of "
-                f"Spark's catalog: {_NO_CATALOG}"
-            )
-        return str(self.options["path"])
+    def _path(self, writes: bool = False) -> str:
+        if "path" in self.options:
+            return str(self.options["path"])
+        if "paths" in self.options:  # as of load([...])
+            normalise({"paths": self.options["paths"]})
+        at = f"WITH ('path' = '{_ANY_PATH}')"
+        if writes:
+            ways = f"INSERT INTO t {at} SELECT ..., or df.writeTo('t').option('path', '{_ANY_PATH}').append()"
+            ways += f". In the place of saveAsTable, use df.write.format('lakelatch')...save('{_ANY_PATH}')"
+        else:
+            ways = f"SELECT * FROM t {at}, or once for all CREATE VIEW trips AS SELECT * FROM t {at}"
+        raise InvalidRequest(
+            f"the option 'path' is missing: name the table's folder, {'save' if writes else 'load'}('{_ANY_PATH}'). If "
+            f"this is a table t of Spark's catalog: {_NO_PLACE}. Say where it lies in the statement: {ways}",
+            option="path",
+        )
+
+    def _without_columns(self) -> str:
+        """Why `CREATE TABLE` without columns is refused, and the statements that work, for this table."""
+        path = self.options.get("path")
+        columns = "..."
+        if path is not None:
+            reached = {key: value for key, value in self.options.items() if key in KNOWN_STORAGE_KEYS}
+            fields = [one for one in to_spark(read_schema(path, reached)) if one.name not in META_COLUMNS]
+            columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in fields)
+        at = f"WITH ('path' = '{path or _ANY_PATH}')"
+        return (
+            f"{_NO_PLACE}, so this name would be of no use. Name the columns, and say the path once for all in a view: "
+            f"CREATE TABLE t ({columns}) USING lakelatch; CREATE VIEW trips AS SELECT * FROM t {at}; and INSERT INTO t "
+            f"{at} SELECT ... Or use lakelatch.Table.for_path(spark, path).create_view(name) in this session"
+        )
 
     def _given(self) -> dict[str, object]:
         return dict(self.options)

@@ -112,6 +112,7 @@ _WRITES = (
     ),
     OtherOption("txnAppId", _DELTA, f"set {_BATCH}.write or write_batch"),
     OtherOption("txnVersion", _DELTA, "set lakelatch.write.batch.number={value}, or call lakelatch.write_batch"),
+    OtherOption("userMetadata", _DELTA, "remove it: options are not copied into commits"),
     OtherOption("delta.enableChangeDataFeed", _DELTA, "set hoodie.table.cdc.enabled={value} when the table is made"),
     OtherOption("merge-schema", _ICEBERG, "set mergeSchema={value}"),
     OtherOption(
