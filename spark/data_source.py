@@ -8,7 +8,7 @@ it meets. For large writes prefer `lakelatch.write`, which shuffles by bucket an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,20 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from lakelatch.errors import InvalidRequest
+from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.spark.options import COLUMNS, OPERATION, READ_META, normalise
 from lakelatch.spark.read.images import ImagePlan
 from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
 from lakelatch.spark.read.tasks import ReadTask
 from lakelatch.spark.read.wanted import Wanted
 from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
 from lakelatch.spark.write.streaming.handed_over import begin_write
 from lakelatch.spark.write.task import FileReport
+from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = "checkpointlocation"  # Spark's own; it is among the options of a sink
 _OF_CATALOGS = {"owner", "provider"}  # what Spark's catalog adds to the options of a table, where it hands them over
-_NO_CATALOG = (
-    "Spark hands a table of its catalog to a Python data source without its options when it is read or written, so "
-    "nothing can say where it lies. Use lakelatch.Table.for_path(spark, path).create_view(name), which SQL reads by "
-    "name, and lakelatch.write(...) or df.write.format('lakelatch').options(...).save(path) to write"
+_NO_PLACE = (
+    "Spark hands a data source in Python neither the LOCATION nor the OPTIONS of a table of its catalog, nor its name, "
+    "when it is read or written"
 )
+_ANY_PATH = "/data/trips"
 
 
 class LakelatchDataSource(DataSource):
@@ -58,38 +60,69 @@ class LakelatchDataSource(DataSource):
     def name(cls) -> str:
         return "lakelatch"
 
+    @shown_plainly
     def schema(self) -> StructType:
+        if _OF_CATALOGS & set(self.options):
+            raise InvalidRequest(self._without_columns())
         return to_spark(read_schema(self._path(), self._given()))
 
+    @shown_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         return LakelatchReader(self._path(), self._given(), schema)
 
+    @shown_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         given = self._given()
-        return LakelatchWriter(self._path(), overwriting(given) if overwrite else given, schema)
+        return LakelatchWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from lakelatch.spark.read.stream_reader import LakelatchStreamReader
 
-        return LakelatchStreamReader(self._path(), self._given(), schema)
+        try:
+            return LakelatchStreamReader(self._path(), self._given(), schema)
+        except LakelatchError as error:
+            return RefusedStream(error)
 
+    @shown_plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
             raise InvalidRequest("writeStream needs PySpark 4.1 or later: use foreachBatch with lakelatch.write_batch")
         from lakelatch.spark.write.streaming.stream_writer import LakelatchStreamWriter
 
         given = {key: value for key, value in self._given().items() if key != _CHECKPOINT}
-        return LakelatchStreamWriter(self._path(), overwriting(given) if overwrite else given, schema)
+        return LakelatchStreamWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)
 
-    def _path(self) -> str:
-        if _OF_CATALOGS & set(self.options):
-            raise InvalidRequest(f"Spark's catalog cannot hold a table of lakelatch: {_NO_CATALOG}")
-        if "path" not in self.options:
-            raise InvalidRequest(
-                "the option 'path' is missing: name the table's folder in save() or load(). If the table is one of "
-                f"Spark's catalog: {_NO_CATALOG}"
-            )
-        return str(self.options["path"])
+    def _path(self, writes: bool = False) -> str:
+        if "path" in self.options:
+            return str(self.options["path"])
+        if "paths" in self.options:  # as of load([...])
+            normalise({"paths": self.options["paths"]})
+        at = f"WITH ('path' = '{_ANY_PATH}')"
+        if writes:
+            ways = f"INSERT INTO t {at} SELECT ..., or df.writeTo('t').option('path', '{_ANY_PATH}').append()"
+            ways += f". In the place of saveAsTable, use df.write.format('lakelatch')...save('{_ANY_PATH}')"
+        else:
+            ways = f"SELECT * FROM t {at}, or once for all CREATE VIEW trips AS SELECT * FROM t {at}"
+        raise InvalidRequest(
+            f"the option 'path' is missing: name the table's folder, {'save' if writes else 'load'}('{_ANY_PATH}'). If "
+            f"this is a table t of Spark's catalog: {_NO_PLACE}. Say where it lies in the statement: {ways}",
+            option="path",
+        )
+
+    def _without_columns(self) -> str:
+        """Why `CREATE TABLE` without columns is refused, and the statements that work, for this table."""
+        path = self.options.get("path")
+        columns = "..."
+        if path is not None:
+            reached = {key: value for key, value in self.options.items() if key in KNOWN_STORAGE_KEYS}
+            fields = to_spark(read_schema(path, reached))
+            columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in fields)
+        at = f"WITH ('path' = '{path or _ANY_PATH}')"
+        return (
+            f"{_NO_PLACE}, so this name would be of no use. Name the columns, and say the path once for all in a view: "
+            f"CREATE TABLE t ({columns}) USING lakelatch; CREATE VIEW trips AS SELECT * FROM t {at}; and INSERT INTO t "
+            f"{at} SELECT ... Or use lakelatch.Table.for_path(spark, path).create_view(name) in this session"
+        )
 
     def _given(self) -> dict[str, object]:
         return dict(self.options)
@@ -133,6 +166,7 @@ class LakelatchReader(DataSourceReader):
     def wanted(self) -> Wanted:
         return Wanted.of(self._schema, self.plan.schema)
 
+    @shown_plainly
     def partitions(self) -> list[InputPartition]:
         return [SlicePartition(task) for task in self.plan.tasks()]
 
@@ -144,6 +178,28 @@ class LakelatchReader(DataSourceReader):
     def __getstate__(self) -> dict[str, Any]:
         # Before Spark asks for partitions, which are numbers of its slices.
         return {"plan": self.plan, "wanted": self.wanted}
+
+
+class RefusedStream(DataSourceStreamReader):
+    """What no query can follow. It says why when it is asked: Spark loses what is raised instead of a reader."""
+
+    def __init__(self, error: LakelatchError) -> None:
+        self._error = error
+
+    @shown_plainly
+    def initialOffset(self) -> dict[str, str]:
+        raise self._error
+
+    @shown_plainly
+    def latestOffset(self, start: dict[str, str] | None = None, limit: Any = None) -> dict[str, str]:
+        raise self._error
+
+    @shown_plainly
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error
 
 
 @dataclass
@@ -164,10 +220,12 @@ class LakelatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return FilesMessage(self._task.write(iterator))
 
+    @shown_plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         found = [message for message in messages if isinstance(message, FilesMessage)]
         self._begun.commit([report for message in found for report in message.reports])
 
+    @shown_plainly
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._begun.abort()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.keygen.time_partitions import KNOWN_TIME_OPTIONS
 from lakelatch.services.options import cleaning
+from lakelatch.spark import other_options
 from lakelatch.timeline.table_config import COMMIT_TIME, CUSTOM_KEYS, EVENT_TIME, TIME_OPTIONS, TIMESTAMP_KEYS
 
 _log = logging.getLogger("lakelatch.spark")
@@ -276,6 +277,7 @@ def page() -> str:
             *("| another name | taken |", "| --- | --- |", *taken, ""),
             *("| accepted, without effect | why |", "| --- | --- |", *plain, ""),
             *("| refused but for | these values | why |", "| --- | --- | --- |", *strict, ""),
+            *(*other_options.rows(), ""),
         ]
     )
 

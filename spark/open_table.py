@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
 
-from lakelatch.errors import InvalidRequest, WriteConflict
+from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import META_COLUMNS, arrow_to_avro
 from lakelatch.format.evolution import Comparison
 from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.ordering import sortable_type
+from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import check_text
 from lakelatch.spark.options import (
     DEFAULT_BUCKET_COUNT,
@@ -29,6 +33,7 @@ from lakelatch.spark.table import OpenedTable, check_agreement, check_mode, chec
 from lakelatch.spark.table_schema import parsed_schema, schema_at
 from lakelatch.spark.write.columns import check_groups, check_unique
 from lakelatch.storage.contract import PutUnknown, Storage
+from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
@@ -51,6 +56,7 @@ from lakelatch.transactions.conflicts.contract import OtherWrite
 from lakelatch.transactions.context import MemoryCheck
 from lakelatch.transactions.outcome import Displaced
 
+_DATA_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
 _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know
 
 
@@ -60,7 +66,64 @@ def open_table(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTab
 
 
 def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableConfig, Timeline]:
-    """The table's configuration, and its timeline as one listing shows it; `beside` has made that listing if given."""
+    """The table's configuration, and its timeline as one listing shows it; `beside` has made that listing if given.
+
+    Errors: those of `load_config`.
+    """
+    with _telling(storage):
+        return _looked_at(storage, beside)
+
+
+def load_config(storage: Storage) -> TableConfig:
+    """As `load_table_config`; where there is no table, the error says what lies there."""
+    with _telling(storage):
+        return load_table_config(storage)
+
+
+@contextmanager
+def _telling(storage: Storage) -> Iterator[None]:
+    try:
+        yield
+    except InvalidRequest as error:
+        if not error.details.get("no_table"):
+            raise
+        what, way_out = what_is_there(storage)
+        raise InvalidRequest(
+            f"there is no table at {storage.uri} (no {PROPERTIES_PATH}): {what}; {way_out}", **error.details
+        ) from None
+
+
+def what_is_there(storage: Storage) -> tuple[str, str]:
+    """What lies at a place that is no table, and what to do, as parts of an error's text."""
+    if isinstance(storage, LocalStorage) and os.path.isfile(storage.root):
+        return "it is a file", "name the table's folder"
+    try:
+        found = storage.list("")
+    except LakelatchError:  # what the caller has to say is more
+        return "it cannot be listed", "check the path"
+    elsewhere = "and write that to another path with lakelatch.write(frame, path, options)"
+    if "_delta_log" in found.folders:
+        return "it is a table of Delta Lake", f"read it with spark.read.format('delta'), {elsewhere}"
+    if "metadata" in found.folders and "data" in found.folders:
+        return "it looks like a table of Iceberg", f"read it with spark.read.format('iceberg'), {elsewhere}"
+    if PARTITION_METADATA in found.files:
+        return "it is a partition of a table", "name the table's own folder, and the partition in a condition"
+    if ".hoodie" in found.folders:
+        way_out = "restore that file from a copy, or write to it if nothing was committed"
+        return "it has a folder .hoodie without that file, as before a first write has committed", way_out
+    kinds = {end for end in _DATA_FILES for name in found.files if name.endswith(end)}
+    parts = [name for name in found.folders if "=" in name]
+    if kinds or parts:
+        kind = min(kinds).removeprefix(".") if kinds else "parquet"
+        shown = f"it has plain {kind} files" if kinds else f"it has plain folders of partitions ({parts[0]})"
+        return shown, f"read them with spark.read.format({kind!r}), {elsewhere}"
+    names = [*found.files, *found.folders]
+    if names:
+        return f"it holds {names[0]!r}", "check the path"
+    return "nothing is there", "check the path, write to it, or make the table with lakelatch.Table.create"
+
+
+def _looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig, Timeline]:
     configs: list[TableConfig] = []
     looks: list[Timeline] = []
 
@@ -113,7 +176,7 @@ def prepare_table(
     and the table is as it was.
     """
     try:
-        return open_existing(storage, options, beside)
+        return _agreeing(table_at(storage, *_looked_at(storage, beside)), options)
     except InvalidRequest:
         if beside is not None:  # it was asked of what was there then
             beside.forget()
@@ -183,7 +246,11 @@ def require_writable(storage: Storage, beside: MemoryCheck | None = None) -> Ope
 
 def open_existing(storage: Storage, options: WriteOptions, beside: MemoryCheck | None = None) -> OpenedTable:
     """An existing table for a write without rows; `InvalidRequest` as for one with rows."""
-    table = require_writable(storage, beside)
+    return _agreeing(table_at(storage, *look_at(storage, beside)), options)
+
+
+def _agreeing(table: OpenedTable, options: WriteOptions) -> OpenedTable:
+    check_writable(table.config)
     check_agreement(options, table.config)
     check_mode(options, table.config)
     return table
@@ -263,9 +330,10 @@ def _check_place(storage: Storage) -> None:
     found = storage.list("")
     others = [*found.files, *(name for name in found.folders if name != ".hoodie")]
     if others and not timeline.instants:
+        what, _ = what_is_there(storage)
         raise InvalidRequest(
-            f"{storage.uri} is not empty and is no table (it holds {others[0]!r}): readers would take its files for "
-            "data. Choose another path"
+            f"{storage.uri} is not empty and is no table: {what}, and readers would take its files for data. Choose "
+            "another path"
         )
 
 

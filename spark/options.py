@@ -23,6 +23,7 @@ from lakelatch.spark.hudi_options import (
     rule_of,
     tell,
 )
+from lakelatch.spark.other_options import elsewhere
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS, StorageOptions
 from lakelatch.timegen.open import KNOWN_TIME_KEYS
@@ -196,7 +197,7 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
         elif name in KNOWN_KEYS or is_provider_key(name) or is_bloom_key(name):
             values[name] = value
         else:
-            raise InvalidRequest(f"the option {key!r} is not known: {_way_out(name)}", option=key)
+            raise InvalidRequest(f"the option {key!r} is not known: {_way_out(name, value)}", option=key)
     generators = {key: given[key][1] for key in KEY_GENERATOR_KEYS if key in given}
     check_key_generator({**values, **generators}, RECORD_KEY, PARTITION_FIELD)
     generator = named_key_generator(generators)
@@ -216,9 +217,9 @@ def _set(values: dict[str, str], given: Mapping[str, tuple[str, str]], name: str
     values[name] = value
 
 
-def _way_out(name: str) -> str:
+def _way_out(name: str, value: str) -> str:
     near = _nearest(name, _NEAR)
-    return f"did you mean {near!r}? Correct it, or remove it" if near else "remove it"
+    return elsewhere(name, value) or (f"did you mean {near!r}? Correct it, or remove it" if near else "remove it")
 
 
 def _nearest(name: str, cutoff: float) -> str | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from lakelatch.errors import Unavailable
+from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage.contract import (
     STAGING_FOLDER,
     FileStatus,
@@ -189,6 +189,8 @@ class LocalStorage(Storage):
         except OSError as error:
             if placed:  # visible now, and perhaps gone after a crash
                 raise PutUnknown(f"{path!r} was written and could not be synced: {error.strerror}") from error
+            if os.path.isfile(self.root):
+                raise InvalidRequest(f"{self.root} is a file, and a table is a folder: name another path") from error
             raise _unavailable("write", path, error) from error
         return True
 

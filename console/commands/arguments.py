@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.spark.open_table import load_config
 from lakelatch.spark.options import normalise
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.table_config import load_table_config
 
 Outcome = tuple[int, Any]
 """A command's exit code, and the JSON form of its result."""
@@ -35,7 +35,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 def open_table(path: str, options: Mapping[str, str]) -> Storage:
     """The storage of a table; `InvalidRequest` if there is none. `options` say how its place is reached."""
     storage = open_storage(path, StorageOptions.from_options(options))
-    load_table_config(storage)
+    load_config(storage)
     return storage
 
 

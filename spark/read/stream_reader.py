@@ -34,6 +34,7 @@ from lakelatch.spark.options import (
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import ReadPlan, all_columns, plan_read, read_schema
 from lakelatch.spark.read.wanted import Wanted
+from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.storage.uris import open_storage
 from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timeline.actions import SERVICE_OPERATIONS
@@ -108,11 +109,13 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._storage = open_storage(path, ReadOptions.parse(given).storage)
         self._target: str | None = None  # where a query ends that was started to read what is there
 
+    @shown_plainly
     def initialOffset(self) -> dict[str, str]:
         if self._stream.start == EARLIEST:
             return {_COMPLETION: _BEGINNING}
         return {_COMPLETION: self._latest(_BEGINNING) if self._stream.start == LATEST else self._stream.start}
 
+    @shown_plainly
     def latestOffset(self, start: dict[str, str] | None = None, limit: Any = None) -> dict[str, str]:
         """Spark before 4.2 says neither where the batch begins nor what limits it, so its batches have no limit."""
         if start is None:
@@ -132,12 +135,15 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         return ReadMaxFiles(self._stream.max_files) if self._stream.limited else ReadAllAvailable()
 
+    @shown_plainly
     def reportLatestOffset(self) -> dict[str, str]:
         return {_COMPLETION: self._latest(_BEGINNING)}
 
+    @shown_plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._latest(_BEGINNING)
 
+    @shown_plainly
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         if start[_COMPLETION] >= end[_COMPLETION]:
             return []

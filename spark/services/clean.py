@@ -11,13 +11,13 @@ import pyarrow as pa
 from lakelatch.errors import reraise
 from lakelatch.services import cleaning
 from lakelatch.services.cleaning import CleanResult, Remover
+from lakelatch.spark.open_table import load_config
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.plans import Runner, SparkRunner, runner_of, table_at_rest
 from lakelatch.spark.spark_types import for_each
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.table_config import load_table_config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,5 +89,5 @@ def preview_clean(path: str, options: Mapping[str, object] | None = None) -> tup
     """Paths of the files that `clean` would remove now; nothing is changed, but for a look at the storage's clock."""
     parsed = ServiceOptions.parse(options)
     storage = open_storage(path, parsed.manager.storage)
-    plan = cleaning.preview(storage, load_table_config(storage), parsed.cleaning)
+    plan = cleaning.preview(storage, load_config(storage), parsed.cleaning)
     return () if plan is None else plan.paths

@@ -21,7 +21,7 @@ from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.services.cancelling import tidy_cancelled
 from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import as_of_now, require_writable
+from lakelatch.spark.open_table import as_of_now, load_config, require_writable
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.spark_types import for_each
@@ -45,7 +45,6 @@ from lakelatch.timeline.metadata import (
     WriteStat,
 )
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
-from lakelatch.timeline.table_config import load_table_config
 from lakelatch.timeline.timeline import TimelineFolder, requested
 from lakelatch.transactions.cancellation.requests import is_cancelled
 from lakelatch.transactions.commit import Resolved
@@ -339,7 +338,7 @@ def _rewrite(task: RewriteTask, operation: CompactionOperation) -> Iterator[pa.R
 def open_existing_storage(path: str, options: Mapping[str, object] | None) -> Storage:
     """Where a table lies, reached as the options say; `InvalidRequest` for them, and where there is no table."""
     storage = open_storage(path, ServiceOptions.parse(options).manager.storage)
-    load_table_config(storage)
+    load_config(storage)
     return storage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
@@ -267,7 +268,7 @@ class FileReport:
 
     `kept_bytes` is the size of the deletes that a compaction has kept in a log file beside it, 0 if there is none. A
     base file has `rows` in all, and `merged_base` is the one that it was made of, if there was one. One without a name
-    is of no file: it says how many rows were `skipped`.
+    is of no file: it says how many rows were `skipped`, or why the task has `refused` rows.
     """
 
     partition: str
@@ -282,6 +283,7 @@ class FileReport:
     rows: int = 0
     merged_base: str = ""
     skipped: int = 0
+    refused: str = ""
 
     def to_stat(self, instant: str) -> WriteStat:
         """The file as the commit's metadata names it."""
@@ -345,9 +347,42 @@ def report_type() -> StructType:
 
 
 def collect_reports(reports: DataFrame, what: str) -> list[FileReport]:
-    """Runs what makes these reports, and brings them to the driver. `what` says it to those who wait."""
+    """Runs what makes these reports, and brings them to the driver. `what` says it to those who wait.
+
+    Errors: `InvalidRequest` for rows that a task has refused.
+    """
     with told(reports.sparkSession, what):
-        return [FileReport(**row.asDict()) for row in reports.collect()]
+        found = [FileReport(**row.asDict()) for row in reports.collect()]
+    ensure_none_refused(found)
+    return found
+
+
+def or_refusal(reports: Iterable[FileReport]) -> Iterator[FileReport]:
+    """The reports of a task; where it refuses rows, a report that says so comes in the place of the others.
+
+    Spark logs an error that a task raises with its stack, and has the task tried again, before the driver hears of it.
+    """
+    try:
+        yield from reports
+    except InvalidRequest as error:
+        yield FileReport("", "", "", 0, 0, 0, 0, refused=refusal_text(error))
+
+
+def ensure_none_refused(reports: Iterable[FileReport]) -> None:
+    """Errors: `InvalidRequest` of the first task that has refused its rows."""
+    for report in reports:
+        if report.refused:
+            raise refusal_error(report.refused)
+
+
+def refusal_text(error: InvalidRequest) -> str:
+    """Why rows are refused, as it travels among the results of tasks."""
+    return json.dumps([error.message, error.details], default=str)
+
+
+def refusal_error(text: str | bytes) -> InvalidRequest:
+    message, details = json.loads(text)
+    return InvalidRequest(message, **details)
 
 
 def buffer_bytes(values: pa.Array) -> int:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
 from lakelatch.spark.options import UPDATE, WriteOptions
 from lakelatch.spark.read.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
 from lakelatch.spark.services.plans import Runner, runner_of
 from lakelatch.spark.spark_types import default_parallelism, renamings, to_arrow
-from lakelatch.spark.write.base_files.sorted_runs import RUN_SCHEMA, from_runs, to_runs
+from lakelatch.spark.write.base_files.sorted_runs import RUN_COLUMN, RUN_SCHEMA, from_runs, to_runs
 from lakelatch.spark.write.cancellation import ended_when_lost
 from lakelatch.spark.write.marker_server import served
 from lakelatch.spark.write.relocation import Relocator, relocator_of
@@ -29,6 +30,9 @@ from lakelatch.spark.write.task import (
     FileReport,
     WriteTask,
     collect_reports,
+    or_refusal,
+    refusal_error,
+    refusal_text,
     report_type,
     reports_to_batch,
     write_token,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES_OPTION = "spark.sql.execution.arrow.maxBytesPerBatch"
 _PYTHON_MEMORY_OPTION = "spark.executor.pyspark.memory"
 _BATCH_BYTES_MAX = 256 * 1024 * 1024
+_REFUSALS_MAX = 1024
 
 
 def write(
@@ -181,17 +186,17 @@ def _run_on_executors(
     keys = (PARTITION_COLUMN, BUCKET_COLUMN)
     in_runs = task.by_key and sends_runs(df.sparkSession)
     if in_runs:
-        tagged = df.mapInArrow(partial(_tag_into_runs, task), from_arrow_schema(RUN_SCHEMA))
+        tagged_schema = from_arrow_schema(RUN_SCHEMA)
     else:
-        added = [(META_COLUMNS[2], StringType()), (PARTITION_COLUMN, StringType()), (BUCKET_COLUMN, IntegerType())]
-        tagged_schema = StructType([*df.schema.fields, *(StructField(name, kind) for name, kind in added)])
-        tagged = df.mapInArrow(partial(_tag_batches, task), tagged_schema)
+        added = [(RECORD_KEY_COLUMN, StringType()), (PARTITION_COLUMN, StringType()), (BUCKET_COLUMN, IntegerType())]
+        given = [(field.name, field.dataType) for field in df.schema.fields]
+        tagged_schema = StructType([StructField(name, kind) for name, kind in (*given, *added)])
+    tagged = df.mapInArrow(partial(_tag_batches, task, in_runs), tagged_schema)
     shuffled = _by_bucket(tagged, task, options)
     if task.by_bucket:
         shuffled = shuffled.sortWithinPartitions(*keys, *([RECORD_KEY_COLUMN] if task.by_key and not in_runs else []))
     with ended_when_lost(df.sparkSession, task, lost):
-        writing = _write_runs if in_runs else _write_unskipped if skips else _write_batches
-        reports = shuffled.mapInArrow(partial(writing, task), report_type())
+        reports = shuffled.mapInArrow(partial(_write_batches, task, in_runs, skips), report_type())
         return collect_reports(reports, f"lakelatch: {task.operation} into {task.config.name!r}")
 
 
@@ -223,27 +228,67 @@ def sends_runs(session: SparkSession) -> bool:
     return found is not None and int(found[1]) * 1024 ** " kmg".index(found[2] or " ") <= _BATCH_BYTES_MAX
 
 
-def _tag_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with task.attempt(f"tag-{write_token()}") as files:
-        for batch in files.watched(batches):
-            yield task.tag(batch)
+def _tag_batches(task: WriteTask, in_runs: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Tagged rows, or runs of them. Where the task refuses rows, the last ones say so to those that write."""
+    schemas: list[pa.Schema] = [RUN_SCHEMA]
+
+    def tagged() -> Iterator[pa.RecordBatch]:
+        with task.attempt(f"tag-{write_token()}") as files:
+            for batch in files.watched(batches):
+                if not in_runs:
+                    schemas[:] = [batch.schema]
+                yield task.tag(batch)
+
+    try:
+        yield from to_runs(tagged(), task.config.plain_key_field) if in_runs else tagged()
+    except InvalidRequest as error:
+        yield _refusal(error, schemas[0], task.config.bucket_count or 1)
+        _drain(batches)
 
 
-def _tag_into_runs(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return to_runs(_tag_batches(task, batches), task.config.plain_key_field)
+def _refusal(error: InvalidRequest, schema: pa.Schema, buckets: int) -> pa.RecordBatch:
+    """Rows without a partition path, which no other row is, for as many tasks as possible: who has one writes nothing.
+
+    They sort before all others.
+    """
+    count, text = min(buckets, _REFUSALS_MAX), refusal_text(error)
+    columns = {field.name: pa.nulls(count, field.type) for field in schema}
+    if RUN_COLUMN in columns:
+        columns[RUN_COLUMN] = pa.repeat(text.encode(), count)
+    else:
+        columns[RECORD_KEY_COLUMN] = pa.repeat(text, count)
+    columns[PARTITION_COLUMN] = pa.nulls(count, pa.string())
+    columns[BUCKET_COLUMN] = pa.array(range(count), pa.int32())
+    return pa.RecordBatch.from_pydict(columns)
 
 
-def _write_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for report in task.write(batches, write_token()):
+def _not_refused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Errors: `InvalidRequest` where a row says that others were refused."""
+    for batch in batches:
+        paths = batch[PARTITION_COLUMN]
+        if paths.null_count:
+            text = batch[RUN_COLUMN if RUN_COLUMN in batch.schema.names else RECORD_KEY_COLUMN]
+            raise refusal_error(text.filter(paths.is_null())[0].as_py())
+        yield batch
+
+
+def _write_batches(
+    task: WriteTask, in_runs: bool, skips: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    rows = _not_refused(batches)
+    counted = Counted(rows) if skips else None
+    if counted is not None:
+        rows = iter(counted)
+    if in_runs:
+        rows = from_runs(rows, task.config.plain_key_field)
+    for report in or_refusal(task.write(rows, write_token())):
         yield reports_to_batch([report])
-
-
-def _write_unskipped(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    counted = Counted(batches)
-    yield from _write_batches(task, iter(counted))
-    if counted.skipped:
+    _drain(batches)
+    if counted is not None and counted.skipped:
         yield reports_to_batch([FileReport("", "", "", 0, 0, 0, 0, skipped=counted.skipped)])
 
 
-def _write_runs(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return _write_batches(task, from_runs(batches, task.config.plain_key_field))
+def _drain(batches: Iterator[pa.RecordBatch]) -> None:
+    """Spark fails while it sends what nobody takes."""
+    for _ in batches:
+        pass

@@ -208,7 +208,7 @@ def test_a_delete_needs_the_key_columns(make_table: MakeTable, tree_hash: TreeHa
 
 def test_a_path_that_is_no_table(make_table: MakeTable, tmp_path: Path) -> None:
     table = make_table()
-    _refused(table.read, f"no table at file://{table.path}", PROPERTIES, "write to it first")
+    _refused(table.read, f"no table at file://{table.path}", PROPERTIES, "write to it")
     _refused(table.compact, f"no table at file://{table.path}")
     assert not os.path.exists(table.path)
 

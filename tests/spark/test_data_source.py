@@ -143,32 +143,54 @@ def test_overwrite_replaces_the_table_or_the_partitions_that_it_touches(make_tab
     assert _load(table) == [(3, 1, "b"), (4, 1, "a")]
 
 
-def test_the_catalog_is_refused_with_the_way_that_works(make_table: MakeTable, spark: SparkSession) -> None:
+def test_the_catalog_is_refused_with_the_statements_that_work(make_table: MakeTable, spark: SparkSession) -> None:
     """Spark gives a Python source no options for a table of its catalog, but those that the statement has."""
     table = make_table()
     _save(table, [(1, 1, "a")])
     before = _files(table.path)
     at = f"USING lakelatch LOCATION '{table.path}'"
+
+    def refused(statement: str) -> str:
+        with pytest.raises(PySparkException) as caught:
+            spark.sql(statement).collect()
+        with pytest.raises(errors.InvalidRequest, match="neither the LOCATION nor the OPTIONS") as typed:
+            errors.reraise(caught.value)
+        return typed.value.message
+
+    def made_of(text: str, begin: str, end: str) -> str:
+        return begin + text.partition(begin)[2].partition(end)[0]
+
     try:
-        spark.sql(f"CREATE TABLE named_columns (id BIGINT, ts BIGINT, v STRING) {at}")
-        for statement in (
-            f"CREATE TABLE unnamed_columns {at}",
-            f"CREATE TABLE filled {at} AS SELECT 2L AS id, 2L AS ts, 'b' AS v",
-            "SELECT * FROM named_columns",
-            "INSERT INTO named_columns VALUES (2, 2, 'b')",
-        ):
-            with pytest.raises(PySparkException, match="LAKELATCH-INVALID") as caught:
-                spark.sql(statement).collect()
-            with pytest.raises(errors.InvalidRequest, match=r"create_view\(name\)"):
-                errors.reraise(caught.value)
+        told = refused(f"CREATE TABLE t {at}")
+        refused(f"CREATE TABLE filled {at} AS SELECT 2L AS id, 2L AS ts, 'b' AS v")
+        assert not spark.catalog.tableExists("t") and not spark.catalog.tableExists("filled")
+        # What is told is done, word for word.
+        assert "(`id` bigint, `ts` bigint, `v` string)" in told
+        spark.sql(made_of(told, "CREATE TABLE t", ";"))
+        spark.sql(made_of(told, "CREATE VIEW trips", ";"))
+        rows_of_view = "SELECT id, ts, v FROM trips ORDER BY id"
+        assert [tuple(row) for row in spark.sql(rows_of_view).collect()] == [(1, 1, "a")]
+        spark.sql(made_of(told, "INSERT INTO t", "SELECT") + "SELECT 2L, 2L, 'b'")
+        wanted = [(1, 1, "a"), (2, 2, "b")]
+        assert [tuple(row) for row in spark.sql(rows_of_view).collect()] == wanted, "the view follows the table"
+        assert table.read() == wanted
+
+        before = _files(table.path)
+        reading, writing = refused("SELECT * FROM t"), refused("INSERT INTO t VALUES (3, 3, 'c')")
         assert _files(table.path) == before
-        place = f"WITH ('path' = '{table.path}')"
-        spark.sql(f"INSERT INTO named_columns {place} VALUES (2, 2, 'b')")
-        found = spark.sql(f"SELECT * FROM named_columns {place}").collect()
-        assert sorted(tuple(row) for row in found) == [(1, 1, "a"), (2, 2, "b")] == table.read()
-        assert not spark.catalog.tableExists("unnamed_columns") and not spark.catalog.tableExists("filled")
+        select = made_of(reading, "SELECT * FROM t", ",").replace("/data/trips", table.path)
+        assert sorted(tuple(row) for row in spark.sql(select).collect()) == wanted
+        insert = made_of(writing, "INSERT INTO t", "SELECT").replace("/data/trips", table.path)
+        spark.sql(insert + "SELECT 3L, 3L, 'c'")
+        frame = table.frame([(4, 4, "d")])
+        frame.writeTo("t").option("path", table.path).append()
+        assert [row.id for row in spark.sql(rows_of_view).collect()] == [1, 2, 3, 4]
+        with pytest.raises(PySparkException, match="In the place of saveAsTable"):
+            frame.write.format("lakelatch").saveAsTable("saved")
+        assert not spark.catalog.tableExists("saved")
     finally:
-        spark.sql("DROP TABLE IF EXISTS named_columns")
+        for statement in ("VIEW IF EXISTS trips", "TABLE IF EXISTS t"):
+            spark.sql(f"DROP {statement}")
 
 
 @pytest.mark.parametrize(
@@ -195,12 +217,35 @@ def test_errors_come_back_typed(
     assert _files(table.path) == before
 
 
-def test_a_path_that_is_no_table(spark: SparkSession, table_path: str) -> None:
-    with pytest.raises(PySparkException) as caught:
-        spark.read.format("lakelatch").load(table_path)
-    with pytest.raises(errors.InvalidRequest, match="there is no table at"):
-        errors.reraise(caught.value)
-    assert not os.path.exists(table_path)
+def test_a_path_that_is_no_table_is_told_with_what_lies_there(spark: SparkSession, table_path: str) -> None:
+    os.makedirs(f"{table_path}/_delta_log")
+    told = "it is a table of Delta Lake; read it with spark.read.format('delta'), and write that to another path"
+    refused = f"[LAKELATCH-INVALID] there is no table at file://{table_path} (no .hoodie/hoodie.properties): {told}"
+    reads: dict[str, Callable[[], Any]] = {
+        "load": lambda: spark.read.format("lakelatch").load(table_path),
+        "stream": lambda: spark.readStream.format("lakelatch").load(table_path),
+        "read": lambda: lakelatch.read(spark, table_path),
+        "table": lambda: lakelatch.Table.for_path(spark, table_path),
+        "service": lambda: lakelatch.compact(spark, table_path),
+    }
+    for name, read in reads.items():
+        with pytest.raises((PySparkException, errors.InvalidRequest)) as caught:
+            read()
+        first, *more = str(caught.value).splitlines()
+        assert refused in first, name
+        assert not [line for line in more if "File" in line], "no stack"
+    assert os.listdir(table_path) == ["_delta_log"]
+
+
+def test_a_path_is_asked_for_and_only_one(spark: SparkSession, table_path: str) -> None:
+    for load, told in (
+        (lambda: spark.read.format("lakelatch").load(), "the option 'path' is missing"),
+        (lambda: spark.read.format("lakelatch").load([table_path, "/other"]), "load one path"),
+        (lambda: spark.range(1).write.format("lakelatch").mode("append").save(), "the option 'path' is missing"),
+    ):
+        with pytest.raises(PySparkException) as caught:
+            load()
+        assert told in str(caught.value).splitlines()[0]
 
 
 CONFLICT_SCRIPT = """

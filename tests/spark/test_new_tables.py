@@ -46,3 +46,40 @@ def test_a_table_that_others_make_while_it_is_looked_for_is_theirs(
     monkeypatch.setattr(open_table, "is_table", made_meanwhile)
     table.upsert(pa.table({"id": ["own"]}))
     assert sorted(table.to_arrow()["id"].to_pylist()) == ["own", "theirs"]
+
+
+@pytest.mark.parametrize(
+    "files, told",
+    [
+        ((), "nothing is there; check the path, write to it, or make the table with lakelatch.Table.create"),
+        (("_delta_log/0.json", "a.parquet"), "it is a table of Delta Lake; read it with spark.read.format('delta')"),
+        (("metadata/v1.metadata.json", "data/a.parquet"), "it looks like a table of Iceberg"),
+        (("_SUCCESS", "a.snappy.parquet"), "it has plain parquet files; read them with spark.read.format('parquet')"),
+        (("a.csv",), "it has plain csv files; read them with spark.read.format('csv')"),
+        (("day=1/a.parquet",), "it has plain folders of partitions (day=1)"),
+        ((".hoodie_partition_metadata", "a.parquet"), "it is a partition of a table; name the table's own folder"),
+        ((".hoodie/.lakelatch/x",), "it has a folder .hoodie without that file, as before a first write"),
+        (("notes.txt",), "it holds 'notes.txt'; check the path"),
+        (None, "it is a file; name the table's folder"),
+    ],
+)
+def test_a_place_without_a_table_is_told_with_what_lies_there(
+    tmp_path: Path, files: tuple[str, ...] | None, told: str
+) -> None:
+    place = tmp_path / "t"
+    for name in files or ():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    if files is None:
+        place.touch()
+    table = ArrowTable(place, {"hoodie.datasource.write.recordkey.field": "id"})
+    with pytest.raises(InvalidRequest) as caught:
+        table.to_arrow()
+    assert f"no table at file://{place} (no .hoodie/hoodie.properties): {told}" in caught.value.message
+    if files is None:
+        with pytest.raises(InvalidRequest, match=f"{place} is a file, and a table is a folder"):
+            table.upsert(pa.table({"id": ["a"]}))
+    elif files and files[0] != ".hoodie/.lakelatch/x":
+        with pytest.raises(InvalidRequest, match="is not empty and is no table") as caught:
+            table.upsert(pa.table({"id": ["a"]}))
+        assert told.partition(";")[0] in caught.value.message

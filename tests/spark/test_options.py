@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.options import normalise
+from lakelatch.spark.options import KNOWN_KEYS, WriteOptions, normalise
+from lakelatch.spark.other_options import OTHER_OPTIONS, OtherOption
+from lakelatch.spark.read.options import ReadOptions
+from lakelatch.spark.read.stream_reader import StreamOptions
+from lakelatch.spark.service_options import ServiceOptions
+
+PARSERS = (WriteOptions, ReadOptions, StreamOptions, ServiceOptions)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +38,32 @@ def test_what_is_like_no_option_is_told_without_a_wrong_hint(given: str) -> None
     with pytest.raises(InvalidRequest) as caught:
         normalise({given: "x"})
     assert caught.value.message == f"the option {given!r} is not known: remove it"
+
+
+@pytest.mark.parametrize(
+    "given, value, told",
+    [
+        ("versionAsOf", "3", "as.of.instant=<a completion time>, which `Table.history()` lists"),
+        ("timestampAsOf", "2026-01-02 03:04:05", "as.of.instant=2026-01-02 03:04:05, which is taken as UTC"),
+        ("timestampAsOf", "yesterday", "as.of.instant=2026-11-21 12:00:00"),
+        ("readChangeFeed", "true", "hoodie.datasource.query.incremental.format=cdc"),
+        ("startingVersion", "0", "hoodie.datasource.streaming.startOffset"),
+        ("as-of-timestamp", "1764547200000", "as.of.instant=20251201000000000"),
+        ("partitionBy", "city", "hoodie.datasource.write.partitionpath.field=city"),
+        ("primaryKey", "{id}", "hoodie.datasource.write.recordkey.field={id}"),
+    ],
+)
+def test_an_option_of_another_format_is_told_with_what_it_is_here(given: str, value: str, told: str) -> None:
+    for parser in PARSERS:
+        with pytest.raises(InvalidRequest) as caught:
+            parser.parse({given.lower(): value})  # as Spark hands it over
+        assert f"it is {given} of " in caught.value.message and told in caught.value.message
+        assert caught.value.details["option"] == given.lower()
+
+
+@pytest.mark.parametrize("other", OTHER_OPTIONS.values(), ids=lambda one: str(one.name))
+def test_what_is_told_instead_is_known_and_the_option_is_not(other: OtherOption) -> None:
+    assert other.name.lower() not in KNOWN_KEYS
+    named = re.findall(r"\b(?:hoodie|lakelatch|as)\.[a-zA-Z.]+[a-zA-Z](?==|,| |\)|$)", other.way_out("20260102"))
+    named = [name for name in named if not name.startswith(("lakelatch.write_", "lakelatch.write "))]
+    assert {name.lower() for name in named if name != "lakelatch.write"} <= KNOWN_KEYS

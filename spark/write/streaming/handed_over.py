@@ -32,7 +32,7 @@ from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import relocate_here
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.register import BatchRegister, written_once
-from lakelatch.spark.write.task import FileReport, WriteTask, write_token
+from lakelatch.spark.write.task import FileReport, WriteTask, ensure_none_refused, or_refusal, write_token
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import COPY_ON_WRITE
 from lakelatch.transactions.context import TransactionState
@@ -93,6 +93,7 @@ class BegunWrite:
         transaction = manager.resume(self.state) if lost is None else manager.begin(self.state.action)
 
         def work() -> CommitResult | Lost:
+            ensure_none_refused(reports)
             if register is not None:
                 register.register(transaction)
             files = reports
@@ -116,12 +117,16 @@ class TaskWrite:
     meta: tuple[str, ...]
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> list[FileReport]:
+        """What it has written; rows that are refused are told among the reports, and end the write at its commit."""
         token = write_token()
         heartbeat = TaskHeartbeat(self.task.storage, self.task.instant, token, self.interval_ms)
         heartbeat.start()
         try:
             tagged = (self.task.tag(batch.drop_columns(list(self.meta))) for batch in batches if batch.num_rows)
-            return list(self.task.write(tagged, token))
+            reports = list(or_refusal(self.task.write(tagged, token)))
+            for _ in batches:  # Spark fails while it sends rows that nobody takes
+                pass
+            return reports
         finally:
             heartbeat.stop()
 

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.options import normalise
 from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
 from lakelatch.spark.write.streaming.handed_over import BegunWrite, TaskWrite, begin_write
@@ -55,6 +56,7 @@ class LakelatchStreamWriter(DataSourceStreamArrowWriter):
         self._options, self._services = parse_write(values), ServiceOptions.parse(values)
         self._begun: tuple[BegunWrite, TaskWrite] | None = None
 
+    @shown_plainly
     def __getstate__(self) -> dict[str, Any]:
         if self._begun is None:
             self._begun = begin_write(self._path, self._options, self._services, self._schema)
@@ -71,6 +73,7 @@ class LakelatchStreamWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty(_QUERY_ID)
         return BatchMessage(reports, self._application or query, begun)
 
+    @shown_plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         found = [message for message in messages if isinstance(message, BatchMessage)]
         for message in found:

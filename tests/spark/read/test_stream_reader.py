@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from live_table import LiveTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
@@ -54,6 +55,26 @@ def test_a_query_goes_on_where_it_was(make_table: MakeTable, tmp_path: Path) -> 
         (2, [(3, 1, "c")]),
         (3, [(3, 2, "C")]),
     ]
+
+
+def test_a_query_of_a_table_that_is_not_there_ends_and_begins_when_it_is(make_table: MakeTable, tmp_path: Path) -> None:
+    """With a schema Spark makes the query, and asks for the table when it starts: no stack hides what is wrong."""
+    table = make_table()
+
+    def run() -> None:
+        stream = table.spark.readStream.format("lakelatch").schema(table.columns).load(table.path)
+        sink = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+
+    with pytest.raises(StreamingQueryException) as caught:
+        run()
+    first = str(caught.value).splitlines()[0]
+    assert (
+        f"there is no table at file://{table.path}" in first and "make the table with lakelatch.Table.create" in first
+    )
+    table.write([(1, 1, "a")])
+    run()
+    assert [tuple(row) for row in table.spark.read.parquet(str(tmp_path / "out")).collect()] == [(1, 1, "a")]
 
 
 def reader_of(table: LiveTable, **options: str) -> LakelatchStreamReader:

@@ -47,7 +47,8 @@ def test_queries_into_one_table_commit_each_batch_once(make_table: MakeTable, tm
         stream = table.spark.readStream.schema(table.columns).parquet(f"{tmp_path}/{query}")
         options = {**table.options, **more, "checkpointLocation": f"{tmp_path}/checkpoint-{query}"}
         sink = stream.writeStream.format("lakelatch").outputMode(mode).options(**options)
-        sink.trigger(availableNow=True).start(table.path).awaitTermination()
+        sink = sink.trigger(availableNow=True)
+        (sink.start(table.path) if query else sink.option("path", table.path).start()).awaitTermination()
 
     for query in (0, 1):
         fill(query, 0)
