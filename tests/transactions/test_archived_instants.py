@@ -34,6 +34,34 @@ def test_a_foreign_commit_that_was_archived_since_the_transaction_began_is_a_con
         commit(transaction, stat)
 
 
+@pytest.mark.parametrize("later_ones", [0, 1])
+def test_our_own_commit_that_was_archived_since_the_transaction_began_is_a_conflict(
+    table: Table, later_ones: int
+) -> None:
+    """Its slot is still in the log, while the timeline's folder has nothing of it."""
+    write(table.manager(), "z")
+    transaction = table.manager().begin()
+    file = add_file(transaction, "a")
+    winner = write(table.manager(), "a")
+    for _ in range(later_ones):
+        write(table.manager(), "y")
+    archived = [one.requested for one in Timeline.load(table.storage).completed if one.requested <= winner.instant]
+    Archiver(table.storage).archive(archived)
+    assert winner.instant not in table.completed() and len(archived) == 2
+    with pytest.raises(WriteConflict, match=f"lost to deltacommit {winner.instant}") as lost:
+        commit(transaction, file)
+    assert lost.value.details["file_groups"] and table.data_files().count(file.path) == 0
+
+
+def test_our_own_commit_on_another_file_group_that_was_archived_since_is_none(table: Table) -> None:
+    write(table.manager(), "z")
+    transaction = table.manager().begin()
+    file = add_file(transaction, "a")
+    other = write(table.manager(), "b")
+    Archiver(table.storage).archive([min(table.completed()), other.instant])
+    assert commit(transaction, file).instant in table.completed()
+
+
 def test_a_foreign_commit_that_was_archived_before_the_transaction_began_is_none(table: Table) -> None:
     write(table.manager(), "z")
     foreign = table.place_foreign("20200101000000000", "20200101000001000", "a")

@@ -111,6 +111,30 @@ def test_parts_have_other_keys_each_and_come_in_their_order() -> None:
     assert len([part for part in found if part]) > 3
 
 
+@pytest.mark.parametrize("mode", [EVENT_TIME, COMMIT_TIME])
+@pytest.mark.parametrize("small", [LogBounds(0), LogBounds(0, 20_000, 2_000, 2_000), LogBounds(0, MB, 900, 1)], ids=str)
+def test_hundreds_of_rows_of_few_keys_keep_their_order(mode: str, small: LogBounds) -> None:
+    """Of equal ordering values the last one wins, and deletes count where they lie: sorting by key must be stable."""
+    made, expected = MadeSlice([("a", -1, 1)], mode=mode), {"a": -1}
+    number = 0
+    for turn in range(30):
+        rows = []
+        for _ in range(40):
+            number += 1
+            rows.append(("abc"[number * number % 7 % 3], number, 7))
+        expected.update({key: value for key, value, _ in rows})
+        gone = "abc"[turn % 3]
+        removed: list[Delete] = [(gone, 7)] if turn % 3 == 1 else []  # which lie behind the rows
+        made.log(rows, removed)
+        for key, _ in removed:
+            expected.pop(key)
+    with holding(small):
+        found = {row["_hoodie_record_key"]: row["v"] for part in in_order(made) for row in part.rows.to_pylist()}
+        kept = said(made)
+    assert kept == said(made)
+    assert found == expected and set(found) == set("abc")
+
+
 def test_what_is_rolled_back_does_not_count_wherever_it_lies() -> None:
     made = MadeSlice([("a", 0, 1)])
     made.log([("a", 1, 1)])

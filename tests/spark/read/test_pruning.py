@@ -141,6 +141,25 @@ def test_rows_are_those_of_a_plain_filter(wide_rows: Rows, conditions: list[Cond
     assert found == expected
 
 
+@pytest.mark.parametrize("hashed", ["id", "name", "name,id", None])
+def test_each_row_is_found_by_its_key_and_by_parts_of_it(tmp_path: Path, hashed: str | None) -> None:
+    """Whichever part of the record key chooses the bucket, and is named in the order of the key or in another one."""
+    more = {} if hashed is None else {"hashed": hashed}
+    table = WideTable(tmp_path / "t", "region", "id,name", encoded=True, **more)
+    table.fill()
+    rows = Rows.of(table.root)
+    left_out = 0
+    everything = {(row["id"], row["name"]) for some in rows.of_slice.values() for row in some}
+    assert len(everything) == 12 and len({one.file_id for one in rows.of_slice}) > 2
+    for number, name in sorted(everything):
+        by_id, by_name = OneOf("id", (number,)), OneOf("name", (name,))
+        for conditions in ((by_id, by_name), (by_name, by_id), (by_id,), (by_name,)):
+            found, expected = rows.planned(*conditions)
+            assert found == expected != []
+            left_out += len(rows.of_slice) - len(plan_read(rows.path, conditions=conditions).slices)
+    assert left_out > 50
+
+
 @pytest.mark.parametrize("name", [path.stem for path in sorted(PARTITIONS.glob("*.zip")) if "dropped" not in path.stem])
 def test_rows_of_java_tables_are_those_of_a_plain_filter(tmp_path: Path, name: str) -> None:
     """Whatever its key generators make of values: folders of several levels, days with slashes, encoded texts."""

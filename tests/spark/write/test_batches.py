@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archiver import Archiver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import LiveTable, Row, Snapshot, Writing
@@ -76,6 +77,36 @@ def test_earlier_batches_are_found_after_their_tries_have_gone(tmp_path: Path) -
     with pytest.raises(InvalidRequest, match=r"batch\.number=3 .*numbers its batches upwards"):
         write_batch(table, Batch("q", 3), [(3, 1, "a")])
     assert commits(table) == 3
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_batch_whose_commit_was_archived_is_not_written_again(tmp_path: Path, number: int) -> None:
+    """The last one is found by its try, which is still registered, and one before it by a walk over the history."""
+    table = LiveTable(tmp_path / "t", buckets=1)
+    results = [write_batch(table, Batch("q", batch), [(batch, 1, "a")]) for batch in (0, 1)]
+    table.compact()
+    table.write([(7, 1, "x")])
+    rows = table.agreed()
+    leaving = [one.requested for one in Timeline.load(table.storage).completed if one.requested <= results[1].instant]
+    Archiver(table.storage).archive(leaving)
+    there = {one.requested for one in Timeline.load(table.storage).instants}
+    assert len(leaving) == 2 and not there & set(leaving)
+    again = write_batch(table, Batch("q", number), [(number, 9, "again")])
+    assert again == replace(results[number], repeated=True)
+    assert table.agreed() == rows and commits(table) == 1
+    assert not write_batch(table, Batch("q", 2), [(2, 1, "next")]).repeated
+
+
+def test_an_earlier_try_that_was_rolled_back_does_not_hide_an_archived_commit(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t", buckets=1)
+    dead = begin_batch(table, Batch("q", 0), [(1, 1, "dead")])
+    dead.transaction.abort()
+    done = write_batch(table, Batch("q", 0), [(1, 1, "a")])
+    table.compact()
+    gone = [one.requested for one in Timeline.load(table.storage).completed if one.requested <= done.instant]
+    Archiver(table.storage).archive(gone)
+    assert write_batch(table, Batch("q", 0), [(1, 9, "again")]) == replace(done, repeated=True)
+    assert table.agreed() == [("p", 1, 1, "a")]
 
 
 @pytest.mark.parametrize("point", ["batch.after_register", "commit.after_lock", "commit.before_slot"])

@@ -114,6 +114,35 @@ def test_who_was_rolled_back_before_it_has_asked_the_log_makes_no_file(operation
     assert table.leftovers() == []
 
 
+def test_the_log_is_asked_once_the_marker_is_there_and_not_before(table: Table) -> None:
+    """A rollback in between has not listed the marker. So no request may make the file, though its writer sweeps it:
+    it may die before it comes to that."""
+    asked: list[str] = []
+
+    def before(called: str, path: str) -> None:
+        if not begun:
+            return
+        if called == "put_if_absent" and path.startswith(MARKERS_FOLDER):
+            roll_back(table, begun[0])
+            asked.append("marker")
+        elif called == "list" and path == LOG_FOLDER:
+            asked.append("log")
+        elif called == "put_if_absent" and path.startswith("a_0_"):
+            asked.append("file")
+
+    begun: list[Transaction] = []
+    manager = table.manager(storage=FaultyStorage(table.storage, before=before))
+    write(manager, "z")
+    transaction = begin(manager)
+    file = own_file(transaction, "a")
+    assert transaction.own_files is not None
+    begun.append(transaction)
+    with pytest.raises(TransactionEnded):
+        transaction.own_files.place()
+    assert asked[:2] == ["marker", "log"] and "file" not in asked
+    assert not table.storage.exists(file.path)
+
+
 def test_who_was_rolled_back_after_it_has_asked_the_log_finds_a_tombstone(table: Table) -> None:
     transaction = ended_before(table, "put_if_absent", "a_0_")
     assert is_tombstone(table, f"a_0_{transaction.instant}.log")

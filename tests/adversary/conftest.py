@@ -1,0 +1,8 @@
+"""For the modules beside the tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `attack` and its like
