@@ -111,11 +111,13 @@ def what_is_there(storage: Storage) -> tuple[str, str]:
     if ".hoodie" in found.folders:
         way_out = "restore that file from a copy, or write to it if nothing was committed"
         return "it has a folder .hoodie without that file, as before a first write has committed", way_out
-    kinds = {end for end in _DATA_FILES for name in found.files if name.endswith(end)}
+    plain = [name for name in found.files if name.endswith(_DATA_FILES)]
     parts = [name for name in found.folders if "=" in name]
-    if kinds or parts:
-        kind = min(kinds).removeprefix(".") if kinds else "parquet"
-        shown = f"it has plain {kind} files" if kinds else f"it has plain folders of partitions ({parts[0]})"
+    if plain or parts:
+        kind = plain[0].rpartition(".")[2] if plain else "parquet"
+        shown = (
+            f"it has plain {kind} files ({plain[0]!r})" if plain else f"it has plain folders of partitions ({parts[0]})"
+        )
         return shown, f"read them with spark.read.format({kind!r}), {elsewhere}"
     names = [*found.files, *found.folders]
     if names:
