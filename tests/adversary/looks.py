@@ -88,7 +88,7 @@ class Looks:
         self._same(attack, "as of", found, moment.rows())
         self._also(attack, "as of", options, moment.rows())
         asked = HudiReadOptions().with_as_of_timestamp(moment.completion)
-        if moment.completion not in attack.met_others:
+        if moment.completion not in attack.met_others and moment.columns == attack.oracle.moments[-1].columns:
             self._by_hudi_rs(attack, "as of", moment.rows(), asked)
 
     def _look_between(self, attack: Attack, begin: int, end: int) -> None:
@@ -102,7 +102,8 @@ class Looks:
             asked = HudiReadOptions().with_query_type(HudiQueryType.Incremental)
             asked = asked.with_start_timestamp(after).with_end_timestamp(until.completion)
             older = {key for key in until.state if until.written(key) <= after}
-            if not {after, until.completion} & attack.met_others:
+            has_columns_of_now = until.columns == moments[-1].columns
+            if has_columns_of_now and not {after, until.completion} & attack.met_others:
                 self._by_hudi_rs(attack, "between", until.rows(after), asked, older)
         images = self._past(attack, "images", lambda: self._images(attack, options))
         if images is not None:
@@ -142,7 +143,10 @@ class Looks:
     def _by_hudi_rs(
         self, attack: Attack, kind: str, expected: list[Values], asked: HudiReadOptions, more: set[Key] | None = None
     ) -> None:
-        """hudi-rs reads the past with the columns of now, and `more` keys, which lost to what is older than it."""
+        """hudi-rs reads `more` keys, which lost to what is older than a window.
+
+        It is not asked for a past that had fewer columns: into rows of then it puts values of others in these.
+        """
         if not self.with_hudi_rs or not _is_for_hudi_rs(attack, kind):
             return
         now, key_of = attack.oracle.moments[-1].columns, attack.oracle.key_of

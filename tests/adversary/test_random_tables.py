@@ -15,7 +15,7 @@ from hunt import attacks
 from looks import Looks
 from option_space import SPACE
 
-SEEDS, STEPS = range(116, 130), 10
+SEEDS, STEPS = range(116, 130), 8
 LONG_SEEDS, LONG_STEPS = range(300, 340), 25
 CHOICES = {f"{name}={value}" for name, values in SPACE.items() for value in values}
 READS = {"now", "as of", "between", "images", "columns", "key", "part of key", "read optimized"}
@@ -32,7 +32,7 @@ def test_whatever_is_done_to_a_table_of_any_options_it_has_the_oracles_rows(tmp_
     reached = attacks(tmp_path, SEEDS, STEPS, looks)
     assert CHOICES - set(reached) == set()
     assert set(looks.compared) >= READS | BY_HUDI_RS
-    assert looks.compared.total() > 1000
+    assert looks.compared.total() > 800
 
 
 @pytest.mark.long

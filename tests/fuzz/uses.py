@@ -130,7 +130,7 @@ def look_early(place: Place, storage: Storage) -> Any:
         aborted_by(storage, instant)
         noted_work(storage, instant)
         index.refresh([instant])
-    return len(found) >= 0
+    return {write.instant for write in found} <= marked_instants(storage)
 
 
 def write_groups(place: Place, storage: Storage) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_history import Begun, MadeHistory, group
@@ -65,7 +67,8 @@ class History:
         elif kind == "clean":
             self.clean()
 
-    def clean(self) -> None:
+    def clean(self) -> int:
+        """How many files have gone."""
         table, before = self.table, self.table.files()
         expected = self.expected_to_stay()
         results = table.clean(self.options)
@@ -76,6 +79,7 @@ class History:
             of_begun = {stat.path for _, begun in self.begun for stat in begun[1]}
             assert not table.files() - expected["needed"] - of_begun - self.tombstones(), "superfluous, and there"
         assert find_losses(table.storage, table.config, at_rest=False) == []
+        return len(gone)
 
     def tombstones(self) -> set[str]:
         return {path for path in self.table.files() if not self.table.storage.stat(path).size_bytes}
@@ -110,25 +114,43 @@ class History:
         return {"needed": needed | table.needed_since(moment)}
 
 
-@settings(max_examples=60, deadline=None)
-@given(policy=st.sampled_from(POLICIES[::2]), number=st.integers(1, 4), steps=st.lists(STEP, min_size=8, max_size=40))
-def test_what_stays_is_what_readers_within_retention_read(
-    policy: str, number: int, steps: list[tuple[str, int, str]]
-) -> None:
-    history = History(CleaningOptions(policy=policy, commits=number, versions=number, hours=number))
-    for kind, bucket, partition in steps:
-        history.step(kind, bucket, partition)
-    before = {moment: history.table.slices(moment) for moment in history.table.completions()[-number - 1 :]}
-    history.clean()
-    if policy == "KEEP_LATEST_COMMITS":
-        assert {moment: history.table.slices(moment) for moment in before} == before
-    for moment in history.table.completions():
-        try:
-            found = history.table.slices(moment)
-        except InvalidRequest:
-            continue
-        assert all(history.table.storage.exists(path) for one in found for path in one.log_paths)
-        assert all(history.table.storage.exists(one.base_path) for one in found if one.base_path)
+Steps = list[tuple[str, int, str]]
+
+
+def test_what_stays_is_what_readers_within_retention_read() -> None:
+    """And whoever asks for an older moment is refused, or reads what was there."""
+    met: Counter[str] = Counter()
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        policy=st.sampled_from(POLICIES[::2]),
+        number=st.integers(1, 4),
+        steps=st.lists(STEP, min_size=8, max_size=40),
+        tail=st.integers(0, 6),  # without one there is seldom anything to remove
+    )
+    def check(policy: str, number: int, steps: Steps, tail: int) -> None:
+        history = History(CleaningOptions(policy=policy, commits=number, versions=number, hours=number))
+        for kind, bucket, partition in steps + [("write", 0, "p"), ("compact", 0, "p"), ("wait", 0, "p")] * tail:
+            history.step(kind, bucket, partition)
+        times = history.table.completions()
+        before = {moment: history.table.slices(moment) for moment in times[-number - 1 :]}
+        met["cleaned"] += history.clean()
+        if policy == "KEEP_LATEST_COMMITS":
+            assert {moment: history.table.slices(moment) for moment in before} == before
+        for moment in history.table.completions():
+            try:
+                found = history.table.slices(moment)
+            except InvalidRequest as error:
+                assert moment != times[-1] and "has removed" in error.message
+                met["refused"] += 1
+                continue
+            met["read"] += bool(found)
+            assert all(history.table.storage.exists(path) for one in found for path in one.log_paths)
+            assert all(history.table.storage.exists(one.base_path) for one in found if one.base_path)
+
+    check()
+    print(met)
+    assert min(met["cleaned"], met["refused"], met["read"]) > 10
 
 
 @settings(max_examples=30, deadline=None)
