@@ -42,22 +42,26 @@ def lanes_of(entries: Sequence[Entry]) -> list[str]:
     return sorted(lanes, key=lambda lane: lane in services)
 
 
-def ensure_can_draw(file: Path) -> None:
-    """Whether a picture can be drawn into this file, for those who will work for long before they draw it.
-
-    Errors: `InvalidRequest` where matplotlib is not installed, for a suffix that is no picture's, and for a folder
-    that is not there.
-    """
+def check_picture(file: Path) -> None:
+    """`InvalidRequest` for a suffix that is no picture's, and for a folder that is not there."""
     if file.suffix.lower() not in _SUFFIXES:
         raise InvalidRequest(
             f"a picture cannot be drawn as {str(file)!r}: let its name end in {' or '.join(_SUFFIXES)}"
         )
     if not file.absolute().parent.is_dir():
         raise InvalidRequest(f"a picture cannot be drawn as {str(file)!r}: there is no folder {str(file.parent)!r}")
+
+
+def ensure_can_draw(file: Path) -> None:
+    """Whether a picture can be drawn into this file, for those who will work for long before they draw it.
+
+    Errors: those of `check_picture`, and `InvalidRequest` where matplotlib is not installed.
+    """
+    check_picture(file)
     try:
         import matplotlib  # noqa: F401  (an extra: nobody but a picture needs it)
     except ImportError:
-        raise InvalidRequest("drawing needs matplotlib: pip install 'lakelatch[demo]'") from None
+        raise InvalidRequest("drawing needs matplotlib: pip install 'lakelatch[draw]'") from None
 
 
 def draw_picture(entries: Sequence[Entry], file: Path, title: str) -> None:
