@@ -10,8 +10,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
-from lakelatch.console.drawing import check_picture, draw_picture, draw_terminal, ensure_can_draw
+from lakelatch.console.drawing import check_picture, draw_terminal, ensure_can_draw
 from lakelatch.console.entries import timeline_entries
+from lakelatch.console.picture import draw_picture
+from lakelatch.console.undone import undone_writes
 from lakelatch.errors import InvalidRequest
 
 _SHOWN = 50
@@ -60,6 +62,6 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     if parsed.draw:
         if not shown:
             raise InvalidRequest(f"--draw {parsed.draw}: the timeline of {storage.uri} is empty")
-        draw_picture(shown, Path(parsed.draw), f"Timeline of {storage.uri}")
+        draw_picture(shown, Path(parsed.draw), f"Timeline of {storage.uri}", undone_writes(storage))
         console.print(f"drawn in {parsed.draw}", markup=False)
     return 0, [entry.to_json() for entry in shown]
