@@ -370,7 +370,8 @@ def _read_properties(storage: Storage) -> dict[str, str]:
     if problem:
         raise CorruptTable(f"the table at {storage.uri} cannot be opened: {problem}. Restore the file from a copy")
     raise InvalidRequest(
-        f"there is no table at {storage.uri} (no {PROPERTIES_PATH}): check the path, or write to it first"
+        f"there is no table at {storage.uri} (no {PROPERTIES_PATH}): check the path, or write to it first",
+        no_table=True,
     )
 
 
