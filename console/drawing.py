@@ -1,4 +1,4 @@
-"""Timelines drawn: as a picture (matplotlib), and in the terminal (rich)."""
+"""Timelines drawn in the terminal (rich), and what pictures of them share (`console.picture`)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.timeline import ABORTED
 
-_COLOURS = ("#2a6fbb", "#d1742a", "#3c8f4e", "#8e5bb5", "#b5455b", "#6b6b6b")
 _TERMINAL = ("blue", "dark_orange", "green", "magenta", "red", "white")
 _SUFFIXES = (".svg", ".png", ".pdf")
 _COMPACTION_LANE = "compactor"
-_PLAN_NOTE = (
-    "bars: from requested to completed; ticks: the completion, when all readers see it; "
-    "diamonds: replaced file groups; crosses: cancelled"
-)
 
 
 def is_compaction(entry: Entry) -> bool:
@@ -42,63 +37,29 @@ def lanes_of(entries: Sequence[Entry]) -> list[str]:
     return sorted(lanes, key=lambda lane: lane in services)
 
 
-def ensure_can_draw(file: Path) -> None:
-    """Whether a picture can be drawn into this file, for those who will work for long before they draw it.
-
-    Errors: `InvalidRequest` where matplotlib is not installed, for a suffix that is no picture's, and for a folder
-    that is not there.
-    """
+def check_picture(file: Path) -> None:
+    """`InvalidRequest` for a suffix that is no picture's, and for a folder that is not there."""
     if file.suffix.lower() not in _SUFFIXES:
         raise InvalidRequest(
             f"a picture cannot be drawn as {str(file)!r}: let its name end in {' or '.join(_SUFFIXES)}"
         )
     if not file.absolute().parent.is_dir():
         raise InvalidRequest(f"a picture cannot be drawn as {str(file)!r}: there is no folder {str(file.parent)!r}")
+
+
+def ensure_can_draw(file: Path) -> None:
+    """Whether a picture can be drawn into this file, for those who will work for long before they draw it.
+
+    Errors: those of `check_picture`, and `InvalidRequest` where matplotlib is not installed.
+    """
+    check_picture(file)
     try:
         import matplotlib  # noqa: F401  (an extra: nobody but a picture needs it)
     except ImportError:
-        raise InvalidRequest("drawing needs matplotlib: pip install 'lakelatch[demo]'") from None
+        raise InvalidRequest("drawing needs matplotlib: pip install 'lakelatch[draw]'") from None
 
 
-def draw_picture(entries: Sequence[Entry], file: Path, title: str) -> None:
-    """Writes an SVG, PNG or PDF, by the file's suffix. Errors: as `ensure_can_draw` says."""
-    ensure_can_draw(file)
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    lanes = lanes_of(entries)
-    start_ms = min(to_ms(entry.requested) for entry in entries)
-    end_ms = max(to_ms(entry.completion or entry.requested) for entry in entries)
-    figure, axes = pyplot.subplots(figsize=(11, 1.2 + 0.85 * len(lanes)), layout="constrained")
-    for index, lane in enumerate(lanes):
-        colour = _COLOURS[index % len(_COLOURS)]
-        own = [entry for entry in entries if lane_of(entry) == lane]
-        for turn, entry in enumerate(own):
-            left_s = (to_ms(entry.requested) - start_ms) / 1000
-            last_ms = to_ms(entry.completion) if entry.completion else _open_end_ms(entry, end_ms)
-            right_s = (last_ms - start_ms) / 1000
-            level = len(lanes) - 1 - index + (0.16 if turn % 2 else -0.16)
-            faded = 0.35 if entry.completion is None else 0.75
-            axes.barh(level, max(right_s - left_s, 0.02), left=left_s, height=0.28, color=colour, alpha=faded)
-            if entry.completion:
-                axes.plot([right_s, right_s], [level - 0.22, level + 0.22], color=colour, linewidth=2)
-            if entry.replaced:
-                axes.plot([right_s], [level], marker="D", color=colour, markersize=5)
-            if entry.cancelled:
-                axes.plot([right_s], [level], marker="x", color="black", markersize=7)
-    axes.set_yticks(range(len(lanes)), list(reversed(lanes)))
-    axes.set_xlabel(f"seconds since the first instant ({_PLAN_NOTE})")
-    axes.set_title(title)
-    axes.grid(axis="x", alpha=0.3)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(file, dpi=130)
-    pyplot.close(figure)
-
-
-def _open_end_ms(entry: Entry, end_ms: int) -> int:
+def open_end_ms(entry: Entry, end_ms: int) -> int:
     """Where the bar of an instant ends that has not completed: nobody knows when one was aborted."""
     return to_ms(entry.requested) if entry.state == ABORTED else end_ms
 
@@ -116,7 +77,7 @@ def draw_terminal(entries: Sequence[Entry], width: int) -> Text:
     for entry in entries:
         lane = lane_of(entry)
         left = (to_ms(entry.requested) - start_ms) * columns // (end_ms - start_ms)
-        last_ms = to_ms(entry.completion) if entry.completion else _open_end_ms(entry, end_ms)
+        last_ms = to_ms(entry.completion) if entry.completion else open_end_ms(entry, end_ms)
         right = max((last_ms - start_ms) * columns // (end_ms - start_ms), left + 1)
         style = _TERMINAL[lanes.index(lane) % len(_TERMINAL)]
         bar = "━" * (right - left) if entry.completion else "╌" * (right - left)

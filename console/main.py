@@ -30,6 +30,8 @@ from lakelatch.console.commands import (
     timeline,
     torture,
 )
+from lakelatch.console.commands.arguments import read_options
+from lakelatch.console.places import with_what_is_there
 from lakelatch.errors import LakelatchError
 
 _PIPED_WIDTH = 200  # a file is no screen of 80 columns
@@ -74,7 +76,10 @@ def _run(arguments: list[str]) -> int:
     console = _Console(stderr=parsed.json, highlight=False, width=wide)
     try:
         code, result = parsed.run(parsed, console)
-    except LakelatchError as error:
+    except LakelatchError as failure:
+        error = failure
+        if failure.details.get("no_table") and isinstance(getattr(parsed, "table", None), str):
+            error = with_what_is_there(failure, parsed.table, read_options(parsed.option))
         if parsed.json:
             _say(json.dumps({"error": error.code, "message": error.message}) + "\n")
         _Console(stderr=True, highlight=False, markup=False).print(str(error), soft_wrap=True)

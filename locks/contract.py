@@ -17,13 +17,14 @@ Every provider promises:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.lease import Lease
-from lakelatch.locks.options import LockOptions, with_place
+from lakelatch.locks.options import PROVIDER, LockOptions, with_place
+from lakelatch.storage.uris import without_password
 from lakelatch.system import REAL_SYSTEM, System
 
 TABLE_KEY = "table"
@@ -86,6 +87,9 @@ def check_count(count: int) -> None:
 class LockProvider(ABC):
     """One lock service, for one table. Construct it with a `LockScope`; connections open on first use, not before."""
 
+    #: The options, by their whole keys, that lead to the service and are no secret: what a table may say of its locks.
+    not_secret: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(self, scope: LockScope) -> None:
         self.scope = scope
 
@@ -102,6 +106,27 @@ class LockProvider(ABC):
     def taken_by_hudi(self) -> bool:
         """Whether Hudi's own writers take the table's lock too, who are kept away by nothing else."""
         return False
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for providers that ask the same service in the same way."""
+        return self.domain, self.scope.table_uri
+
+    def record(self) -> dict[str, str]:
+        """What a table is to say of its locks to writers who do not say it: the provider, and what is no secret.
+
+        A password within a URL is left out.
+        """
+        given = {key: str(self.scope.options.get(key, "")).strip() for key in sorted(self.not_secret)}
+        said = {key: without_password(value) for key, value in given.items() if value}
+        return {PROVIDER: self.scope.lock_options.provider, **said}
+
+    def ask(self) -> None:
+        """Asks the service one question, to hear whether it is there; nothing where there is no service.
+
+        Errors: `Unavailable` or `InvalidRequest`, naming the option that leads to it.
+        """
+        self.holders(TABLE_KEY)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled provider is opened anew from its scope; leases, connections and threads do not travel."""

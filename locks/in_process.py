@@ -113,6 +113,9 @@ class InProcessLockProvider(LockProvider):
     def register(self, key: str) -> Register:
         return _InProcessRegister(self.scope.table_uri, key)
 
+    def ask(self) -> None:
+        """There is no service."""
+
     def holders(self, prefix: str = "") -> list[Holder]:
         table = self._table()
         with table.lock:

@@ -26,6 +26,7 @@ FILESYSTEM_EXPIRE = PREFIX + "filesystem.expire"
 IN_PROCESS_LEASE = "lakelatch.lock.in_process.lease_s"
 LEASE = "lakelatch.lock.lease_s"
 
+TABLE_NAME, BASE_PATH = "hoodie.table.name", "hoodie.base.path"  # by which Hudi's locks are called
 DEFAULT_PROVIDER = "filesystem"
 STORAGE_URL = PREFIX + "storage.url"
 _LOCAL = ("", "file", "memory")
@@ -64,6 +65,11 @@ def with_place(table_uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
         }
     )
     return {PROVIDER: "storage", **more, **options}
+
+
+def keys_of(provider: str, *names: str) -> frozenset[str]:
+    """The whole keys of a provider's options."""
+    return frozenset(f"{PREFIX}{provider}.{name}" for name in names)
 
 
 def is_provider_key(key: str) -> bool:

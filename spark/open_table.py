@@ -18,6 +18,7 @@ from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import check_text
+from lakelatch.locks.open import record_of
 from lakelatch.spark.options import (
     DEFAULT_BUCKET_COUNT,
     HASH_FIELD,
@@ -290,6 +291,7 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
         cdc_enabled=bool(options.cdc_enabled),
         cdc_mode=options.cdc_mode or DATA_BEFORE_AFTER,
         version=options.table_version or LATEST_VERSION,
+        locks=record_of(storage.uri, options.manager.scope),
         create_schema=arrow_to_avro(schema, name),
     )
     _check_times(config, schema)

@@ -20,6 +20,8 @@ STORAGES = "lakelatch.storages"
 
 _BY_FSSPEC = ", or what fsspec creates objects in (pip install 'lakelatch[fsspec]', and the package for that scheme)"
 _USER_INFORMATION = re.compile(r"(?<=://)[^/@]*@")
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")  # with the user's name before it
+_DATABASE = re.compile("db=[0-9]+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 
 
@@ -80,6 +82,13 @@ def scheme_of(uri: str) -> str:
 def without_secrets(uri: str) -> str:
     """A URI for messages: without the user and password that it may hold."""
     return _USER_INFORMATION.sub("", uri).partition("?")[0]
+
+
+def without_password(uri: str) -> str:
+    """A URI that leads to the same place, without the password that it may hold, and of its parameters `db` alone."""
+    place, _, parameters = uri.partition("?")
+    kept = "&".join(each for each in parameters.split("&") if _DATABASE.fullmatch(each))
+    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] else "", place) + (f"?{kept}" if kept else "")
 
 
 def _without_host(path: str, rest: str) -> str:

@@ -7,18 +7,24 @@ from collections.abc import Mapping
 import javaproperties
 
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.table_config import BACKUP_PATH, PROPERTIES_PATH, load_table_config
+from lakelatch.timeline.table_config import (
+    BACKUP_PATH,
+    LOCKS_RECORDED,
+    PROPERTIES_PATH,
+    load_table_config,
+    lock_properties,
+)
 
 
-def update_properties(storage: Storage, values: Mapping[str, str]) -> None:
-    """Sets these properties, and leaves all others as they are.
+def update_properties(storage: Storage, values: Mapping[str, str | None]) -> None:
+    """Sets these properties, removes those that are None here, and leaves all others as they are.
 
     The file as it was lies beside it, as the backup that all readers of Hudi tables look for, until the new one is
     whole; a call that died in between is completed by another. Two calls at once may lose one's values: hold the
     table's lock. Errors: those of `load_table_config`, and nothing has changed.
     """
     config = load_table_config(storage)
-    changed = {**config.raw, **values}
+    changed = {key: value for key, value in {**config.raw, **values}.items() if value is not None}
     if changed != config.raw:
         for path in (BACKUP_PATH, PROPERTIES_PATH):  # Hadoop's checksums of local files, which would be of other bytes
             folder, _, name = path.rpartition("/")
@@ -26,6 +32,15 @@ def update_properties(storage: Storage, values: Mapping[str, str]) -> None:
         storage.put(BACKUP_PATH, _encoded(config.raw))
         storage.put(PROPERTIES_PATH, _encoded(changed))
     storage.delete(BACKUP_PATH)
+
+
+def record_lock_options(storage: Storage, locks: Mapping[str, str]) -> None:
+    """Has the table say these lock options to writers who say none, in the place of those that it said.
+
+    Errors and duties: those of `update_properties`.
+    """
+    said = {key: None for key in load_table_config(storage).raw if key.startswith(LOCKS_RECORDED)}
+    update_properties(storage, {**said, **lock_properties(locks)})
 
 
 def _encoded(values: Mapping[str, str]) -> bytes:

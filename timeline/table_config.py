@@ -28,6 +28,10 @@ _OWN_CHECKSUM = "lakelatch.table.checksum"
 _MERGE_MODE = "hoodie.record.merge.mode"
 _MERGER = "hoodie.record.merge.strategy.id"
 _OWN_MERGE_MODE = "lakelatch.table.merge.mode"  # of columns outside of every column group
+# What writers take who say nothing of locks. Not under Hudi's own keys: its tools take properties for options.
+LOCKS_RECORDED = "lakelatch.table.lock."
+_LOCK_OPTIONS = "hoodie.write.lock."
+_TABLE_NAME = "hoodie.table.name"
 
 EVENT_TIME = "EVENT_TIME_ORDERING"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
@@ -66,7 +70,7 @@ class TableConfig:
     `bucket_count` and `hash_fields` are None on tables that another writer made: Hudi keeps them in no file.
     `key_encoding` is None where the file does not say how it writes keys of one field. `key_generator` is named where
     the fields do not decide it, `partition_kinds` are those of a custom one, and `time_options` say how either makes
-    folders of times.
+    folders of times. `locks` are lock options, no secret among them, for writers who say none.
     """
 
     name: str
@@ -91,6 +95,7 @@ class TableConfig:
     create_schema: str | None = None
     timezone: str = "UTC"
     metadata_partitions: str = ""
+    locks: Mapping[str, str] = field(default_factory=dict, compare=False)
     raw: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def to_properties(self) -> bytes:
@@ -140,6 +145,7 @@ class TableConfig:
             # Java's procedures that are given a path take the properties for a writer's options: there the hash field
             # has to be one of the record key's.
             values["hoodie.datasource.write.recordkey.field"] = ",".join(self.record_key_fields)
+        values.update(lock_properties(self.locks))
         values[_OWN_CHECKSUM] = self.own_checksum()
         return javaproperties.dumps(values, sort_keys=True, timestamp=False).encode("utf-8")
 
@@ -177,6 +183,11 @@ class TableConfig:
     def copies_on_write(self) -> bool:
         """Whether each write makes new base files, and there are no log files."""
         return self.table_type == COPY_ON_WRITE
+
+    @property
+    def lock_options(self) -> dict[str, str]:
+        """What the table says of its locks to writers who do not say it, with its name, by which some are called."""
+        return {_TABLE_NAME: self.name, **self.locks}
 
     @property
     def made_here(self) -> bool:
@@ -238,6 +249,22 @@ class TableConfig:
 def checksum(database: str, name: str) -> int:
     """CRC-32 of `<database>.<name>`, as Hudi's readers verify it; an absent database is empty."""
     return zlib.crc32(f"{database}.{name}".encode("utf-8", "replace"))
+
+
+def lock_properties(locks: Mapping[str, str]) -> dict[str, str]:
+    """Lock options as a table's properties have them."""
+    return {LOCKS_RECORDED + key.removeprefix(_LOCK_OPTIONS): value for key, value in locks.items()}
+
+
+def recorded_lock_options(storage: Storage) -> dict[str, str] | None:
+    """`TableConfig.lock_options`, however the rest of it is: none of a damaged table, and None where there is none."""
+    damaged = False
+    for path in (PROPERTIES_PATH, BACKUP_PATH):
+        values, wrong = _properties(storage, path)
+        if values is not None:
+            return {_TABLE_NAME: values[_TABLE_NAME], **_locks(values)}
+        damaged = damaged or bool(wrong)
+    return {} if damaged else None
 
 
 def is_table(storage: Storage) -> bool:
@@ -314,8 +341,15 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
         create_schema=values.get("hoodie.table.create.schema"),
         timezone=values.get("hoodie.table.timeline.timezone", "LOCAL"),
         metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
+        locks=_locks(values),
         raw=values,
     )
+
+
+def _locks(values: Mapping[str, str]) -> dict[str, str]:
+    """The lock options among a table's properties; those that are none of `hoodie.write.lock.*` stand there whole."""
+    found = {key.removeprefix(LOCKS_RECORDED): value for key, value in values.items() if key.startswith(LOCKS_RECORDED)}
+    return {key if key.startswith("hoodie.") else _LOCK_OPTIONS + key: value for key, value in sorted(found.items())}
 
 
 def _key_generator(values: Mapping[str, str]) -> str | None:

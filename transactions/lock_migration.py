@@ -20,6 +20,7 @@ from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.events import LOCKS, Event
 from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.timeline import TimelineFolder
 
 
@@ -67,10 +68,23 @@ def change_locks(
         return log.append(decide, take_time, lambda: observer.oldest_start_slot(default=2**62))
 
 
-def _refuse_others(tail: Tail, old: LockProvider) -> None:
+def record_locks(storage: Storage, locks: LockProvider, timeout_s: float) -> dict[str, str]:
+    """Has the table say what leads to its locks, to writers who do not say it; returns what it says.
+
+    It changes nothing of who is let in, which the log decides, and may be done again. It takes the table's lock.
+    Errors: `InvalidRequest` if the table's locks are others; `LockTimeout`, and then nothing is recorded.
+    """
+    said = locks.record()
+    with locks.acquire(TABLE_KEY, timeout_s):
+        _refuse_others(CommitLog(storage).tail(), locks, "move it to those with `lakelatch locks migrate`")
+        record_lock_options(storage, said)
+    return said
+
+
+def _refuse_others(tail: Tail, old: LockProvider, way_out: str = "name those as the old ones (--from)") -> None:
     if tail.lock_domain not in ("", old.domain):
         raise InvalidRequest(
-            f"the table's locks are {tail.lock_domain!r}, and not {old.domain!r}: name those as the old ones (--from)",
+            f"the table's locks are {tail.lock_domain!r}, and not {old.domain!r}: {way_out}",
             option="--from",
         )
 

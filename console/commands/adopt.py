@@ -10,12 +10,13 @@ from rich.console import Console
 from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
 from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.observer import Observer
-from lakelatch.locks.contract import TABLE_KEY, LockScope
-from lakelatch.locks.open import open_lock_provider
+from lakelatch.locks.contract import TABLE_KEY
+from lakelatch.locks.open import open_recorded_locks
 from lakelatch.spark.adoption import Adoption, examine
 from lakelatch.spark.options import BUCKET_COUNT
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.properties_update import update_properties
+from lakelatch.timeline.table_config import recorded_lock_options
 
 _HUDI_LOCKS = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 
@@ -43,7 +44,7 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     _show(adoption, console)
     done = False
     if adoption.settings and (parsed.yes or _agreed(parsed, console)):
-        provider = open_lock_provider(LockScope(storage.uri, options))
+        provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
         try:
             with provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s):
                 again = _examine(storage, parsed)  # others may have been at work since

@@ -1,4 +1,4 @@
-"""`lakelatch locks`: who holds what; breaking a lock; moving a live table to another lock service."""
+"""`lakelatch locks`: who holds what; breaking a lock; moving a live table to another service; recording where it is."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
-from lakelatch.errors import InvalidRequest
+from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.heartbeat.observer import Observer
-from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, LockScope
-from lakelatch.locks.open import open_lock_provider
+from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider
+from lakelatch.locks.open import open_recorded_locks
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, process_name
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.transactions.lock_migration import change_locks
+from lakelatch.timeline.table_config import recorded_lock_options
+from lakelatch.transactions.lock_migration import change_locks, record_locks
 
 _SECOND_MS = 1000
 
@@ -27,7 +28,7 @@ _SECOND_MS = 1000
 def add_parsers(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
 ) -> None:
-    """`locks`, and the two words that may follow it (`join_words`)."""
+    """`locks`, and the words that may follow it (`join_words`)."""
     table = table_parser()
     shown = subparsers.add_parser("locks", parents=[every, table], help="show who holds what, and who is alive")
     shown.set_defaults(run=show)
@@ -41,15 +42,20 @@ def add_parsers(
     moved = subparsers.add_parser(
         "locks-migrate", parents=[every, table], help="move a live table to other locks (locks migrate)"
     )
-    moved.add_argument("--from", dest="old", required=True, metavar="PROVIDER", help="the lock provider now")
+    moved.add_argument("--from", dest="old", metavar="PROVIDER", help="the lock provider now, if the table says none")
     moved.add_argument("--to", dest="new", required=True, metavar="PROVIDER", help="the lock provider from then on")
     moved.add_argument("--from-is-gone", action="store_true", help="do not ask the old service, which is gone for good")
     moved.set_defaults(run=migrate)
 
+    recorded = subparsers.add_parser(
+        "locks-record", parents=[every, table], help="have the table say where its locks are (locks record)"
+    )
+    recorded.set_defaults(run=record)
+
 
 def join_words(arguments: list[str]) -> list[str]:
     """`locks break TABLE` is the command `locks-break`; a table that is named so is written `./break`."""
-    if len(arguments) > 1 and arguments[0] == "locks" and arguments[1] in ("break", "migrate"):
+    if len(arguments) > 1 and arguments[0] == "locks" and arguments[1] in ("break", "migrate", "record"):
         return [f"locks-{arguments[1]}", *arguments[2:]]
     return arguments
 
@@ -58,7 +64,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Who holds which lock, and which writers are alive; warns if the table uses other locks."""
     options = read_options(parsed.option)
     storage = open_table(parsed.table, options)
-    provider = open_lock_provider(LockScope(storage.uri, options))
+    provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
     try:
         holders = provider.holders()
         writers = _writers(storage, provider)
@@ -87,7 +93,7 @@ def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Takes a lock away; 1 if nobody held it."""
     options = read_options(parsed.option)
     storage = open_table(parsed.table, options)
-    provider = open_lock_provider(LockScope(storage.uri, options))
+    provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
     try:
         before = [holder for holder in provider.holders(parsed.key) if holder.key == parsed.key]
         with console.status("waiting until the holder has given it up, or can no longer believe that it holds it"):
@@ -108,13 +114,18 @@ def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
     storage = open_table(parsed.table, options)
     if PROVIDER in options:
         raise InvalidRequest(f"{PROVIDER}={options[PROVIDER]!r}: say --from and --to instead", option=PROVIDER)
-    scope = LockScope(storage.uri, {**options, PROVIDER: parsed.old})
-    old, timeout_s = open_lock_provider(scope), scope.lock_options.timeout_s
+    recorded = recorded_lock_options(storage) or {}
+    before = parsed.old or recorded.get(PROVIDER)
+    if not before:
+        raise InvalidRequest("--from is missing, and the table records no locks: name the provider of its locks now")
+    old = _opened(storage, options, before, recorded)
+    timeout_s = old.scope.lock_options.timeout_s
     try:
-        new = open_lock_provider(LockScope(storage.uri, {**options, PROVIDER: parsed.new}))
+        new = _opened(storage, options, parsed.new, recorded)
         try:
             with console.status("waiting for the table's lock"):
                 event = change_locks(storage, old, new, process_name(), timeout_s, parsed.from_is_gone)
+                _record_moved(storage, new, timeout_s)
         finally:
             new.close()
     finally:
@@ -127,6 +138,37 @@ def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
         markup=False,
     )
     return 0, {"changed": True, "domain": new.domain, "time": event.time, "slot": event.number}
+
+
+def record(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """Has the table say where its locks are, under its lock, to all who do not say it."""
+    options = read_options(parsed.option)
+    storage = open_table(parsed.table, options)
+    provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
+    try:
+        with console.status("waiting for the table's lock"):
+            said = record_locks(storage, provider, provider.scope.lock_options.timeout_s)
+    finally:
+        provider.close()
+    console.print("who says nothing of locks takes these from now on:")
+    for key, value in said.items():
+        console.print(f"  {key}={value}", markup=False, soft_wrap=True)
+    return 0, {"recorded": said}
+
+
+def _record_moved(storage: Storage, new: LockProvider, timeout_s: float) -> None:
+    try:
+        record_locks(storage, new, timeout_s)
+    except Unavailable as error:
+        raise type(error)(
+            f"the table's locks are {new.domain!r} now, and its properties do not say so yet, to those who say nothing "
+            f"of locks: do the same again. {error.message}",
+            **error.details,
+        ) from error
+
+
+def _opened(storage: Storage, options: dict[str, str], name: str, recorded: dict[str, str]) -> LockProvider:
+    return open_recorded_locks(storage.uri, {**options, PROVIDER: name}, recorded)
 
 
 def _held_table(holders: list[Holder], now_ms: int) -> Table:

@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
+from lakelatch.console.places import with_what_is_there
 from lakelatch.console.service_loop import ServiceLoop, parse_duration
+from lakelatch.errors import LakelatchError
 from lakelatch.services.report import MaintenanceReport, ServiceRun
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.maintenance import maintain_with
@@ -47,11 +49,15 @@ def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Runs until SIGTERM or SIGINT, after which the piece that is at work is finished."""
     check_least(parsed, cores=0)
     every_s = parse_duration(parsed.every)
-    options = ServiceOptions.parse(read_options(parsed.option))
+    said = read_options(parsed.option)
+    options = ServiceOptions.parse(said)
     session = LazySession(parsed.cores, console.is_terminal)
 
     def maintain(path: str, tell: Callable[[ServiceRun], None], go_on: Callable[[], bool]) -> MaintenanceReport:
-        return maintain_with(session.runner, path, options, tell=tell, go_on=go_on)
+        try:
+            return maintain_with(session.runner, path, options, tell=tell, go_on=go_on)
+        except LakelatchError as error:
+            raise with_what_is_there(error, path, said) from error
 
     loop = ServiceLoop(every_s, maintain, lambda line: console.print(escape(line), soft_wrap=True))
     try:

@@ -10,8 +10,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
-from lakelatch.console.drawing import draw_picture, draw_terminal, ensure_can_draw
+from lakelatch.console.drawing import check_picture, draw_terminal, ensure_can_draw
 from lakelatch.console.entries import Entry, timeline_entries
+from lakelatch.console.picture import draw_picture
+from lakelatch.console.undone import undone_writes
 from lakelatch.errors import InvalidRequest
 
 _SHOWN = 50
@@ -31,8 +33,15 @@ def add_parsers(
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """The last instants, in the order in which they were requested."""
     check_least(parsed, limit=1)
+    problem: InvalidRequest | None = None
     if parsed.draw:
-        ensure_can_draw(Path(parsed.draw))
+        check_picture(Path(parsed.draw))
+        try:
+            ensure_can_draw(Path(parsed.draw))
+        except InvalidRequest as missing:
+            if parsed.json:
+                raise
+            problem = missing
     storage = open_table(parsed.table, read_options(parsed.option))
     entries = timeline_entries(storage)
     limit = parsed.limit or (len(entries) if parsed.json else _SHOWN)
@@ -50,10 +59,12 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
         console.print(draw_terminal(shown, console.width))
         if len(shown) < len(entries):
             console.print(f"{len(entries) - len(shown)} earlier instants are not shown (--limit)")
+    if problem is not None:  # people have what they can read all the same
+        raise problem
     if parsed.draw:
         if not shown:
             raise InvalidRequest(f"--draw {parsed.draw}: the timeline of {storage.uri} is empty")
-        draw_picture(shown, Path(parsed.draw), f"Timeline of {storage.uri}")
+        draw_picture(shown, Path(parsed.draw), f"Timeline of {storage.uri}", undone_writes(storage))
         console.print(f"drawn in {parsed.draw}", markup=False)
     return 0, [entry.to_json() for entry in shown]
 

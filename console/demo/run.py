@@ -19,8 +19,10 @@ from lakelatch.console.demo.keeper import cancelled_check, services_check, small
 from lakelatch.console.demo.memory import MemoryWatch
 from lakelatch.console.demo.plan import FEEDS, DemoPlan
 from lakelatch.console.demo.replay import replay
-from lakelatch.console.drawing import draw_picture, draw_terminal, ensure_can_draw
+from lakelatch.console.drawing import draw_terminal, ensure_can_draw
 from lakelatch.console.entries import Entry, timeline_entries
+from lakelatch.console.picture import draw_picture
+from lakelatch.console.undone import undone_writes
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM
@@ -89,7 +91,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
             report.checks.append(_replayed(plan, [*source.column_names, "feed"], console))
             clock.lap("replay")
         for picture in plan.pictures:
-            draw_picture(report.entries, picture, _title(plan, report))
+            draw_picture(report.entries, picture, _title(plan, report), undone_writes(plan.storage))
             report.pictures.append(str(picture))
     report.peak_memory_mb = memory.peak_bytes // 1024 // 1024
     return report

@@ -13,7 +13,7 @@ from lakelatch.locks.hudi.java_lock import JavaLock
 from lakelatch.locks.hudi.names import hudi_base_path, hudi_path_hash, hudi_table_name
 from lakelatch.locks.hudi.provider import SharedTableKey
 from lakelatch.locks.hudi.shared_keys import SharedKeysBackend
-from lakelatch.locks.options import DEFAULT_LEASE_S
+from lakelatch.locks.options import BASE_PATH, DEFAULT_LEASE_S, keys_of
 from lakelatch.locks.records.backend import RecordBackend
 from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.provider import SessionLockProvider
@@ -32,6 +32,8 @@ class DynamodbLockProvider(SessionLockProvider):
     `read_capacity` and `write_capacity` within `table_creation_timeout` ms, unless `create_table` is false. Credentials
     are found as every AWS client finds them.
     """
+
+    not_secret = keys_of("dynamodb", "table", "partition_key", "region", "endpoint_url") | {BASE_PATH}
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)

@@ -8,6 +8,7 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.locks.etcd.backend import EtcdBackend
 from lakelatch.locks.etcd.client import open_client_of
 from lakelatch.locks.etcd.options import Target
+from lakelatch.locks.options import keys_of
 from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.locks.session.provider import SessionLockProvider
@@ -29,6 +30,8 @@ class EtcdLockProvider(SessionLockProvider):
     A process may fork while it holds leases: gRPC is brought to rest before, so the child can open a connection of its
     own. That does not reach other users of gRPC in the same process; if one is active at that moment, use spawn.
     """
+
+    not_secret = keys_of("etcd", "url", "prefix", "ca_cert")
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)

@@ -18,6 +18,7 @@ from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import FILESYSTEM_PATH, WAIT_TIME
 from lakelatch.locks.renewal import renewals
 from lakelatch.storage.checksums import json_object
+from lakelatch.storage.folders import make_folder
 from lakelatch.storage.kernel_locks import Taken, kernel_locks
 from lakelatch.storage.uris import refuse_home, scheme_of
 from lakelatch.system import process_name
@@ -25,6 +26,7 @@ from lakelatch.system import process_name
 DEFAULT_FOLDER = ".hoodie/.lakelatch/locks"
 
 _LOCK = ".lock"
+_ASKED = "+guard.00"  # any file that is there anyway once a lock was taken
 _TOKENS_AHEAD = 1000
 _VALUES_AHEAD = 2000  # two seconds, where they are times
 _NAME_MOST = 200  # characters of a name; file systems take 255 bytes
@@ -69,6 +71,8 @@ class FilesystemLockProvider(LockProvider):
     ahead of where it would have been. A disk that forgets what it was given while the machine runs is not noticed.
     """
 
+    not_secret = frozenset({FILESYSTEM_PATH})
+
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)
         self._folder = _choose_folder(scope.lock_options.filesystem_path, scope.table_uri)
@@ -102,6 +106,17 @@ class FilesystemLockProvider(LockProvider):
 
     def register(self, key: str) -> Register:
         return _FileRegister(self, key)
+
+    def ask(self) -> None:
+        """There is no service; a folder that an option names is made, if it can be."""
+        if self.scope.lock_options.filesystem_path is None:
+            return
+        try:
+            make_folder(self._folder)
+            os.close(os.open(os.path.join(self._folder, _ASKED), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        except OSError as error:
+            found = unavailable("use", self._folder, error)
+            raise Unavailable(f"{found.message}; see {FILESYSTEM_PATH}", **found.details) from error
 
     def holders(self, prefix: str = "") -> list[Holder]:
         found = []

@@ -8,8 +8,8 @@ import xxhash
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockScope
+from lakelatch.locks.options import BASE_PATH, TABLE_NAME
 
-TABLE_NAME, BASE_PATH = "hoodie.table.name", "hoodie.base.path"
 _SEED = 0xFFFF_FFFF_DABA_DABA  # of Hudi's HashID: an int of 32 bits, widened with its sign
 _S3A = re.compile("^s3a:", re.IGNORECASE)
 

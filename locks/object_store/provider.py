@@ -12,7 +12,7 @@ from lakelatch.locks.hudi.shared_keys import SharedKeysBackend
 from lakelatch.locks.hudi.table_object import HudiTableObject
 from lakelatch.locks.object_store.options import open_objects, storage_options
 from lakelatch.locks.object_store.records import ObjectRecords
-from lakelatch.locks.options import DEFAULT_LEASE_S
+from lakelatch.locks.options import DEFAULT_LEASE_S, PROVIDER, keys_of
 from lakelatch.locks.records.backend import RecordBackend
 from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.provider import SessionLockProvider
@@ -37,6 +37,7 @@ class StorageLockProvider(SessionLockProvider):
     The records of local tables are guarded by kernel locks, so that all writers have to be on one machine then.
     """
 
+    not_secret = keys_of("storage", "url", "endpoint_url", "region", "allow_http")
     _default_lease_s: float = DEFAULT_LEASE_S
     _renewals = 0
 
@@ -48,6 +49,16 @@ class StorageLockProvider(SessionLockProvider):
     @property
     def identity(self) -> Hashable:
         return self._options.identity(), self._renew_s, "" if self._url else self.scope.table_uri
+
+    def record(self) -> dict[str, str]:
+        """Records in the table itself are reached as the table is, which each writer says for itself."""
+        found = super().record()
+        return found if self._url else {PROVIDER: found[PROVIDER]}
+
+    def ask(self) -> None:
+        """Records in the table itself are where the table is, which has been asked."""
+        if self._url:
+            super().ask()
 
     def make_backend(self) -> SessionBackend:
         return RecordBackend(self._records(), self.scope.system, self._options.lease_s, self._renew_s)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockScope
+from lakelatch.locks.options import keys_of
 from lakelatch.locks.redis.backend import RedisBackend
 from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.options import BackendOptions, without_secrets
@@ -38,6 +39,8 @@ class RedisLockProvider(SessionLockProvider):
     A failover may lose what a replica had not received, leases included; the table is safe all the same. Tokens go on
     even then, since none is below the server's clock in milliseconds.
     """
+
+    not_secret = keys_of("redis", "url", "prefix", "ssl_ca_certs")
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)

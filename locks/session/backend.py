@@ -195,6 +195,10 @@ class SessionBackend(ABC):
     def find_holder(self, name: str) -> Held | None:
         """The live session that holds the name now."""
 
+    def ask(self, name: str) -> None:
+        """One question, whose answer nobody needs; best one round trip."""
+        self.find_holder(name)
+
     @abstractmethod
     def ask_to_give_up(self, held: Held, name: str) -> None:
         """Leaves a release request for the holder's session, which finds it at its next renewal."""

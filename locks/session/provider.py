@@ -6,11 +6,12 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Hashable
+from contextlib import closing
 from hashlib import sha256
 from urllib.parse import quote, unquote
 
 from lakelatch.errors import InvalidRequest, LockTimeout
-from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register, check_count
+from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, LockScope, Register, check_count
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
@@ -76,6 +77,11 @@ class SessionLockProvider(LockProvider):
             if key is not None and key.startswith(prefix):
                 found.append(Holder(key, holder.owner, holder.token, holder.since_ms, holder.waiting))
         return sorted(found, key=lambda holder: holder.key)
+
+    def ask(self) -> None:
+        """Over a connection of its own, which is closed: a session that nobody opens would keep one for good."""
+        with closing(self.make_backend()) as backend:
+            backend.ask(self.name_of(TABLE_KEY))
 
     def break_(self, key: str) -> bool:
         """The holder gives the key up at its next renewal, or has lapsed by then; it is never overtaken before that.

@@ -124,6 +124,9 @@ class ZookeeperBackend(SessionBackend):
             return None
         return Held(session_name(head.stat.ephemeralOwner), request_of(head.node), head.lease_s or self.lease_s)
 
+    def ask(self, name: str) -> None:
+        self._link()  # which has asked something when it connected
+
     def ask_to_give_up(self, held: Held, name: str) -> None:
         link, path = self._link(), f"{self._root}/sessions/{held.session}"
         for _ in range(_RACES_MOST):

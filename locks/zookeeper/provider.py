@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.hudi.names import hudi_base_path, hudi_path_hash, hudi_table_name
 from lakelatch.locks.hudi.provider import SharedTableKey
+from lakelatch.locks.options import BASE_PATH, keys_of
 from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.locks.session.provider import SessionLockProvider
@@ -36,6 +37,7 @@ class ZookeeperLockProvider(SessionLockProvider):
     end, by its minSessionTimeout and maxSessionTimeout.
     """
 
+    not_secret = keys_of("zookeeper", "url", "port", "base_path", "acl", "use_ssl", "ca")
     _known = KNOWN | {"base_path"}
     _root_option = "base_path"
 
@@ -65,6 +67,7 @@ class HudiZookeeperLockProvider(SharedTableKey, ZookeeperLockProvider):
     A Java writer does not hear of `break_`: its node is removed all the same, after our lease time.
     """
 
+    not_secret = ZookeeperLockProvider.not_secret | keys_of("zookeeper", "lock_key", "root") | {BASE_PATH}
     _known = KNOWN | {"base_path", "lock_key", "root"}
     _root_option = "root"
 

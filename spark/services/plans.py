@@ -352,6 +352,6 @@ def table_at_rest(
     """
     parsed = ServiceOptions.parse(options)
     table = require_writable(open_storage(path, parsed.manager.storage)).with_base_files(parsed.base_files)
-    with open_manager(table.storage, parsed.manager, system) as manager:
+    with open_manager(table.storage, parsed.manager, system, config=table.config) as manager:
         manager.recover()
         yield table, manager, parsed

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
-from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_manager import open_manager, takes_other_locks
 from lakelatch.spark.open_table import made_by_others, prepare_table
 from lakelatch.spark.options import OPERATION, WriteOptions
 from lakelatch.spark.service_options import ServiceOptions
@@ -112,32 +112,11 @@ def write_rows(
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
         # First, since a write that is refused leaves the table as it was, with what others have pending in it.
         table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
-        opened = _Opened(storage, write_options, table)
-        manager.recover()
-
-        def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
-            keep_files = again and not rows.read_anew
-            outcome = _attempt(rows, opened, manager, lost, keep_files, register)
-            moved = False
-            while isinstance(outcome, Lost) and outcome.as_logs:
-                _log.info("the rows of its base files become files of another instant: %s", outcome.conflict)
-                files = outcome.files
-                # Once as log files where something is by now, then everywhere; rows that are computed anew at once.
-                opened.in_bulk, moved = files is not None and not moved, True
-                try:
-                    outcome = _attempt(rows, opened, manager, files or lost, keep_files, register)
-                finally:
-                    if files is not None:
-                        files.drop()
-            return outcome
-
-        result = written_once(
-            manager, write_options.batch, lambda register: retried(manager, partial(attempt, register))
-        )
-        if not result.repeated:
-            result = replace(result, rows_skipped=rows.skipped)
-            say_schema_again(manager, opened.table, result.instant)
-        return after_commit(result, replace(opened.table, is_new=False), manager, service_options, rows.runner)
+        if not takes_other_locks(manager, table, write_options.manager):
+            return _write(rows, _Opened(storage, write_options, table), manager, service_options)
+    with open_manager(storage, write_options.manager, system, remembers=True) as manager:
+        table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
+        return _write(rows, _Opened(storage, write_options, table), manager, service_options)
 
 
 @dataclass
@@ -161,6 +140,32 @@ class _Opened:
             self.table = open_fitted(self.storage, self.options, rows, self.known)
         self.tried = True
         return self.table
+
+
+def _write(rows: Rows, opened: _Opened, manager: TransactionManager, service_options: ServiceOptions) -> CommitResult:
+    manager.recover()
+
+    def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
+        keep_files = again and not rows.read_anew
+        outcome = _attempt(rows, opened, manager, lost, keep_files, register)
+        moved = False
+        while isinstance(outcome, Lost) and outcome.as_logs:
+            _log.info("the rows of its base files become files of another instant: %s", outcome.conflict)
+            files = outcome.files
+            # Once as log files where something is by now, then everywhere; rows that are computed anew at once.
+            opened.in_bulk, moved = files is not None and not moved, True
+            try:
+                outcome = _attempt(rows, opened, manager, files or lost, keep_files, register)
+            finally:
+                if files is not None:
+                    files.drop()
+        return outcome
+
+    result = written_once(manager, opened.options.batch, lambda register: retried(manager, partial(attempt, register)))
+    if not result.repeated:
+        result = replace(result, rows_skipped=rows.skipped)
+        say_schema_again(manager, opened.table, result.instant)
+    return after_commit(result, replace(opened.table, is_new=False), manager, service_options, rows.runner)
 
 
 def open_fitted(

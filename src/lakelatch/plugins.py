@@ -24,7 +24,7 @@ def find_component(group: str, name: str, what: str, option: str) -> Any:
     loose = [point for point in installed if "." not in name and point.name.lower() == name.lower()]
     points = {point.value: point for point in exact or loose}
     if not points:
-        raise InvalidRequest(_unknown(sorted({point.name for point in installed}), name, what, option), option=option)
+        raise InvalidRequest(_unknown(list(installed), name, what, option), option=option)
     if len(points) > 1:
         raise InvalidRequest(
             f"{option}={name!r} is claimed by {' and '.join(sorted(points))}: uninstall one of the packages, or use "
@@ -38,18 +38,40 @@ def _load(point: EntryPoint, name: str, what: str, option: str) -> Any:
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
-        package = point.dist.name if point.dist is not None else "lakelatch"
-        extras = ",".join(point.extras)  # in pyproject.toml behind the object: the extra that brings a client library
-        way_out = f"run pip install '{package}[{extras}]'" if extras else "install what it needs, or choose another one"
+        package = _extra_of(point)
+        way_out = f"run pip install '{package}'" if package else "install what it needs, or choose another one"
         place = f"{point.module}:{point.attr}"
         raise InvalidRequest(
             f"{option}={name!r}: the {what} {place} cannot be loaded ({error}); {way_out}", option=option
         ) from error
 
 
-def _unknown(names: list[str], name: str, what: str, option: str) -> str:
-    by_lower = {known.lower(): known for known in names}
+def _extra_of(point: EntryPoint) -> str:
+    """What pip is to install for it: in pyproject.toml behind the object stands the extra that brings its library."""
+    package = point.dist.name if point.dist is not None else "lakelatch"
+    return f"{package}[{','.join(point.extras)}]" if point.extras else ""
+
+
+def _unknown(points: list[EntryPoint], name: str, what: str, option: str) -> str:
+    by_lower = {point.name.lower(): point.name for point in points}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     guess = f" Did you mean {by_lower[near[0]]!r}?" if near else ""
-    shown = ", ".join(names) if names else "none; install lakelatch itself, as with pip install lakelatch"
-    return f"{option}={name!r} is no known {what}.{guess} Installed: {shown}"
+    there, missing = set[str](), dict[str, list[str]]()
+    for point in points:
+        if _can_load(point):
+            there.add(point.name)
+        elif _extra_of(point):
+            missing.setdefault(_extra_of(point), []).append(point.name)
+    shown = ", ".join(sorted(there)) or "none; install lakelatch itself, as with pip install lakelatch"
+    more = "; ".join(f"{', '.join(sorted(names))} with pip install '{extra}'" for extra, names in missing.items())
+    return f"{option}={name!r} is no known {what}.{guess} Installed: {shown}" + (
+        f". Not installed: {more}" if more else ""
+    )
+
+
+def _can_load(point: EntryPoint) -> bool:
+    try:
+        point.load()
+    except (ImportError, AttributeError):
+        return False
+    return True

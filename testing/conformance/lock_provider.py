@@ -70,6 +70,11 @@ class LockProviderConformance:
             assert not lease.valid() and not lease.lost.is_set()
             assert_raises(LeaseLost, lease.ensure)
 
+    def test_a_question_leaves_nothing_held(self, tmp_path: Path) -> None:
+        with self.providers(tmp_path) as [provider]:
+            provider.ask()
+            assert provider.holders() == []
+
     def test_a_second_release_changes_nothing_and_says_so(self, tmp_path: Path) -> None:
         with self.providers(tmp_path, 2) as [first, second]:
             lease = first.acquire(TABLE_KEY, 0)

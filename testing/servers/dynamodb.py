@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from lakelatch.testing.fetching import run_fetch
 from lakelatch.testing.servers.contract import http_status
 from lakelatch.testing.servers.local import (
     CACHE_VARIABLE,
@@ -14,7 +15,6 @@ from lakelatch.testing.servers.local import (
     fetched,
     java,
     program,
-    run_fetch,
 )
 
 VERSION = "3.0.0"
@@ -97,10 +97,11 @@ def _copy_libraries(folder: Path) -> Path:
     project.write_text(_PROJECT)
     maven = program("mvn", f"apt-get install maven, or copy the libraries from elsewhere and set {CACHE_VARIABLE}")
     run_fetch(
-        f"Maven could not fetch DynamoDB Local {VERSION}",
+        f"DynamoDB Local {VERSION} (46 MB)",
         [
-            *(maven, "--quiet", "--batch-mode", "--file", str(project), _COPY),
+            *(maven, "--batch-mode", "--file", str(project), _COPY),
             *("-DincludeScope=runtime", f"-DoutputDirectory={folder / 'lib'}"),
         ],
+        r"Downloaded from .*\((?P<size>[0-9.]+) (?P<unit>[kMG]?B) at ",
     )
     return folder / "lib"

@@ -21,7 +21,6 @@ from lakelatch.testing.ports import free_port
 from lakelatch.testing.servers.contract import START_TIMEOUT_S, STOP_TIMEOUT_S, Server, wait_until
 
 CACHE_VARIABLE = "LAKELATCH_TEST_CACHE"
-_FETCH_TIMEOUT_S = 600
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # small, and quick to start
 _LOG_LINES = 20
 
@@ -156,15 +155,6 @@ def fetched(name: str, fetch: Callable[[Path], Path]) -> Path:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return target
-
-
-def run_fetch(failure: str, command: Sequence[str]) -> None:
-    """Runs what fetches. Errors: `Unavailable`, with what the command has said."""
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"{failure}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def java() -> str:

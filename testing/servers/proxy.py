@@ -61,6 +61,7 @@ class TcpProxy:
     def __init__(self, host: str, port: int, system: System = REAL_SYSTEM) -> None:
         self.host = "127.0.0.1"
         self.port = free_port(system)
+        self.accepted = 0  # connections of clients, so far
         self._server = host, port
         self._system = system
         self._connections: list[_Connection] = []
@@ -76,6 +77,11 @@ class TcpProxy:
         self._listen()
         self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)
         self._thread.start()
+
+    @property
+    def connections(self) -> int:
+        """How many connections of clients are open now."""
+        return len(self._connections)
 
     def cut(self, to_server: bool = True, to_client: bool = True) -> None:
         """Withholds all bytes, and all news of closed connections, in these directions and only these.
@@ -203,6 +209,7 @@ class TcpProxy:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = _Connection(_Way(client, server, True), _Way(server, client, False))
         self._connections.append(connection)
+        self.accepted += 1
         server.connect_ex(self._server)  # a refusal is met when the socket is used
 
     def _cut_off(self, way: _Way) -> bool:

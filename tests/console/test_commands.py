@@ -75,7 +75,7 @@ def test_timeline_for_a_person_and_as_a_picture(
     assert "<svg" in (tmp_path / "t.svg").read_text()
 
 
-@pytest.mark.parametrize("name, told", [("t.svg", "matplotlib"), ("t.xyz", ".svg or .png"), ("no/t.svg", "no folder")])
+@pytest.mark.parametrize("name, told", [("t.xyz", ".svg or .png"), ("no/t.svg", "no folder")])
 def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_shown(
     name: str,
     told: str,
@@ -83,10 +83,8 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_shown(
     table: LocalStorage,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     completion = commit(manager)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as where it is not installed
 
     assert main(["timeline", table.root, "--draw", str(tmp_path / name)]) == 1
 
@@ -184,3 +182,19 @@ def test_clean_says_what_goes_and_what_went(
     assert "files" in capsys.readouterr().out and not table.exists(first)
     assert main(["clean", table.root, "--json", *options]) == 0
     assert json.loads(capsys.readouterr().out) == {"completed": [], "waiting": []}
+
+
+def test_without_matplotlib_the_text_is_there_and_the_error_names_the_extra(
+    manager: TransactionManager,
+    table: LocalStorage,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    completion = commit(manager)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["timeline", table.root, "--draw", str(tmp_path / "t.svg")]) == 1
+    shown = capsys.readouterr()
+    assert completion in shown.out and "pip install 'lakelatch[draw]'" in shown.err
+    assert main(["timeline", table.root, "--draw", str(tmp_path / "t.svg"), "--json"]) == 1
+    assert "lakelatch[draw]" in json.loads(capsys.readouterr().out)["message"]

@@ -68,6 +68,8 @@ def test_a_table_moves_to_other_locks(table: LocalStorage, capsys: pytest.Captur
     assert main(move) == 0
     assert json.loads(capsys.readouterr().out) == {"changed": False, "domain": "inprocess"}
     assert main(["locks", table.root]) == 0
+    assert "locks of the table: inprocess; looked at: inprocess" in capsys.readouterr().out
+    assert main(["locks", table.root, "-o", "hoodie.write.lock.provider=filesystem"]) == 0
     text = capsys.readouterr().out
     assert "locks of the table: inprocess; looked at: filesystem" in text and "use other locks" in text
 

@@ -73,6 +73,18 @@ def test_a_backend_whose_client_is_missing_names_its_extra(
         open_by_name(name)
 
 
+def test_what_cannot_be_loaded_is_not_said_to_be_installed(no_plugins: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for loaded in [known for known in sys.modules if known == "kazoo" or known.startswith(("kazoo.", OURS + "zoo"))]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(InvalidRequest) as caught:
+        open_by_name("zookeper")
+    there, missing = str(caught.value).partition("Installed: ")[2].split(". Not installed: ")
+    assert "Did you mean 'zookeeper'?" in str(caught.value)
+    assert "filesystem" in there and "redis" in there and "ookeeper" not in there
+    assert missing.endswith("zookeeper with pip install 'lakelatch[zookeeper]'") and "redis" not in missing
+
+
 @pytest.fixture
 def no_plugins() -> Iterator[None]:
     find_component.cache_clear()

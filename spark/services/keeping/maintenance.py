@@ -69,7 +69,7 @@ def maintain_with(
     `steps` are all of them, unless others are given.
     """
     table = require_writable(open_storage(path, options.manager.storage)).with_base_files(options.base_files)
-    with open_manager(table.storage, options.manager, system) as manager:
+    with open_manager(table.storage, options.manager, system, config=table.config) as manager:
         work = Work(table, manager, options, runner)
         return MaintenanceReport(path, keep(work, steps_of(options) if steps is None else steps, None, tell, go_on))
 

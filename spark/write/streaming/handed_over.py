@@ -55,7 +55,7 @@ class BegunWrite:
 
     def commit(self, reports: list[FileReport]) -> CommitResult:
         """Commits what tasks have written; a batch that `options` name is committed once. Errors: those of `write`."""
-        with open_manager(self.table.storage, self.options.manager) as manager:
+        with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
             result = written_once(manager, self.options.batch, partial(self._committed, manager, reports))
             if result.repeated:
                 self._abort(manager)
@@ -65,7 +65,7 @@ class BegunWrite:
 
     def abort(self) -> None:
         """May come after a failed commit that has succeeded: the log decides, and a committed write stays."""
-        with open_manager(self.table.storage, self.options.manager) as manager:
+        with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
             self._abort(manager)
 
     def _abort(self, manager: TransactionManager) -> None:

@@ -1,0 +1,53 @@
+"""What is at a place that is no table, for who has mistaken it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.options import StorageOptions
+from lakelatch.storage.uris import open_storage
+from lakelatch.timeline.table_config import PROPERTIES_PATH, is_table
+
+_LOOKED_AT, _NAMED, _ABOVE = 50, 5, 5
+
+
+def with_what_is_there(error: LakelatchError, path: str, options: Mapping[str, str]) -> LakelatchError:
+    """The same error; one that says that there is no table says what there is instead, as far as can be seen."""
+    if not error.details.get("no_table"):
+        return error
+    try:
+        found = _found(path, StorageOptions.from_options(options))
+    except LakelatchError:  # what was said first matters more
+        return error
+    return InvalidRequest(f"{error.message}. {found}", **error.details)
+
+
+def _found(path: str, options: StorageOptions) -> str:
+    storage = open_storage(path, options)
+    listed = storage.list("")
+    tables = [name for name in sorted(listed.folders)[:_LOOKED_AT] if _is_table_below(storage, name)]
+    if tables:
+        return f"Below it are tables: {_named(tables)}"
+    above = storage.uri
+    for _ in range(_ABOVE):
+        above, _, name = above.rpartition("/")
+        if above.endswith(("/", ":")):
+            break
+        outer = open_storage(above, options)
+        if is_table(outer):
+            return f"It is within the table at {outer.uri}"
+        if above == storage.uri.rpartition("/")[0] and name in outer.list("").files:
+            return "It is a file"
+    names = [*sorted(f"{name}/" for name in listed.folders), *sorted(listed.files)]
+    return f"There is {_named(names)}" if names else "Nothing is there"
+
+
+def _is_table_below(storage: Storage, name: str) -> bool:
+    return storage.exists(f"{name}/{PROPERTIES_PATH}")
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,78 @@
+"""Writes that are not there: who was rolled back, or taken back, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.actions import RESTORE, ROLLBACK
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log_reader import LogMoved
+from lakelatch.timeline.service_metadata import read_rolled_back
+from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.conflicts.report import recent_losses
+
+
+@dataclass(frozen=True)
+class Undone:
+    """One write that was undone by `rollback`, a requested time; `ended` is when that was asked for.
+
+    `writer` and `by` are the names of who wrote and of who undid it, "" if nobody knows; `winner` is the requested
+    time of the write that it lost to, "" if it lost to none.
+    """
+
+    instant: str
+    ended: str
+    rollback: str
+    writer: str = ""
+    by: str = ""
+    winner: str = ""
+    winner_writer: str = ""
+
+    @property
+    def story(self) -> str:
+        """In words: who lost to whom, or was rolled back by whom."""
+        who = f"{self.writer or 'a writer'} ({self.instant})"
+        if self.winner:
+            return f"{who} lost to {self.winner_writer or 'another writer'} ({self.winner})"
+        return f"{who} was rolled back by {self.by or 'another writer'}"
+
+
+def undone_writes(storage: Storage) -> list[Undone]:
+    """Those that rollbacks and restores on the active timeline name, by requested time.
+
+    Names come from the list of recent conflicts and from the slots that the commit log still has.
+    """
+    losses = {loss.instant: loss for loss in recent_losses(storage)}
+    names = _names_in_log(storage)
+    found: dict[str, Undone] = {}
+    for done in Timeline.load(storage).completed:
+        if done.action not in (ROLLBACK, RESTORE):
+            continue
+        try:
+            targets = read_rolled_back(storage.read(done.path), done.path)
+        except NotFound:  # archived since
+            continue
+        for target in targets:
+            loss = losses.get(target)
+            found[target] = Undone(
+                target,
+                done.requested,
+                done.requested,
+                writer=loss.writer if loss else names.get(target, ""),
+                by=names.get(done.requested, ""),
+                winner=loss.winner if loss else "",
+                winner_writer=loss.winner_writer if loss else "",
+            )
+    return [found[target] for target in sorted(found)]
+
+
+def _names_in_log(storage: Storage) -> Mapping[str, str]:
+    """Who wrote or rolled back, by the requested time of what they did."""
+    log = CommitLog(storage)
+    try:
+        events = log.events_after(0, log.tail())
+    except LogMoved:
+        return {}
+    return {event.instant: event.writer for event in events}
