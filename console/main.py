@@ -23,13 +23,14 @@ from lakelatch.console.commands import (
     cluster,
     compact,
     conflicts,
-    demo,
     locks,
     service,
     taking_back,
     timeline,
     torture,
+    verify,
 )
+from lakelatch.console.demo import command as demo
 from lakelatch.errors import LakelatchError
 
 _PIPED_WIDTH = 200  # a file is no screen of 80 columns
@@ -103,6 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
         cancel,
         taking_back,
         adopt,
+        verify,
         locks,
         conflicts,
         torture,

@@ -304,7 +304,7 @@ class TableView:
         seen = set()
         for partition, names in there:
             seen.add(partition)
-            yield partition, (*names, *self._cleaned.get(partition, ()))
+            yield partition, tuple(dict.fromkeys((*names, *self._cleaned.get(partition, ()))))
         for partition, cleaned in self._cleaned.items() if partitions is None else ():
             if partition not in seen and (
                 selection is None or selection.holds(partition)

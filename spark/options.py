@@ -102,7 +102,7 @@ END_INSTANT = "hoodie.datasource.read.end.instanttime"
 INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
 COLUMNS = "columns"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
-READ_INDEX = "lakelatch.read.index"
+READ_INDEX, READ_VERIFY = "lakelatch.read.index", "lakelatch.read.verify"
 MAX_COMMITS = "lakelatch.read.stream.max.commits"
 MAX_FILES = "maxfilespertrigger"  # Spark's own, for sources of files
 
@@ -161,6 +161,7 @@ _WRITE_KEYS = {
 }
 _READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL_FORMAT, COLUMNS} | {
     READ_INDEX,
+    READ_VERIFY,
     START_OFFSET,
     MAX_COMMITS,
     MAX_FILES,

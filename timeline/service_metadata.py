@@ -14,7 +14,7 @@ def read_rolled_back(data: bytes, path: str) -> frozenset[str]:
 
 
 def read_cleaned(data: bytes, path: str) -> Mapping[str, tuple[str, ...]]:
-    """Names of the files that a completed clean has removed, by partition. Errors: `CorruptTable`."""
+    """Names of the files that a completed clean has removed, or found gone, by partition. Errors: `CorruptTable`."""
     return decode(data, path, "a clean's metadata", ("partitionMetadata",), _cleaned)
 
 
@@ -62,8 +62,14 @@ def _rolled_back(record: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _cleaned(record: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-    # Older writers give whole paths.
+    # Older writers give whole paths. What Java finds gone already, carrying out a clean again, it calls failed.
     return {
-        str(partition): tuple(str(file).rpartition("/")[2] for file in found["successDeleteFiles"] or ())
+        str(partition): tuple(
+            dict.fromkeys(
+                str(file).rpartition("/")[2]
+                for files in (found["successDeleteFiles"], found.get("failedDeleteFiles"))
+                for file in files or ()
+            )
+        )
         for partition, found in (record["partitionMetadata"] or {}).items()
     }

@@ -136,7 +136,7 @@ def plan_images(
         )
     for _ in range(_LOOKS_MAX):
         now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
-        view = TableView.load(storage, config, options.begin)
+        view = replace(TableView.load(storage, config, options.begin), expects=options.expects)
         plan = _plan(view, options, now_ms)
         if not view.was_overtaken():
             return replace(plan, schema=schema)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.expected.missing import Expects, archived_too, known
 from lakelatch.option_values import flag, one_of
 from lakelatch.spark.options import (
     AS_OF,
@@ -19,6 +20,7 @@ from lakelatch.spark.options import (
     QUERY_TYPE,
     QUERY_TYPES,
     READ_INDEX,
+    READ_VERIFY,
     SNAPSHOT,
     normalise,
 )
@@ -30,7 +32,8 @@ from lakelatch.timegen.instant_time import parse_user_instant
 class ReadOptions:
     """What a read asks for; times are 17-digit instants.
 
-    With `images` it is of what commits changed; `by_index` may find its files in the file index.
+    With `images` it is of what commits changed; `by_index` may find its files in the file index, and `verify` holds
+    what all writes name against the folders.
     """
 
     query_type: str
@@ -40,7 +43,13 @@ class ReadOptions:
     columns: tuple[str, ...] | None
     images: bool
     by_index: bool
+    verify: bool
     storage: StorageOptions
+
+    @property
+    def expects(self) -> Expects:
+        """Which writes' files have to be there: all, or those of which this process knows without a request."""
+        return archived_too if self.verify else known
 
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> ReadOptions:
@@ -65,6 +74,7 @@ class ReadOptions:
             _columns(values),
             images,
             flag(values, READ_INDEX, True),
+            flag(values, READ_VERIFY, False),
             StorageOptions.from_options(values),
         )
 
