@@ -15,10 +15,12 @@ from functools import partial
 from typing import Any
 
 from lakelatch.errors import CorruptTable
+from lakelatch.format.base_files import open_base_file
 from lakelatch.format.expected.cleaned import cleaned_after
 from lakelatch.format.expected.missing import Expectation
 from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, index_moment
-from lakelatch.format.names import LogFile, is_compacted_log, is_kept_deletes, parse_data_file
+from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER
+from lakelatch.format.names import BaseFile, LogFile, is_compacted_log, is_kept_deletes, parse_data_file
 from lakelatch.format.partitions import partition_files
 from lakelatch.format.table_view import TableView
 from lakelatch.storage.checksums import verify_checksum
@@ -182,6 +184,8 @@ class _Look:
                 self.count += len(names)
                 there = frozenset(listed.get(partition, ()))
                 self._there += [path_below(partition, name) for name in names if name in there]
+        if view.config.column_groups:
+            self._kept_deletes(listed, replaced)
 
     def _past(
         self, listed: Mapping[str, Iterable[str]], expectation: Expectation, replaced: Mapping[tuple[str, str], str]
@@ -236,6 +240,25 @@ class _Look:
                 with self._noting(path):
                     if self.storage.stat(path).size_bytes:
                         self._note(SUPERFLUOUS, path, f"the write {file.instant} does not name it")
+
+    def _kept_deletes(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[tuple[str, str], str]) -> None:
+        """Deletes of column groups lie beside the newest base files, whose footers name them and nothing else."""
+        newest: dict[tuple[str, str], BaseFile] = {}
+        for path in self._there:
+            partition, _, name = path.rpartition("/")
+            file = parse_data_file(name)
+            if isinstance(file, BaseFile) and (partition, file.file_id) not in replaced:
+                found = newest.setdefault((partition, file.file_id), file)
+                newest[partition, file.file_id] = max(found, file, key=lambda one: one.instant)
+
+        def look(partition: str, path: str) -> None:
+            with self._noting(path):
+                kept = open_base_file(self.storage, path, []).footer.get(KEPT_DELETES_FOOTER.encode(), b"").decode()
+                if kept and kept not in listed.get(partition, ()):
+                    self._note(MISSING, path_below(partition, kept), f"{path} has kept deletes in it")
+
+        looks = ((partition, path_below(partition, file.name)) for (partition, _), file in newest.items())
+        self.storage.together(*(partial(look, *one) for one in looks))
 
     def _index(self) -> None:
         """A damaged index is not used, and nothing is lost with it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from lakelatch.errors import InvariantBroken, TransactionEnded, Unavailable
+from lakelatch.errors import CorruptTable, InvariantBroken, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -222,7 +222,11 @@ class TransactionManager:
 
         def decide(tail: Tail) -> Event | GivenUp[None]:
             context.folder.refresh(tail.number, tail.names)
-            content = build(context.folder)
+            try:
+                content = build(context.folder)
+            except CorruptTable:
+                ensure_none_lost(context.log, tail)  # which may be why
+                raise
             if content is None:
                 return GivenUp(None)
             ensure_none_lost(context.log, tail)

@@ -30,6 +30,7 @@ from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
@@ -162,6 +163,8 @@ def _confirmed(
     moment = asked.options.end or asked.options.as_of
     now_ms, look = first
     view = replace(TableView.of_look(storage, config, look, moment), expects=asked.options.expects)
+    if asked.options.verify:
+        ensure_none_lost_to_readers(storage)
     for _ in range(_LOOKS_MAX):
         try:
             pruning, found = asked.of(_table_of(view, asked, moment))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakelatch.errors import CorruptTable
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.events import Event
 from lakelatch.timeline.log_reader import Tail
@@ -24,6 +25,19 @@ def lost_completions(log: CommitLog, tail: Tail, since: str = "") -> list[Event]
             return again
         found, tail = again, log.look(log.tail())
     return []  # others are at work on just these
+
+
+def ensure_none_lost_to_readers(storage: Storage) -> None:
+    """The same for a reader, who makes nothing: the last slot's file, which the next writer makes, is left out."""
+    log, before = CommitLog(storage), list[Event]()
+    for _ in range(_LOOKS_MAX):
+        events = log.standing(log.tail())[:-1]
+        found = log.projections.lost(events, log.projections.list_timeline())
+        if found and found == before:
+            raise lost_file(found[0])
+        if not found:
+            return
+        before = found
 
 
 def ensure_none_lost(log: CommitLog, tail: Tail, since: str = "") -> None:
