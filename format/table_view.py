@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from lakelatch.errors import CorruptTable, InvalidRequest
-from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.expected.cleaned import cleaned_after
 from lakelatch.format.expected.missing import Expectation, Expects, Missing, active, ensure_none, known, suspects
-from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins
+from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins, two_live_groups
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.index.file_index import FileIndex
 from lakelatch.format.index.reading import current_index
@@ -105,7 +104,7 @@ class TableView:
             if not used:
                 raise
             return self.latest(selection, by_index=False)
-        self._ensure_all_there()
+        self._ensure_all_there(selection, {one.partition for one in found})
         return tuple(found)
 
     def replaced(self) -> dict[tuple[str, str], str]:
@@ -130,7 +129,10 @@ class TableView:
         self._forget()
         files = self._files(partitions, selection)
         found = [group for partition, names in files for group in self._groups_of(partition, names)]
-        self._ensure_all_there()
+        if partitions is None:
+            self._ensure_all_there(selection, {group[0].partition for group in found})
+        else:
+            self._ensure_all_there(selection, self._expectation.partitions)
         return found
 
     def slices_at(self, times: Collection[str], partitions: list[str]) -> dict[str, list[FileSlice]]:
@@ -181,8 +183,12 @@ class TableView:
         self._names_since.append(frozenset(self.storage.names(TIMELINE_FOLDER)))
         return self._names_since[-1]
 
-    def _ensure_all_there(self) -> None:
+    def _ensure_all_there(self, selection: Selection | None, found: Collection[str]) -> None:
         self._ensure_still_there(self._names_now())
+        if self.expects is not known:  # also in partitions that no listing has shown
+            for partition in set(self._expectation.partitions).difference(found):
+                if selection is None or selection.holds(partition):
+                    self._groups_of(partition, ())
         ensure_none(self, self._suspects)
 
     def _ensure_still_there(self, names: Collection[str]) -> None:
@@ -225,16 +231,8 @@ class TableView:
         live = [group for group in live if group not in empty]
         pair = twins([group[0].file_id for group in live], self.config.bucket_count)
         if pair is not None:
-            raise self._corrupt(partition, pair)
+            raise two_live_groups(self.storage, partition, pair)
         return live
-
-    def _corrupt(self, partition: str, pair: tuple[str, str]) -> CorruptTable:
-        return CorruptTable(
-            f"the bucket {bucket_of_file_id(pair[0])} of the partition {partition!r} of {self.storage.uri} has two "
-            f"live file groups, {pair[0]} and {pair[1]}: keys that are in both would be read twice. Take back what was "
-            "written to one of them (Hudi's CALL rollback_to_instant, newest instant first), and write it again",
-            file_groups=[(partition, file_id) for file_id in pair],
-        )
 
     def ensure_there(self, slices: Iterable[FileSlice]) -> None:
         """`InvalidRequest` if a slice of the past has files that a clean has removed since: rows would be missing."""

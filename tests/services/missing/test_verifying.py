@@ -17,6 +17,7 @@ from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.services.verifying import DAMAGED, MISSING, SUPERFLUOUS, Finding
 from lakelatch.spark.open_table import open_table
+from lakelatch.timeline.history import named_files
 
 VERIFIED: dict[str, object] = {"lakelatch.read.verify": "true"}
 
@@ -154,6 +155,17 @@ def test_a_read_that_verifies_refuses_a_table_without_a_file(tmp_path: Path, fil
         READS[read](table, written.completion)
     path.write_bytes(content)
     assert READS[read](table, written.completion) == whole
+
+
+def test_a_partition_that_is_gone_as_a_whole_is_missing(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.write(rows(4, 1, "a"))
+    table.write(rows(4, 1, "b"), "q")
+    named_files.forget_all()
+    shutil.rmtree(table.root / "p")
+    with pytest.raises(CorruptTable, match=r"'p/\.0000"):
+        table.read(VERIFIED)
+    assert {path.partition("/")[0] for _, path in found(table)} == {"p"}
 
 
 def test_a_process_misses_a_file_that_it_has_written_itself(tmp_path: Path) -> None:
