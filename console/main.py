@@ -23,14 +23,15 @@ from lakelatch.console.commands import (
     cluster,
     compact,
     conflicts,
-    demo,
     locks,
     service,
     taking_back,
     timeline,
     torture,
+    verify,
 )
 from lakelatch.console.commands.arguments import read_options
+from lakelatch.console.demo import command as demo
 from lakelatch.console.places import with_what_is_there
 from lakelatch.errors import LakelatchError
 
@@ -108,6 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
         cancel,
         taking_back,
         adopt,
+        verify,
         locks,
         conflicts,
         torture,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
+from lakelatch.errors import CorruptTable
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import REPLACE_COMMIT
@@ -194,6 +195,16 @@ def twins(file_ids: Sequence[str], bucket_count: int | None) -> tuple[str, str] 
         if other != file_id and not same_draw:
             found = found or (other, file_id)
     return found
+
+
+def two_live_groups(storage: Storage, partition: str, pair: tuple[str, str]) -> CorruptTable:
+    """The error for two live file groups of one bucket."""
+    return CorruptTable(
+        f"the bucket {bucket_of_file_id(pair[0])} of the partition {partition!r} of {storage.uri} has two live file "
+        f"groups, {pair[0]} and {pair[1]}: keys that are in both would be read twice. Take back what was written to "
+        "one of them (Hudi's CALL rollback_to_instant, newest instant first), and write it again",
+        file_groups=[(partition, file_id) for file_id in pair],
+    )
 
 
 def _buckets(file_ids: Iterable[str]) -> dict[int, str]:

@@ -8,25 +8,28 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from lakelatch.errors import CorruptTable, InvalidRequest
-from lakelatch.format.bucket_index import bucket_of_file_id
-from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins
+from lakelatch.format.expected.cleaned import cleaned_after
+from lakelatch.format.expected.missing import Expectation, Expects, Missing, active, ensure_none, known, suspects
+from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins, two_live_groups
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.index.file_index import FileIndex
 from lakelatch.format.index.reading import current_index
-from lakelatch.format.log.compactions import LogCompactions
+from lakelatch.format.log.compactions import (
+    Completed,
+    LogCompactions,
+    completed_log_compactions,
+    read_log_compactions,
+)
 from lakelatch.format.names import COMPACTED_MARK, LogFile, is_compacted_log, parse_data_file
 from lakelatch.format.partitions import FirstAnswer, Indexed, Selection, first_answer, partition_files
 from lakelatch.format.tombstones import ensure_tombstone, taken_back
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.actions import CLEAN, DELTA_COMMIT, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.level_file import ArchivedInstant
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_plan
-from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan
-from lakelatch.timeline.plans.clean_plan import CleanPlan
-from lakelatch.timeline.service_metadata import read_cleaned
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import REQUESTED, Instant, Timeline, parse_file_name, requested
+from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name
 
 _log = logging.getLogger("lakelatch.format")
 
@@ -45,7 +48,9 @@ class TableView:
     whole: WholeTimeline
     as_of: str | None = None
     lone: bool = False
-    _names_since: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
+    expects: Expects = known
+    _suspects: list[Missing] = field(default_factory=list, init=False, repr=False, compare=False)
+    _names_since: list[Collection[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ahead: list[FirstAnswer] = field(default_factory=list, init=False, repr=False, compare=False)
     _used: list[FileIndex] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -79,8 +84,7 @@ class TableView:
         By it, these are the slices that are listed, but for files of failed attempts, which are empty. What turns out
         to be damaged by it is listed.
         """
-        self._names_since.clear()
-        self._used.clear()
+        self._forget()
         used = self._used
 
         def ask(names: Collection[str] | None) -> Mapping[str, tuple[str, ...]] | None:
@@ -100,7 +104,7 @@ class TableView:
             if not used:
                 raise
             return self.latest(selection, by_index=False)
-        self._ensure_still_there()
+        self._ensure_all_there(selection, {one.partition for one in found})
         return tuple(found)
 
     def replaced(self) -> dict[tuple[str, str], str]:
@@ -122,10 +126,13 @@ class TableView:
 
         As of a time, slices may name files that a clean has removed since: `ensure_there` refuses those.
         """
-        self._names_since.clear()
+        self._forget()
         files = self._files(partitions, selection)
         found = [group for partition, names in files for group in self._groups_of(partition, names)]
-        self._ensure_still_there()
+        if partitions is None:
+            self._ensure_all_there(selection, {group[0].partition for group in found})
+        else:
+            self._ensure_all_there(selection, self._expectation.partitions)
         return found
 
     def slices_at(self, times: Collection[str], partitions: list[str]) -> dict[str, list[FileSlice]]:
@@ -138,7 +145,8 @@ class TableView:
         for time in times:
             view = replace(self, as_of=time)
             found[time] = [group[0] for inside, names in files for group in view._groups_of(inside, names)]
-        replace(self, as_of=max(times, default=self.as_of))._ensure_still_there()
+            ensure_none(view, view._suspects)
+        replace(self, as_of=max(times, default=self.as_of))._ensure_still_there(self._names_now())
         return found
 
     def _groups_of(
@@ -148,26 +156,46 @@ class TableView:
 
         `completions` are those of the files' instants, for a caller who knows them.
         """
-        instants = {file.instant for file in map(parse_data_file, names) if file is not None}
         gone = self._replaced_in.get(partition, {})
-        groups = file_slices(
-            partition,
-            names,
-            self.whole.completion_times(instants) if completions is None else completions,
-            as_of=self.as_of,
-            replaced=gone,
-            absorbed_logs=self._absorbed(partition, names, instants),
-            committed_by=self.files_of,
-        )
+
+        def cut(names: Collection[str]) -> list[list[FileSlice]]:
+            instants = {file.instant for file in map(parse_data_file, names) if file is not None}
+            return file_slices(
+                partition,
+                names,
+                self.whole.completion_times(instants) if completions is None else completions,
+                as_of=self.as_of,
+                replaced=gone,
+                absorbed_logs=self._absorbed(partition, names, instants),
+                committed_by=self.files_of,
+            )
+
+        groups = cut(names)
+        if completions is None:  # else nobody has listed the folder
+            self._suspects.extend(suspects(self._expectation, partition, names, groups, cut, gone))
         return self._live(partition, groups, gone)
 
-    def _ensure_still_there(self) -> None:
+    def _forget(self) -> None:
+        for found in (self._names_since, self._used, self._suspects):
+            found.clear()
+
+    def _names_now(self) -> Collection[str]:
+        self._names_since.append(self.whole.names_now())
+        return self._names_since[-1]
+
+    def _ensure_all_there(self, selection: Selection | None, found: Collection[str]) -> None:
+        self._ensure_still_there(self._names_now())
+        if self.expects is not known:  # also in partitions that no listing has shown
+            for partition in set(self._expectation.partitions).difference(found):
+                if selection is None or selection.holds(partition):
+                    self._groups_of(partition, ())
+        ensure_none(self, self._suspects)
+
+    def _ensure_still_there(self, names: Collection[str]) -> None:
         """`Unavailable` if a commit that counts here has been taken back since: files may have gone before the listing.
 
         Completed files are taken away before data files are, so what still counts now was whole when it was listed.
         """
-        names = self.whole.names_now()
-        self._names_since.append(names)
         gone = [
             instant
             for instant in self.timeline.completed
@@ -203,16 +231,8 @@ class TableView:
         live = [group for group in live if group not in empty]
         pair = twins([group[0].file_id for group in live], self.config.bucket_count)
         if pair is not None:
-            raise self._corrupt(partition, pair)
+            raise two_live_groups(self.storage, partition, pair)
         return live
-
-    def _corrupt(self, partition: str, pair: tuple[str, str]) -> CorruptTable:
-        return CorruptTable(
-            f"the bucket {bucket_of_file_id(pair[0])} of the partition {partition!r} of {self.storage.uri} has two "
-            f"live file groups, {pair[0]} and {pair[1]}: keys that are in both would be read twice. Take back what was "
-            "written to one of them (Hudi's CALL rollback_to_instant, newest instant first), and write it again",
-            file_groups=[(partition, file_id) for file_id in pair],
-        )
 
     def ensure_there(self, slices: Iterable[FileSlice]) -> None:
         """`InvalidRequest` if a slice of the past has files that a clean has removed since: rows would be missing."""
@@ -282,7 +302,7 @@ class TableView:
         seen = set()
         for partition, names in there:
             seen.add(partition)
-            yield partition, (*names, *self._cleaned.get(partition, ()))
+            yield partition, tuple(dict.fromkeys((*names, *self._cleaned.get(partition, ()))))
         for partition, cleaned in self._cleaned.items() if partitions is None else ():
             if partition not in seen and (
                 selection is None or selection.holds(partition)
@@ -323,24 +343,8 @@ class TableView:
 
     @cached_property
     def _cleaned(self) -> Mapping[str, Mapping[str, str]]:
-        """Names of files that were removed after the view's time, by partition, each with the clean that did it.
-
-        A clean before that time removed nothing that a reader of that time needed; one that waits may be at work.
-        """
-        found: dict[str, dict[str, str]] = {}
-        if self.as_of is None:
-            return found
-        cleans = self.whole.completed((CLEAN,), after=self.as_of)
-        contents = self.storage.together(*(partial(self.whole.content, instant) for instant in cleans))
-        for instant, content in zip(cleans, contents, strict=True):
-            for partition, names in read_cleaned(content, instant.path).items():
-                found.setdefault(partition, {}).update(dict.fromkeys(names, instant.requested))
-        for waiting in (one for one in self.timeline.pending if one.action == CLEAN):
-            planned = requested(waiting.requested, CLEAN)
-            plan = CleanPlan.from_avro(read_plan(self.storage, planned), planned.path)
-            for partition, names in plan.files.items():
-                found.setdefault(partition, {}).update(dict.fromkeys(names, waiting.requested))
-        return found
+        """Names of files that were removed after the view's time, by partition, each with the clean that did it."""
+        return {} if self.as_of is None else cleaned_after(self.whole, self.as_of)
 
     def was_cleaned(self) -> bool:
         """Whether a clean was planned between the listings of the timeline and of the data files.
@@ -375,37 +379,38 @@ class TableView:
         return frozenset()
 
     @cached_property
-    def _log_compacted(self) -> Mapping[str, tuple[Instant, ArchivedInstant | None]]:
-        """Log compactions completed by the view's time, by requested time, with where the plan is if it is archived."""
-        completed = {
-            instant.requested: instant
-            for instant in self.timeline.completed
-            if instant.action == DELTA_COMMIT and (self.as_of is None or (instant.completion or "") <= self.as_of)
-        }
-        found: dict[str, tuple[Instant, ArchivedInstant | None]] = {
-            archived.requested: (archived.instant, archived)
-            for archived in self.whole.archived((DELTA_COMMIT,), until=self.as_of, planned_only=True)
-        }
-        for instant in self.timeline.instants:
-            if instant.action == LOG_COMPACTION and instant.state == REQUESTED and instant.requested in completed:
-                found[instant.requested] = completed[instant.requested], None
-        return found
+    def _log_compacted(self) -> Completed:
+        """Log compactions completed by the view's time."""
+        return completed_log_compactions(self.whole, self.as_of)
 
     @cached_property
     def _log_compactions(self) -> LogCompactions:
-        """What log compactions have rewritten by the view's time."""
-        plans: list[tuple[Instant, CompactionPlan]] = []
-        for instant, archived in self._log_compacted.values():
-            planned = requested(instant.requested, LOG_COMPACTION)
-            data = read_plan(self.storage, planned) if archived is None else self.whole.history.plan(archived) or b""
-            plans.append((instant, CompactionPlan.from_avro(data, planned.path)))
-        absorbed: set[tuple[str, str]] = set()
-        compacted_logs: set[str] = set()
-        for instant, plan in plans:
-            made = self.metadata(instant)
-            compacted_logs.update(stat.path for stat in made.stats)
-            groups = made.file_groups()
-            for operation in plan.operations:
-                if (operation.partition, operation.file_id) in groups:
-                    absorbed.update((operation.partition, name) for name in operation.delta_files)
-        return LogCompactions(frozenset(absorbed), frozenset(compacted_logs))
+        """What they have rewritten."""
+        return read_log_compactions(self.whole, self._log_compacted)
+
+    # -- what has to be there -----------------------------------------------------------------------------------------
+
+    def again(self) -> TableView:
+        """A view of the same moment, loaded now."""
+        return replace(self, whole=WholeTimeline.load(self.storage), lone=False)
+
+    def suspects(self, partitions: Iterable[str]) -> list[Missing]:
+        """Expected files that the folders of these partitions lack, by one look."""
+        self._forget()
+        for partition, names in self._files(list(partitions)):
+            self._groups_of(partition, names)
+        self._ensure_still_there(self._names_now())
+        return self._suspects[:]
+
+    def ensure_whole(self, partitions: Iterable[str], expects: Expects = active) -> None:
+        """Errors: `CorruptTable` if a latest slice of these partitions lacks a file that a write names.
+
+        Whoever is about to make a loss permanent asks for it: a listing of each partition, and a request for each write
+        of the active timeline that this process does not remember.
+        """
+        view = replace(self, expects=expects)
+        ensure_none(view, view.suspects(partitions))
+
+    @cached_property
+    def _expectation(self) -> Expectation:
+        return self.expects(self.whole)

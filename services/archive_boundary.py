@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
+from lakelatch.format.expected.missing import active
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
 from lakelatch.format.table_view import TableView
@@ -204,8 +205,11 @@ class Orphan:
 def look_at_files(
     storage: Storage, config: TableConfig, look: Look, leaving: list[Instant], boundary: str
 ) -> FilesLook:
-    """Holds and orphans among the files that the leaving instants have written, replaced or rolled back."""
-    view = TableView(storage, config, look.whole)
+    """Holds and orphans among the files that the leaving instants have written, replaced or rolled back.
+
+    Errors: `CorruptTable` if one of their partitions lacks a file that a write on the active timeline names.
+    """
+    view = TableView(storage, config, look.whole, expects=active)
     metadata = {one: look.whole.metadata(one) for one in leaving if one.action in WRITE_ACTIONS}
     partitions = sorted(_partitions(look, leaving, metadata))
     slices = view.slices(partitions)

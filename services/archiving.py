@@ -27,6 +27,7 @@ from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.lost_completions import ensure_none_lost
 from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.table_config import TableConfig
@@ -54,8 +55,9 @@ def archive(manager: TransactionManager, config: TableConfig, options: Archiving
     """Moves what may leave the active timeline into the history, and merges level files of it.
 
     What an archiver that died has left is finished first. Others may archive, write and read at the same time. Errors:
-    `LockTimeout`, `CorruptTable` for a history or metadata that cannot be read, and `Unavailable` where other archivers
-    were faster again and again; what was archived until then is.
+    `LockTimeout`, `CorruptTable` for a history or metadata that cannot be read and for files that are missing, of what
+    is to leave or of what the log has, and `Unavailable` where other archivers were faster again and again; what was
+    archived until then is.
     """
     manager.recover()
     open_requests(manager)  # removes those of plans that a restore took away, which would be in the way
@@ -89,6 +91,8 @@ class _Run:
             leaving = look.may_leave(hold.time)
             if not leaving:
                 return Archived((), (), hold.time, hold.why)
+            log = self._context.log
+            ensure_none_lost(log, log.look(log.tail()))
             if len(leaving) > _AT_ONCE:
                 part = first_hold(look, [Hold(leaving[_AT_ONCE].requested, "")])
                 hold = part if look.may_leave(part.time) else hold

@@ -20,6 +20,7 @@ from lakelatch.errors import CorruptTable
 from lakelatch.format.file_groups import replace_commit, twins
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
 from lakelatch.format.partitions import partition_files
+from lakelatch.format.table_view import TableView
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.services.file_versions import Version, needed_at, versions
 from lakelatch.services.options.cleaning import KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS, CleaningOptions
@@ -95,7 +96,10 @@ class CleanPlanner:
         return sum((one.completion or "") > last for one in self._writes) >= self.options.trigger_commits
 
     def plan(self) -> CleanPlan | None:
-        """What is to go; None if there is nothing to do, or a clean is waiting to be carried out."""
+        """What is to go; None if there is nothing to do, or a clean is waiting to be carried out.
+
+        Errors: `CorruptTable` if a file is missing in a partition from which files are to go.
+        """
         if any(one.action == CLEAN for one in self.whole.active.pending):
             return None
         moment = self.moment
@@ -115,6 +119,8 @@ class CleanPlanner:
                 found.files[partition] = tuple(sorted(gone))
         if not found.files and not self._is_worth_recording(last, looked_at):
             return None
+        if found.files:
+            TableView(self.storage, self.config, self.whole).ensure_whole(found.files)
         # What a clean of some partitions says of a moment is not so of the others: the next one goes on from before it.
         earliest = None if self.options.is_filtered else self._earliest
         return CleanPlan(found.files, self.options.policy, earliest, self._writes[-1].requested, self._extra(found))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import META_COLUMNS, arrow_to_avro
 from lakelatch.format.evolution import Comparison
@@ -36,6 +36,7 @@ from lakelatch.spark.write.columns import check_groups, check_unique
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.events import LOG_FOLDER, slot_number
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
     CUSTOM_KEYS,
@@ -51,7 +52,7 @@ from lakelatch.timeline.table_config import (
     is_table,
     load_table_config,
 )
-from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, TimelineFolder
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import OtherWrite
 from lakelatch.transactions.context import MemoryCheck
@@ -69,7 +70,7 @@ def open_table(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTab
 def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableConfig, Timeline]:
     """The table's configuration, and its timeline as one listing shows it; `beside` has made that listing if given.
 
-    Errors: those of `load_config`.
+    Errors: those of `load_config`; `CorruptTable` for a timeline that is gone.
     """
     with _telling(storage):
         return _looked_at(storage, beside)
@@ -135,9 +136,26 @@ def _looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfi
 
     if beside is not None:
         storage.together(configure, *beside.requests)
-        return configs[0], Timeline.of_names(sorted(beside.names))
-    storage.together(configure, lambda: looks.append(Timeline.look(storage)))
+        looks.append(Timeline.of_names(sorted(beside.names)))
+    else:
+        storage.together(configure, lambda: looks.append(Timeline.look(storage)))
+    if not looks[0].instants and not looks[0].has_history:
+        _ensure_never_written(storage)
     return configs[0], looks[0]
+
+
+def _ensure_never_written(storage: Storage) -> None:
+    """`CorruptTable` for a table without a timeline whose commit log says that there was one: it would read as empty.
+
+    Whoever has put a slot had its instant on the timeline before. Costs a request for a table that nobody has written.
+    """
+    slots = [name for name in storage.names(LOG_FOLDER) if slot_number(name) is not None]
+    if slots and not Timeline.look(storage).instants:
+        raise CorruptTable(
+            f"{storage.uri} has no files in {TIMELINE_FOLDER}, and its commit log has slots up to {max(slots)}: "
+            "restore that folder from a copy",
+            path=TIMELINE_FOLDER,
+        )
 
 
 def table_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: str | None = None) -> OpenedTable:

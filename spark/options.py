@@ -101,7 +101,7 @@ INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
 COLUMNS = "columns"
 READ_META = "lakelatch.read.meta.columns"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
-READ_INDEX = "lakelatch.read.index"
+READ_INDEX, READ_VERIFY = "lakelatch.read.index", "lakelatch.read.verify"
 MAX_COMMITS = "lakelatch.read.stream.max.commits"
 MAX_FILES = "maxfilespertrigger"  # Spark's own, for sources of files
 
@@ -160,7 +160,7 @@ _WRITE_KEYS = {
     DATABASE,
 }
 _READ_KEYS = {QUERY_TYPE, AS_OF, BEGIN_INSTANT, END_INSTANT, INCREMENTAL_FORMAT, COLUMNS}
-_READ_KEYS |= {READ_INDEX, READ_META, START_OFFSET, MAX_COMMITS, MAX_FILES}
+_READ_KEYS |= {READ_INDEX, READ_VERIFY, READ_META, START_OFFSET, MAX_COMMITS, MAX_FILES}
 _PATHS = {"path", "hoodie.base.path"}  # the second is asked for by Hudi's lock providers with an implicit place
 KNOWN_KEYS = frozenset(
     _WRITE_KEYS

@@ -20,6 +20,7 @@ from lakelatch.format.evolution import Comparison, may_become
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
+from lakelatch.timeline.history.named_files import remember
 from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.rollbacks import Rollbacks, may_be_undone
@@ -151,8 +152,12 @@ def _said_by(storage: Storage, instant: Instant) -> TableSchema | None:
 
 
 def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
-    """Spares this process to read what it has committed; `action` is the pending one's name. Raises nothing."""
+    """Spares this process to read what it has committed, and has it know which files there are to be; raises nothing.
+
+    `action` is the pending one's name.
+    """
     instant = completed(committed.instant, action, committed.completion)
+    remember(storage, instant, committed.metadata)
     with suppress(LakelatchError):  # whoever reads it is told
         _place(storage, instant)[:] = [_said_in(committed.metadata, instant)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import NotFound, Storage
@@ -98,6 +99,22 @@ class LogReader:
                 raise LogMoved(f"slot {wanted} of the commit log was removed while it was read: try again")
             events.append(event)
         return events
+
+    def standing(self, tail: Tail, since: str = "") -> list[Event]:
+        """The events of the slots up to the tail's that stand, in order, or of those later than a time.
+
+        Those that others are removing just now are left out. Costs a request for each that this process has not read.
+        """
+        first = max(tail.watermark, 1)
+        if not since:
+            self._storage.together(*(partial(self._cached, number) for number in range(first, tail.number)))
+        events: list[Event] = []
+        for number in range(tail.number, first - 1, -1):
+            event = self._cached(number)
+            if event is None or event.time <= since:
+                break
+            events.append(event)
+        return events[::-1]
 
     def _seen(self, tail: Tail) -> Tail:
         if self.last is None or tail.number >= self.last.number:  # what another thread has seen since stays

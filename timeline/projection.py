@@ -20,7 +20,7 @@ away again. Nobody else makes a file of this name, so that removes nothing but w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
 from lakelatch.failpoints import failpoint
@@ -182,6 +182,23 @@ class Projections:
         late.update(one.file_name for one in lone if one and one.completion and one.action in WRITE_ACTIONS)
         found = [one for one in map(parse_file_name, sorted(late)) if one is not None]
         return sorted(found, key=lambda one: one.completion or "", reverse=True)
+
+    def lost(self, events: Sequence[Event], names: Collection[str]) -> list[Event]:
+        """Those of the events of successive slots whose completed file is gone, and nobody has taken it away.
+
+        `names` are a listing that was begun when all these files had been there. A file whose witness is gone as well
+        counts as taken away, since a restore of other engines leaves nothing that says so.
+        """
+        gone: dict[str, Event] = {}
+        for event in events:
+            if event.kind == ROLLBACK_EVENT:
+                gone.pop(event.target or "", None)
+                gone = {instant: one for instant, one in gone.items() if one.file not in event.undoes}
+            elif event.kind == COMPLETE and event.action != SAVEPOINT and event.file not in names:
+                gone[event.instant] = event
+        gone = {one: event for one, event in gone.items() if inflight(one, event.action).file_name in names}
+        archived = History.load(self._storage).find_all(gone) if gone else {}
+        return [one for one in gone.values() if one.instant not in archived and not self._rolled_back(one, names)]
 
     # -- one file ---------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ def read_undone(data: bytes, path: str) -> tuple[tuple[str, str], ...]:
 
 
 def read_cleaned(data: bytes, path: str) -> Mapping[str, tuple[str, ...]]:
-    """Names of the files that a completed clean has removed, by partition. Errors: `CorruptTable`."""
+    """Names of the files that a completed clean has removed, or found gone, by partition. Errors: `CorruptTable`."""
     return decode(data, path, "a clean's metadata", ("partitionMetadata",), _cleaned)
 
 
@@ -78,8 +78,14 @@ def _undone(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _cleaned(record: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-    # Older writers give whole paths.
+    # Older writers give whole paths. What Java finds gone already, carrying out a clean again, it calls failed.
     return {
-        str(partition): tuple(str(file).rpartition("/")[2] for file in found["successDeleteFiles"] or ())
+        str(partition): tuple(
+            dict.fromkeys(
+                str(file).rpartition("/")[2]
+                for files in (found["successDeleteFiles"], found.get("failedDeleteFiles"))
+                for file in files or ()
+            )
+        )
         for partition, found in (record["partitionMetadata"] or {}).items()
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from lakelatch.errors import InvariantBroken, TransactionEnded, Unavailable
+from lakelatch.errors import CorruptTable, InvariantBroken, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -24,6 +24,7 @@ from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
 from lakelatch.timeline.commit_log import SLOTS_KEPT, GivenUp
 from lakelatch.timeline.events import PLAN, Event
+from lakelatch.timeline.history.lost_completions import ensure_none_lost
 from lakelatch.timeline.log_reader import LogMoved, Tail
 from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight, requested
 from lakelatch.transactions.append import append_claimed, table_lock
@@ -188,6 +189,7 @@ class TransactionManager:
         context.folder.refresh(tail.number, tail.names)
         if all(pending.requested != instant or pending.action != action for pending in context.folder.pending()):
             raise TransactionEnded(f"{action} {instant} is not pending: it has ended, or was never scheduled")
+        ensure_none_lost(context.log, tail, since=instant)  # perhaps its own
         if is_cancelled(context.storage, instant):
             raise PlanCancelled.of(action, instant)
         known = known_to_plan(context.folder, instant, action)
@@ -212,16 +214,22 @@ class TransactionManager:
         """Puts a table service's plan on the timeline and returns its requested time; None if there is nothing to do.
 
         `build` sees the timeline exactly as it is before the plan's place in the log, so a plan misses no commit whose
-        time is before its own. It may be called several times.
+        time is before its own. It may be called several times. Errors: `CorruptTable` if a completed file is gone whose
+        slot stands, since the plan would go on without what it names.
         """
         context = self.context
         operation_id = context.system.new_id()
 
         def decide(tail: Tail) -> Event | GivenUp[None]:
             context.folder.refresh(tail.number, tail.names)
-            content = build(context.folder)
+            try:
+                content = build(context.folder)
+            except CorruptTable:
+                ensure_none_lost(context.log, tail)  # which may be why
+                raise
             if content is None:
                 return GivenUp(None)
+            ensure_none_lost(context.log, tail)
             return Event(PLAN, action, "", operation_id, context.writer, content=content, token=lease.token)
 
         with table_lock(context) as lease:

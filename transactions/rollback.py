@@ -15,6 +15,7 @@ from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline import actions
 from lakelatch.timeline.commit_log import GivenUp
 from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.history.lost_completions import ensure_none_lost
 from lakelatch.timeline.history.whole_timeline import find_archived
 from lakelatch.timeline.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
@@ -39,7 +40,10 @@ class Recovery:
         self._storage = context.storage
 
     def recover(self) -> list[str]:
-        """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind."""
+        """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind.
+
+        Errors: `CorruptTable` if what looks dead has completed, as the log says, and its completed file is gone.
+        """
         context = self._context
         tail, beating, noted, marked = self._look_at_all()
         context.folder.refresh(tail.number, tail.names)
@@ -57,9 +61,11 @@ class Recovery:
                 rolled_back += self.finish(instant.requested)
             if instant.requested in dead and instant.action == actions.RESTORE:
                 rolled_back += self._finish_restore(instant.requested)
-        for instant in pending:
-            abortable = instant.requested in dead and instant.action in actions.WRITE_ACTIONS
-            if abortable and self.roll_back(instant.requested, instant.action):
+        abortable = [one for one in pending if one.requested in dead and one.action in actions.WRITE_ACTIONS]
+        if abortable:  # one of them may have completed, and somebody has removed its completed file
+            ensure_none_lost(context.log, tail, since=min(one.requested for one in abortable))
+        for instant in abortable:
+            if self.roll_back(instant.requested, instant.action):
                 rolled_back.append(instant.requested)
         for left in self._not_pending(dead.difference(instant.requested for instant in pending)):
             if self._has_ended(left, context.log.tail()):

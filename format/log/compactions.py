@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from lakelatch.format.names import COMPACTED_MARK
 from lakelatch.storage.contract import path_below
+from lakelatch.timeline.actions import DELTA_COMMIT, LOG_COMPACTION
+from lakelatch.timeline.history.level_file import ArchivedInstant
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_plan
+from lakelatch.timeline.metadata import CompactionPlan
+from lakelatch.timeline.timeline import REQUESTED, Instant, requested
+
+#: Completed log compactions by requested time, each with where its plan is if it was archived.
+Completed: TypeAlias = Mapping[str, tuple[Instant, ArchivedInstant | None]]
 
 
 @dataclass(frozen=True)
@@ -27,3 +36,37 @@ class LogCompactions:
             if (partition, name) in self.absorbed
             or (COMPACTED_MARK in name and path_below(partition, name) not in self.compacted_logs)
         )
+
+
+def completed_log_compactions(whole: WholeTimeline, as_of: str | None) -> Completed:
+    """Those that had completed by a time."""
+    completed = {
+        instant.requested: instant
+        for instant in whole.active.completed
+        if instant.action == DELTA_COMMIT and (as_of is None or (instant.completion or "") <= as_of)
+    }
+    found: dict[str, tuple[Instant, ArchivedInstant | None]] = {
+        archived.requested: (archived.instant, archived)
+        for archived in whole.archived((DELTA_COMMIT,), until=as_of, planned_only=True)
+    }
+    for instant in whole.active.instants:
+        if instant.action == LOG_COMPACTION and instant.state == REQUESTED and instant.requested in completed:
+            found[instant.requested] = completed[instant.requested], None
+    return found
+
+
+def read_log_compactions(whole: WholeTimeline, completed: Completed) -> LogCompactions:
+    """What these have rewritten."""
+    absorbed: set[tuple[str, str]] = set()
+    compacted_logs: set[str] = set()
+    for instant, archived in completed.values():
+        planned = requested(instant.requested, LOG_COMPACTION)
+        data = read_plan(whole.storage, planned) if archived is None else whole.history.plan(archived) or b""
+        plan = CompactionPlan.from_avro(data, planned.path)
+        made = whole.metadata(instant)
+        compacted_logs.update(stat.path for stat in made.stats)
+        groups = made.file_groups()
+        for operation in plan.operations:
+            if (operation.partition, operation.file_id) in groups:
+                absorbed.update((operation.partition, name) for name in operation.delta_files)
+    return LogCompactions(frozenset(absorbed), frozenset(compacted_logs))

@@ -46,6 +46,7 @@ from lakelatch.spark.read.reader import read
 from lakelatch.spark.services import clean, clustering, compaction, taking_back
 from lakelatch.spark.services.keeping import maintenance
 from lakelatch.spark.services.plans import open_existing_storage
+from lakelatch.spark.services.verifying import verify
 from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.writer import write_as
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from lakelatch.services.cleaning import CleanResult
     from lakelatch.services.report import MaintenanceReport
     from lakelatch.services.restoring import Undone
+    from lakelatch.services.verifying import Verification
     from lakelatch.spark.write.result import CommitResult
 
 _RETRIES = "10"
@@ -347,6 +349,10 @@ class Table:
     def clean(self, options: Options | None = None) -> list[CleanResult]:
         """See `lakelatch.clean`."""
         return clean.clean(self.path, self._with(options), spark=self.spark)
+
+    def verify(self, deep: bool = False) -> Verification:
+        """What is missing, damaged or superfluous; see `lakelatch.verify`."""
+        return verify(self.path, self._options, deep)
 
     def maintain(self, options: Options | None = None) -> MaintenanceReport:
         """Does what is due; see `lakelatch.maintain`."""

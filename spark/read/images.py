@@ -27,6 +27,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import RESTORE, SERVICE_OPERATIONS
+from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.table_config import CDC_ENABLED
 from lakelatch.timeline.timeline import Instant
@@ -134,9 +135,11 @@ def plan_images(
             f"{config.name!r} was not: use Table.changes(..., images=True), which asks nothing of the table",
             option=INCREMENTAL_FORMAT,
         )
+    if options.verify:
+        ensure_none_lost_to_readers(storage)
     for _ in range(_LOOKS_MAX):
         now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
-        view = TableView.load(storage, config, options.begin)
+        view = replace(TableView.load(storage, config, options.begin), expects=options.expects)
         plan = _plan(view, options, now_ms)
         if not view.was_overtaken():
             return replace(plan, schema=schema)

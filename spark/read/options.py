@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.expected.missing import Expects, archived_too, known
 from lakelatch.option_values import flag, one_of
 from lakelatch.spark.options import (
     AS_OF,
@@ -20,6 +21,7 @@ from lakelatch.spark.options import (
     QUERY_TYPES,
     READ_INDEX,
     READ_META,
+    READ_VERIFY,
     SNAPSHOT,
     normalise,
 )
@@ -31,8 +33,9 @@ from lakelatch.timegen.instant_time import parse_user_instant
 class ReadOptions:
     """What a read asks for; times are 17-digit instants.
 
-    With `images` it is of what commits changed; `by_index` may find its files in the file index. `meta_columns` adds
-    Hudi's five to the columns, or to the table's where none are named.
+    With `images` it is of what commits changed; `by_index` may find its files in the file index, and `verify` holds
+    what all writes name against the folders. `meta_columns` adds Hudi's five to the columns, or to the table's where
+    none are named.
     """
 
     query_type: str
@@ -43,7 +46,13 @@ class ReadOptions:
     meta_columns: bool
     images: bool
     by_index: bool
+    verify: bool
     storage: StorageOptions
+
+    @property
+    def expects(self) -> Expects:
+        """Which writes' files have to be there: all, or those of which this process knows without a request."""
+        return archived_too if self.verify else known
 
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> ReadOptions:
@@ -69,6 +78,7 @@ class ReadOptions:
             flag(values, READ_META),
             images,
             flag(values, READ_INDEX, True),
+            flag(values, READ_VERIFY, False),
             StorageOptions.from_options(values),
         )
 

@@ -30,6 +30,7 @@ from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
@@ -161,7 +162,9 @@ def _confirmed(
     """
     moment = asked.options.end or asked.options.as_of
     now_ms, look = first
-    view = TableView.of_look(storage, config, look, moment)
+    view = replace(TableView.of_look(storage, config, look, moment), expects=asked.options.expects)
+    if asked.options.verify:
+        ensure_none_lost_to_readers(storage)
     for _ in range(_LOOKS_MAX):
         try:
             pruning, found = asked.of(_table_of(view, asked, moment))
@@ -173,7 +176,7 @@ def _confirmed(
             if not view.was_overtaken():
                 return plan
         now_ms = system.realtime_ms()
-        view = TableView.load(storage, config, moment)
+        view = view.again()
     raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
 
 
@@ -213,7 +216,7 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
         instants = tuple(instant.requested for instant in written)
         return ReadPlan(table, tuple(slices), schema, instants, completions)
     selection = CountedSelection(pruning)
-    there = view.latest(selection, read_options.by_index)
+    there = view.latest(selection, read_options.by_index and not read_options.verify)
     latest = [found for found in there if pruning.holds_group(found.file_id)]
     if read_options.query_type == READ_OPTIMIZED:  # the latest slice has a base file if any has
         slices = [found.without_logs() for found in latest if found.base_file]

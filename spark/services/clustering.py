@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict, reraise
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
-from lakelatch.format.file_groups import replace_commits
+from lakelatch.format.file_groups import FileGroup, replace_commits
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.sorting.row_order import LINEAR, check_columns
@@ -34,11 +34,12 @@ from lakelatch.spark.services.plans import (
     leave_to_others,
     operation_on,
     pending_plans,
+    refuse_missing,
     runner_of,
     table_at_rest,
 )
 from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.table_schema import keeping_schema
+from lakelatch.spark.table_schema import keeping_schema, learn_schema
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS
@@ -85,7 +86,8 @@ def schedule_clustering(
 ) -> str | None:
     """Puts a clustering plan on the timeline, for `execute_clustering`; None if there is nothing to cluster.
 
-    Errors: `InvalidRequest` for columns that the table does not have, and for another number of buckets.
+    Errors: `InvalidRequest` for columns that the table does not have, and for another number of buckets; `CorruptTable`
+    if a file is missing in a partition that would be planned.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
         return schedule(table, manager, parsed.clustering, parsed.cancellation)
@@ -126,9 +128,11 @@ def schedule(
     def build(folder: TimelineFolder) -> bytes | None:
         if options.least_commits and _writes_since_clustering(table, folder) < options.least_commits:
             return None
-        groups = tuple(_due(table, folder, options))
+        view = TableView.load(table.storage, table.config)
+        groups = tuple(_due(view, busy_groups(table.storage, folder), options))
         if not groups:
             return None
+        view.ensure_whole({one.partition for one in groups})
         # Never empty: a plan that says nothing of it is taken for another engine's.
         policy = cancellation.policy_of(CLUSTERING, planned_against=folder.latest_completion or folder.latest_time)
         extra = {_PLAN_KEY: _PLAN_OF_BUCKETS, KEEP_DELETES: "true", **policy.to_extra()}
@@ -145,6 +149,7 @@ def execute_or_leave(run: Runner, table: OpenedTable, manager: TransactionManage
 def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
     """See `execute_clustering`; `run` runs the task for each file group, wherever that is."""
     transaction = begin_plan(manager, instant, CLUSTERING)
+    operations: tuple[CompactionOperation, ...] = ()
     try:
         path = requested(instant, CLUSTERING).path
         plan = ClusteringPlan.read(table.storage, path)
@@ -175,7 +180,9 @@ def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instan
     except BaseException as error:
         transaction.release()
         tidy_cancelled(manager, instant)
+        refuse_missing(table.storage, requested(instant, CLUSTERING), operations, error)
         reraise(error)
+    learn_schema(table.storage, CLUSTERING, committed)
     made = committed.metadata.file_groups()
     written = [report for group, report in reports.items() if group in made]
     return CommitResult(
@@ -222,10 +229,8 @@ def _task_of(
     )
 
 
-def _due(table: OpenedTable, folder: TimelineFolder, options: ClusteringOptions) -> Iterator[ClusteringGroup]:
+def _due(view: TableView, busy: Collection[FileGroup], options: ClusteringOptions) -> Iterator[ClusteringGroup]:
     """The file groups that pay: small enough, in no plan that waits, and not sorted like this already."""
-    busy = busy_groups(table.storage, folder)
-    view = TableView.load(table.storage, table.config)
     wanted = _order_of(options.params())
     left = options.groups_max
     for partition in options.chosen(view.partitions()):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, TransactionEnded, reraise
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, TransactionEnded, from_text, reraise
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
@@ -26,12 +26,12 @@ from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.spark_types import for_each
 from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.table_schema import keeping_schema
+from lakelatch.spark.table_schema import keeping_schema, learn_schema
 from lakelatch.spark.write.base_files.base_file import put_base_file
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch
 from lakelatch.storage.checksums import add_checksum
-from lakelatch.storage.contract import Storage, path_below
+from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
 from lakelatch.timeline.actions import COMPACTION
@@ -45,7 +45,7 @@ from lakelatch.timeline.metadata import (
     WriteStat,
 )
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
-from lakelatch.timeline.timeline import TimelineFolder, requested
+from lakelatch.timeline.timeline import Instant, TimelineFolder, requested
 from lakelatch.transactions.cancellation.requests import is_cancelled
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
@@ -163,7 +163,10 @@ def busy_groups(storage: Storage, folder: TimelineFolder) -> set[tuple[str, str]
 
 
 def due_operations(table: OpenedTable, folder: TimelineFolder, least_logs: int) -> list[CompactionOperation]:
-    """An operation for each file group with so many logs to merge that is in no plan that waits."""
+    """An operation for each file group with so many logs to merge that is in no plan that waits.
+
+    Errors: `CorruptTable` if a file is missing in one of their partitions: without it, the loss would be for good.
+    """
     busy = busy_groups(table.storage, folder)
     view = TableView.load(table.storage, table.config)
     due = []
@@ -172,6 +175,8 @@ def due_operations(table: OpenedTable, folder: TimelineFolder, least_logs: int) 
             operation = operation_on(view, found)
             if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # tombstones are none
                 due.append(operation)
+    if due:
+        view.ensure_whole({one.partition for one in due})
     return due
 
 
@@ -265,7 +270,10 @@ def carry_out(
         ended = isinstance(error, TransactionEnded) and service.compacted
         if ended and plan is not None:  # by an engine with other names for its files
             remove_left_over_bases(table, instant, plan.operations)
+        if plan is not None:
+            refuse_missing(table.storage, requested(instant, service.action), plan.operations, error)
         reraise(error)
+    learn_schema(table.storage, service.action, committed)
     if service.compacted:
         remove_left_over_bases(table, instant, operations)
     return CommitResult(
@@ -277,6 +285,31 @@ def carry_out(
         files=tuple(sorted(report.file_name for report in reports)),
         bytes_written=sum(report.size_bytes for report in reports),
     )
+
+
+def refuse_missing(storage: Storage, plan: Instant, operations: Operations, error: BaseException) -> None:
+    """`CorruptTable` in the place of a `NotFound` if what is gone is needed: by a plan that waits, of live file groups.
+
+    Whoever is slow finds files gone that were cleaned after others had carried the plan out.
+    """
+    typed = error if isinstance(error, LakelatchError) else from_text(str(error))
+    if not isinstance(typed, NotFound):
+        return
+    wanted = [
+        path_below(one.partition, name)
+        for one in operations
+        for name in (*one.delta_files, *([one.base_file] if one.base_file else ()))
+    ]
+    there = storage.together(*(partial(storage.exists, path) for path in wanted))
+    whole = WholeTimeline.load(storage)
+    waits = any(one.requested == plan.requested and one.action == plan.action for one in whole.active.pending)
+    for path in (path for path, is_there in zip(wanted, there, strict=True) if not is_there and waits):
+        raise CorruptTable(
+            f"the file {path!r} is missing, which {plan.path} is to rewrite: its rows would be left out for good. "
+            "Restore it from a copy, or call the plan off (`lakelatch cancel request`)",
+            path=path,
+            instant=plan.requested,
+        ) from error
 
 
 def completions_of(table: OpenedTable) -> Mapping[str, str]:

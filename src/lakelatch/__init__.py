@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakelatch.spark.services.keeping.maintenance import maintain
     from lakelatch.spark.services.log_compaction import execute_log_compaction, schedule_log_compaction
     from lakelatch.spark.services.taking_back import delete_savepoint, restore, roll_back, savepoint, savepoints
+    from lakelatch.spark.services.verifying import verify
     from lakelatch.spark.spark_types import use_in_thread
     from lakelatch.spark.write.delete_partitions import delete_partitions
     from lakelatch.spark.write.result import CommitResult
@@ -73,6 +74,7 @@ _MODULES = {
     "maintain": "lakelatch.spark.services.keeping.maintenance",
     "write_batch": "lakelatch.spark.write.streaming.sink",
     "use_in_thread": "lakelatch.spark.spark_types",
+    "verify": "lakelatch.spark.services.verifying",
     "waiting_plans": "lakelatch.spark.services.compaction",
 }
 
@@ -112,6 +114,7 @@ __all__ = [
     "schema",
     "show",
     "use_in_thread",
+    "verify",
     "waiting_plans",
     "write",
     "write_batch",

@@ -15,6 +15,7 @@ from lakelatch.storage import memory as memory_module
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline import commit_log
+from lakelatch.timeline.history import named_files
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Work, record_loss, write_conflict
@@ -61,6 +62,7 @@ class Place:
     def __exit__(self, *_: object) -> None:
         memory_module._places.pop(self.storage.uri.removeprefix("memory://"), None)
         file_ids._place.cache_clear()
+        named_files.forget_all()
 
 
 def make_all() -> Made:

@@ -201,7 +201,9 @@ class Actor:
         name = f"base_0_{instant}.parquet"  # of the plan alone, so that two executors make one file
         try:
             self.storage.put_if_absent(name, b"compacted")
-            transaction.commit(CommitMetadata((WriteStat("", "base", name),), "COMPACT", compacted=True))
+            transaction.commit(
+                CommitMetadata((WriteStat("", "base", name, file_size_bytes=1),), "COMPACT", compacted=True)
+            )
             self._tell(transaction, "committed")  # that this attempt was refused says nothing of the next one
         except CommitUnknown:
             raise
@@ -236,7 +238,7 @@ class Actor:
         if transaction.own_files is not None:
             name = f"{group}_0_{transaction.instant}.log"
             transaction.own_files.create(partition, name, data)
-            return WriteStat(partition, group, f"{partition}/{name}" if partition else name)
+            return WriteStat(partition, group, f"{partition}/{name}" if partition else name, file_size_bytes=1)
         early = transaction.early_detection()
         for attempt in range(4):
             name = f"{group}_{attempt}_{transaction.instant}.log" if name_of is None else name_of(attempt)
@@ -253,7 +255,7 @@ class Actor:
                 self.system.sleep(0.05)
                 continue
             if last:
-                return WriteStat(partition, group, f"{partition}/{name}" if partition else name)
+                return WriteStat(partition, group, f"{partition}/{name}" if partition else name, file_size_bytes=1)
         raise TransactionEnded("no attempt of the task got through", instant=transaction.instant)
 
     def _zombie(self, transaction: Transaction, partition: str, name: str) -> None:

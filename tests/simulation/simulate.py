@@ -34,6 +34,7 @@ from lakelatch.locks.session import session as sessions
 from lakelatch.spark.services import clustering_commit
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline import records
+from lakelatch.timeline.history import named_files
 from lakelatch.transactions.cancellation import requests
 
 _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
@@ -51,6 +52,7 @@ def _simulated(place: Place) -> Iterator[None]:
     sessions._sessions = sessions._Sessions()
     for cached in (file_ids._place, requests._cached_plan, clustering_commit._places_of):
         cached.cache_clear()
+    named_files.forget_all()
     try:
         with failpoints.calling(partial(step, place), failpoints.NAMES):
             yield

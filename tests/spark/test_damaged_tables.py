@@ -231,8 +231,9 @@ def test_a_read_only_folder(make_table: MakeTable, tree_hash: TreeHash, run_pyth
     assert after == before
 
 
-def test_a_table_whose_timeline_was_removed_reads_as_empty_and_not_as_all_files(make_table: MakeTable) -> None:
+def test_a_table_whose_timeline_was_removed_is_neither_empty_nor_all_files(make_table: MakeTable) -> None:
     table = make_table()
     table.write(ROWS)
     shutil.rmtree(Path(table.path) / ".hoodie/timeline")
-    assert table.read() == []
+    _refused(CorruptTable, table.read, ".hoodie/timeline")
+    _refused(CorruptTable, lambda: table.write([(3, 1, "c")]), ".hoodie/timeline")

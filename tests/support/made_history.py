@@ -82,7 +82,7 @@ class MadeHistory:
         for partition, file_id in groups:
             name = LogFile(file_id, transaction.instant, 1, "0-0-0").name
             transaction.markers.create_data_file(partition, name, b"rows")
-            stats.append(WriteStat(partition, file_id, path_below(partition, name)))
+            stats.append(WriteStat(partition, file_id, path_below(partition, name), file_size_bytes=4))
         return transaction, stats
 
     def commit(self, begun: Begun) -> str:
@@ -120,7 +120,7 @@ class MadeHistory:
         for operation in CompactionPlan.read(self.storage, requested(plan, COMPACTION).path).operations:
             path = path_below(operation.partition, BaseFile(operation.file_id, "0-0-0", plan).name)
             self.storage.put_if_absent(path, add_checksum(b"rows", path))
-            stats.append(WriteStat(operation.partition, operation.file_id, path))
+            stats.append(WriteStat(operation.partition, operation.file_id, path, file_size_bytes=4))
         return transaction.commit(CommitMetadata(tuple(stats), "COMPACT", compacted=True)).completion
 
     def compact_now(self, *groups: FileGroup) -> str:

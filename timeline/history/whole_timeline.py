@@ -17,6 +17,7 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
+from lakelatch.timeline.history.named_files import Named, expected_of, recall, remember
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.rollbacks import Rollbacks
@@ -139,7 +140,14 @@ class WholeTimeline:
 
     def metadata(self, instant: Instant) -> CommitMetadata:
         """The metadata of a completed write. Errors: `CorruptTable`, with its path."""
-        return CommitMetadata.from_avro(self.content(instant), instant.path)
+        found = CommitMetadata.from_avro(self.content(instant), instant.path)
+        remember(self.storage, instant, found)
+        return found
+
+    def named_files(self, instant: Instant) -> Named:
+        """The names of the files with bytes that a completed write names. Read once a process, if they are not many."""
+        known = recall(self.storage, instant)
+        return expected_of(self.metadata(instant)) if known is None else known
 
     @cached_property
     def _times(self) -> dict[str, str]:
@@ -213,7 +221,9 @@ def read_completed(storage: Storage, instant: Instant) -> bytes:
 
 def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
     """The metadata of a completed write, on whichever timeline it is by now. Errors: as above."""
-    return CommitMetadata.from_avro(read_completed(storage, instant), instant.path)
+    found = CommitMetadata.from_avro(read_completed(storage, instant), instant.path)
+    remember(storage, instant, found)
+    return found
 
 
 def read_plan(storage: Storage, requested: Instant) -> bytes:

@@ -1,0 +1,1 @@
+"""Which files of a table have to be there, and which of them are missing."""

@@ -1,0 +1,288 @@
+"""Looking whether everything is there that has to be: what `lakelatch verify` does. Nothing is changed.
+
+Whatever somebody names is expected: slots of the commit log their completed files, completed writes of both timelines
+their data files, plans and savepoints theirs. What cleans have removed, what was rolled back, restored or replaced, and
+attempts that failed may be gone. A table at work moves under the look, so that what one look misses counts only if a
+second one, of a timeline that was listed later, misses it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from lakelatch.errors import CorruptTable
+from lakelatch.format.base_files import open_base_file
+from lakelatch.format.expected.cleaned import cleaned_after
+from lakelatch.format.expected.missing import Expectation
+from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, index_moment
+from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER
+from lakelatch.format.names import BaseFile, LogFile, is_compacted_log, is_kept_deletes, parse_data_file
+from lakelatch.format.partitions import partition_files
+from lakelatch.format.table_view import TableView
+from lakelatch.storage.checksums import verify_checksum
+from lakelatch.storage.contract import NotFound, Storage, path_below
+from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.events import LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.history.lost_completions import lost_file
+from lakelatch.timeline.history.named_files import expected_of
+from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan
+from lakelatch.timeline.plans.clean_plan import CleanPlan
+from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
+from lakelatch.timeline.service_metadata import read_cleaned, read_rolled_back, read_savepointed
+from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, requested
+
+MISSING, DAMAGED, SUPERFLUOUS = "missing", "damaged", "superfluous"
+_LOOKS_MAX = 5
+_AT_ONCE = 8  # files whose bytes are looked at
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One file that is not as it has to be: `missing`, `damaged`, or `superfluous`, which no write names."""
+
+    kind: str
+    path: str
+    why: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a verification has found. `files` are the data files that it has looked for, and `deep` says whether their
+    bytes were looked at; `unchecked` of these have no checksum, as those of other engines."""
+
+    findings: tuple[Finding, ...]
+    files: int
+    deep: bool
+    unchecked: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing or damaged."""
+        return all(one.kind == SUPERFLUOUS for one in self.findings)
+
+
+def verify(storage: Storage, config: TableConfig, deep: bool = False) -> Verification:
+    """Everything that is missing, damaged or superfluous, as far as anything tells.
+
+    Costs a request for each slot, each completed instant of the active timeline and each archived write, and a listing
+    of each partition; twice, if anything is found. `deep` reads all data files as well, and compares checksums. Errors:
+    those of the storage.
+    """
+    look = _Look(storage, config)
+    for _ in range(_LOOKS_MAX if look.findings else 0):
+        before, look = look, _Look(storage, config)
+        if look.findings == before.findings:
+            break
+        # What came or went meanwhile says nothing: only what two looks in a row have found stays.
+        look.findings = look.findings & before.findings
+    look.findings = {one for one in look.findings if one.kind != MISSING or not storage.exists(one.path)}
+    unchecked = look.check_bytes() if deep else 0
+    return Verification(tuple(sorted(look.findings)), look.count, deep, unchecked)
+
+
+class _Look:
+    """One look at all of it."""
+
+    def __init__(self, storage: Storage, config: TableConfig) -> None:
+        self.storage = storage
+        self.findings: set[Finding] = set()
+        self.count = 0
+        self._there: list[str] = []  # expected data files that are there
+        self._slots()
+        with self._noting(TIMELINE_FOLDER):
+            self._whole = WholeTimeline.load(storage)
+            self._writes = self._read_timeline()
+            self._look_at_files(TableView(storage, config, self._whole))
+        self._index()
+
+    def check_bytes(self) -> int:
+        """Reads what is there, and notes what is damaged; how many files have no checksum."""
+        unchecked = 0
+        for start in range(0, len(self._there), _AT_ONCE):
+            part = self._there[start : start + _AT_ONCE]
+            unchecked += sum(self.storage.together(*(partial(self._check, path) for path in part)))
+        return unchecked
+
+    def _check(self, path: str) -> bool:
+        unchecked = False
+        with self._noting(path):
+            data = self.storage.read(path)
+            if data:
+                unchecked = not verify_checksum(data, path)
+            else:
+                self._note(DAMAGED, path, "it is empty, and a write says that it is not")
+        return unchecked
+
+    # -- the commit log -----------------------------------------------------------------------------------------------
+
+    def _slots(self) -> None:
+        """Slots that cannot be read, their content, and completed files; the tail's own file the next writer makes."""
+        log, numbers = CommitLog(self.storage), map(slot_number, self.storage.names(LOG_FOLDER))
+        found: list[Event] = []
+        for number in sorted(one for one in numbers if one is not None):
+            with self._noting(slot_path(number)):
+                event = Event.from_bytes(self.storage.read(slot_path(number)), number)
+                found.append(event)
+                if event.content_path:
+                    log.content(event)
+        names = log.projections.list_timeline()
+        with self._noting(TIMELINE_FOLDER):
+            if found and not Timeline.of_names(names).instants:
+                self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {found[-1].number}")
+            for event in log.projections.lost(found[:-1], names):
+                self._note(MISSING, event.path, lost_file(event).message)
+
+    # -- both timelines -----------------------------------------------------------------------------------------------
+
+    def _read_timeline(self) -> list[tuple[Instant, CommitMetadata]]:
+        """The completed writes with what they say; all else that is on the timeline is read as well."""
+        whole, found = self._whole, list[tuple[Instant, CommitMetadata]]()
+        readers: dict[str, Callable[[bytes, str], object]] = {
+            CLEAN: read_cleaned,
+            ROLLBACK: read_rolled_back,
+            RESTORE: read_rolled_back,
+            SAVEPOINT: read_savepointed,
+        }
+
+        def read(instant: Instant) -> None:
+            with self._noting(instant.path):
+                if instant.action in WRITE_ACTIONS:
+                    found.append((instant, CommitMetadata.from_avro(whole.content(instant), instant.path)))
+                elif instant.action in readers:
+                    readers[instant.action](whole.content(instant), instant.path)
+
+        asked = [*whole.completed(WRITE_ACTIONS)]
+        asked += [one for one in whole.active.completed if one.action not in WRITE_ACTIONS]
+        self.storage.together(*(partial(read, one) for one in asked))
+        return found
+
+    # -- data files ---------------------------------------------------------------------------------------------------
+
+    def _look_at_files(self, view: TableView) -> None:
+        named = [(instant, expected_of(metadata)) for instant, metadata in self._writes]
+        expectation = Expectation(named)
+        view = TableView(view.storage, view.config, view.whole, expects=lambda _: expectation)
+        listed = dict(partition_files(self.storage, view.config))
+        listed.update((one, self.storage.list(one).files) for one in expectation.partitions if one not in listed)
+        replaced = view.replaced()
+        for missing in view.suspects(listed):
+            self._note(MISSING, missing.path, f"{missing.instant.path} names it: its rows are left out")
+        self._past(listed, expectation, replaced)
+        self._savepoints(listed)
+        self._plans(listed, replaced)
+        self._superfluous(listed)
+        for _, by_partition in named:
+            for partition, names in by_partition.items():
+                self.count += len(names)
+                there = frozenset(listed.get(partition, ()))
+                self._there += [path_below(partition, name) for name in names if name in there]
+        if view.config.column_groups:
+            self._kept_deletes(listed, replaced)
+
+    def _past(
+        self, listed: Mapping[str, Iterable[str]], expectation: Expectation, replaced: Mapping[tuple[str, str], str]
+    ) -> None:
+        """Files of older slices that no clean has removed: readers of the past would miss their rows."""
+        cleaned = cleaned_after(self._whole, "")
+        known = {one.path for one in self.findings}
+        for partition, names in listed.items():
+            for name, instant in expectation.lacking(partition, frozenset(names)).items():
+                file, path = parse_data_file(name), path_below(partition, name)
+                hidden = file is None or (partition, file.file_id) in replaced or name in cleaned.get(partition, ())
+                if not hidden and path not in known:
+                    self._note(
+                        MISSING, path, f"{instant.path} names it: readers of the past need it, and no clean took it"
+                    )
+
+    def _savepoints(self, listed: Mapping[str, Iterable[str]]) -> None:
+        for one in (found for found in self._whole.active.completed if found.action == SAVEPOINT):
+            with self._noting(one.path):
+                for partition, names in read_savepointed(self._whole.content(one), one.path).items():
+                    for name in names.difference(listed.get(partition, ())):
+                        self._note(MISSING, path_below(partition, name), f"the savepoint {one.path} keeps it")
+
+    def _plans(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[tuple[str, str], str]) -> None:
+        """What waiting plans are to rewrite, but for file groups that were replaced since they were made."""
+        for one in self._whole.active.pending:
+            plan = requested(one.requested, one.action)
+            with self._noting(plan.path):
+                if one.action == CLEAN:
+                    CleanPlan.read(self.storage, plan.path)
+                if one.action not in REWRITING_SERVICES:
+                    continue
+                kind: Any = ClusteringPlan if one.action == CLUSTERING else CompactionPlan
+                read = kind.read(self.storage, plan.path)
+                for group in read.groups if one.action == CLUSTERING else read.operations:
+                    names = {*group.delta_files, *([group.base_file] if group.base_file else ())}
+                    if (group.partition, group.file_id) not in replaced:
+                        for name in names.difference(listed.get(group.partition, ())):
+                            self._note(MISSING, path_below(group.partition, name), f"{plan.path} is to rewrite it")
+
+    def _superfluous(self, listed: Mapping[str, Iterable[str]]) -> None:
+        """Files with bytes under instants of ours that do not name them: readers show every file of such an instant."""
+        ours = {instant.requested for instant, metadata in self._writes if WRITER_KEY in metadata.extra}
+        named = {stat.path for _, metadata in self._writes for stat in metadata.stats}
+        for partition, names in listed.items():
+            for name in names:
+                file, path = parse_data_file(name), path_below(partition, name)
+                if file is None or file.instant not in ours or path in named:
+                    continue
+                if isinstance(file, LogFile) and (is_compacted_log(file) or is_kept_deletes(file)):
+                    continue  # one that was called off, or of another engine's compaction
+                with self._noting(path):
+                    if self.storage.stat(path).size_bytes:
+                        self._note(SUPERFLUOUS, path, f"the write {file.instant} does not name it")
+
+    def _kept_deletes(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[tuple[str, str], str]) -> None:
+        """Deletes of column groups lie beside the newest base files, whose footers name them and nothing else."""
+        newest: dict[tuple[str, str], BaseFile] = {}
+        for path in self._there:
+            partition, _, name = path.rpartition("/")
+            file = parse_data_file(name)
+            if isinstance(file, BaseFile) and (partition, file.file_id) not in replaced:
+                found = newest.setdefault((partition, file.file_id), file)
+                newest[partition, file.file_id] = max(found, file, key=lambda one: one.instant)
+
+        def look(partition: str, path: str) -> None:
+            with self._noting(path):
+                kept = open_base_file(self.storage, path, []).footer.get(KEPT_DELETES_FOOTER.encode(), b"").decode()
+                if kept and kept not in listed.get(partition, ()):
+                    self._note(MISSING, path_below(partition, kept), f"{path} has kept deletes in it")
+
+        looks = ((partition, path_below(partition, file.name)) for (partition, _), file in newest.items())
+        self.storage.together(*(partial(look, *one) for one in looks))
+
+    def _index(self) -> None:
+        """A damaged index is not used, and nothing is lost with it."""
+        for name in self.storage.names(INDEX_FOLDER):
+            path = f"{INDEX_FOLDER}/{name}"
+            try:
+                if index_moment(name):
+                    FileIndex.from_bytes(self.storage.read(path), path)
+            except CorruptTable as error:
+                self._note(SUPERFLUOUS, path, error.message)
+            except NotFound:
+                continue
+
+    # -- findings -----------------------------------------------------------------------------------------------------
+
+    def _note(self, kind: str, path: str, why: str) -> None:
+        self.findings.add(Finding(kind, path, why))
+
+    @contextmanager
+    def _noting(self, path: str) -> Iterator[None]:
+        """What turns out to be damaged, or gone, within; of several files the error says which."""
+        try:
+            yield
+        except NotFound as error:
+            self._note(MISSING, path, error.message)
+        except CorruptTable as error:
+            self._note(DAMAGED, str(error.details.get("path") or path), error.message)

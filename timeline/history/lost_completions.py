@@ -1,0 +1,58 @@
+"""Completed files that somebody has removed: slots of the commit log that stand, held against the timeline."""
+
+from __future__ import annotations
+
+from lakelatch.errors import CorruptTable
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.events import Event
+from lakelatch.timeline.log_reader import Tail
+
+_LOOKS_MAX = 4
+
+
+def lost_completions(log: CommitLog, tail: Tail, since: str = "") -> list[Event]:
+    """Events of slots that stand, later than a time, whose completed files are gone, and nobody has taken them away.
+
+    The `tail` has been looked at. Costs a request for each slot that this process has not read; if a file lacks, three
+    for a second look, for nothing is said that a second one does not say.
+    """
+    found: list[Event] = []
+    for _ in range(_LOOKS_MAX):
+        names = log.projections.list_timeline() if tail.names is None else tail.names
+        again = log.projections.lost(log.standing(tail, since), names)
+        if not again or again == found:
+            return again
+        found, tail = again, log.look(log.tail())
+    return []  # others are at work on just these
+
+
+def ensure_none_lost_to_readers(storage: Storage) -> None:
+    """The same for a reader, who makes nothing: the last slot's file, which the next writer makes, is left out."""
+    log, before = CommitLog(storage), list[Event]()
+    for _ in range(_LOOKS_MAX):
+        events = log.standing(log.tail())[:-1]
+        found = log.projections.lost(events, log.projections.list_timeline())
+        if found and found == before:
+            raise lost_file(found[0])
+        if not found:
+            return
+        before = found
+
+
+def ensure_none_lost(log: CommitLog, tail: Tail, since: str = "") -> None:
+    """Errors: `CorruptTable` if there are any."""
+    for event in lost_completions(log, tail, since):
+        raise lost_file(event)
+
+
+def lost_file(event: Event) -> CorruptTable:
+    """The error for one of them."""
+    return CorruptTable(
+        f"the completed file {event.path} is missing, and slot {event.number} of the commit log says that "
+        f"{event.instant} has completed: without it the instant looks as if it had not. Restore it from a copy, or put "
+        "it back with what the slot has as its content",
+        path=event.path,
+        slot=event.number,
+        instant=event.instant,
+    )
