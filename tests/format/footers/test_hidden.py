@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from lakelatch.errors import InvariantBroken
@@ -67,6 +67,7 @@ def leaves_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     return {name: [value for value in values if value is not None] for name, values in found.items()}
 
 
+@settings(deadline=None)
 @given(row_lists, st.sampled_from([1, 2, 4, None]))
 def test_bounds_are_of_all_values_or_missing(rows: list[dict[str, Any]], group_rows: int | None) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
@@ -97,6 +98,7 @@ def test_bounds_are_of_all_values_or_missing(rows: list[dict[str, Any]], group_r
                 assert all(bounds[0] <= value <= bounds[1] for value in values)
 
 
+@settings(deadline=None)
 @given(row_lists)
 def test_a_chunk_with_zeros_does_not_say_that_its_dictionary_is_all(rows: list[dict[str, Any]]) -> None:
     data = encode_parquet(pa.Table.from_pylist(rows, SCHEMA), {})
@@ -117,7 +119,7 @@ def test_whoever_has_nan_or_a_zero_has_no_bloom_filter() -> None:
 
 
 def test_large_files_keep_the_checksums_of_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These are found by what the footer says, so it is changed before them."""
+    """And the checksum of the whole file is that of what it has become."""
     monkeypatch.setattr(parquet, "LARGE_ROWS_BYTES", 0)
     values = np.where(np.arange(1000) % 7 == 3, np.nan, np.arange(1000))
     table = pa.table({"d": values, "id": np.arange(1000)})

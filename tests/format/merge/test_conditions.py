@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from lakelatch.format.footers.hidden import take_out
@@ -60,6 +60,7 @@ rows = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(rows, st.lists(st.sampled_from(list(VALUES)).flatmap(conditions_on), min_size=1, max_size=2))
 def test_a_row_group_with_a_row_that_fulfils_all_conditions_is_read(
     values: list[dict[str, Any]], conditions: list[Condition]

@@ -58,11 +58,14 @@ class Column:
             return None
         if draw.random() < 0.12:
             return draw.choice(self.values)
+        if self.name in FLOATS and draw.random() < 0.15:
+            return NAN
         width = max(len(self.values) // 4, 1)
         start = int(place * (len(self.values) - width + 1))
         return self.values[min(start + draw.randrange(width), len(self.values) - 1)]
 
 
+FLOATS = ("f", "d", "s.x")
 _NUMBERS = [-INF, -1.7976931348623157e308, -2.5, -5e-324, -0.0, 0.0, 5e-324, 0.1, 1.0, 2.5, 1e300, INF, NAN]
 _SINGLES = [-INF, -3.0e38, -2.5, -0.0, 0.0, 0.5, 1.0, 2.5, 16777216.0, INF, NAN]
 _TEXTS = ["", " ", "A", "a", "a%", "aa", "ab", "b", "m" * 70, "z" * 5000, "é", "\ud7ff", "\ue000", "\U0001f600"]
@@ -91,7 +94,6 @@ _PLAIN = [one for one in COLUMNS if "." not in one.name]
 SCHEMA = ", ".join(
     ["id long", "ts long", "part long", *(f"{one.name} {one.kind}" for one in _PLAIN), "s struct<x: double, v: string>"]
 )
-FLOATS = ("f", "d", "s.x")
 
 
 def rows_of(seed: int, count: int, parts: int) -> list[tuple[Any, ...]]:
@@ -121,9 +123,10 @@ class Predicate:
 
 
 def predicates_of(seed: int, count: int) -> list[Predicate]:
-    """As many conditions on these columns: comparisons of each kind first, of each column, and what joins them."""
+    """As many conditions: comparisons of each column in turn, of those with NaN twice, and what joins such."""
     draw = random.Random(seed)
-    found = [_comparison(draw, COLUMNS[number % len(COLUMNS)]) for number in range(count)]
+    columns = [*COLUMNS, *(one for one in COLUMNS if one.name in FLOATS)]
+    found = [_comparison(draw, columns[number % len(columns)]) for number in range(count)]
     return [one if draw.random() < 0.7 else _joined(draw, one, draw.choice(found)) for one in found]
 
 

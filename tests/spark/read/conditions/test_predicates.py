@@ -88,14 +88,14 @@ def _finds_nan(rows: list[tuple[Any, ...]]) -> Callable[[Predicate, list[int]], 
 def test_conditions_find_what_they_find_in_memory(
     spark: SparkSession, make_table: Callable[..., Any], way: str
 ) -> None:
-    met = check(spark, make_table, way, 1, predicates_of(1, 2 * len(COLUMNS)))
-    assert met["found"] >= 20 and met["nan"] >= 3, met
-    assert way == "mixed" or (met["scans"] >= 24 and met["pruned"] >= 6), met
+    met = check(spark, make_table, way, 1, predicates_of(1, 34))
+    assert met["found"] >= 20 and met["nan"] >= 5, met
+    assert way == "mixed" or (met["scans"] >= 30 and met["pruned"] >= 6), met
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("seed", range(2, 5))
 def test_conditions_of_many_seeds(spark: SparkSession, make_table: Callable[..., Any], way: str, seed: int) -> None:
     met = check(spark, make_table, way, seed, predicates_of(seed, 112))
     print(f"{way}, seed {seed}: {dict(met)}")
