@@ -17,7 +17,10 @@ _VERSION_MAX = 2**31 - 1
 # No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a compacted one.
 _KEPT_DELETES_TOKEN = "2147483647-0-0"
 _PLACEHOLDER_TASK = "2147483645"
-FIXED_TOKEN = "0-0-0"  # of base files that follow from a plan: the same for every attempt, so that all make one file
+# Of base files of ours, which all attempts give the same name, so that they make one file. The last number says how it
+# is written: from 1 on, a reader who believes the footer finds NaN and zeros. (Java's library has always seen to NaN.)
+FIXED_TOKEN = "0-0-1"
+TOKEN_BEFORE = "0-0-0"
 COMPACTED_MARK = f"_{COMPACTED_TOKEN}"  # at the end of the names of compacted logs, and nowhere else
 
 
@@ -32,6 +35,11 @@ class BaseFile:
     @property
     def name(self) -> str:
         return f"{self.file_id}_{self.write_token}_{self.instant}.parquet"
+
+    @property
+    def hides_floats(self) -> bool:
+        """Whether the footer may say of floating point columns what is wrong for NaN, and for zeros."""
+        return self.write_token == TOKEN_BEFORE
 
 
 @dataclass(frozen=True)

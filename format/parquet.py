@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 
 from lakelatch.errors import CorruptTable, InvariantBroken
 from lakelatch.format.base_file_options import GZIP, SNAPPY, UNCOMPRESSED, ZSTD, BaseFileOptions
+from lakelatch.format.footers.hidden import FloatLeaves, leaf_values, take_out
+from lakelatch.format.footers.thrift import Path
 from lakelatch.format.sorting.spill import temporary_file, writing_temporary_file
 from lakelatch.storage.checksums import (
     CHECKSUM_KEY,
@@ -111,10 +113,12 @@ def _write(
     rows_max = min(wanted_rows or _GROUP_ROWS_MAX, _GROUP_ROWS_MAX)
     found = _row_groups(schema, parts, rows_max, options.block_bytes or GROUP_BYTES)
     first = next(found)
-    leaves = _leaves(schema)
+    leaves, floats = _leaves(schema), FloatLeaves.of(schema)
+    misleading: set[Path] = set()
     with pq.ParquetWriter(sink, schema, store_schema=False, **_layout(options, first, leaves, rows_max)) as writer:
         for group in chain([first], found):
             size_bytes += group.nbytes
+            misleading |= floats.misleading_in(group, groups)
             groups += 1
             writer.write_table(group, max(group.num_rows, 1))
             pa.default_memory_pool().release_unused()  # else it keeps as much as was ever needed at once
@@ -123,6 +127,8 @@ def _write(
             texts[PARTS_KEY] = f"{NO_PARTS}{'0' * _DIGITS * groups * len(leaves)}"
         # That of a schema is dropped with `store_schema=False`. The checksum is the last text in the file.
         writer.add_key_value_metadata({**texts, CHECKSUM_KEY: NO_CHECKSUM})
+    if misleading:
+        take_out(sink, misleading)
     if PARTS_KEY in texts:
         _fill_parts(sink, texts[PARTS_KEY].encode())
 
@@ -224,23 +230,8 @@ def _repeating(leaves: Sequence[str], rows: pa.Table) -> list[str]:
     if rows.num_rows < _SAMPLE_ROWS:
         return list(leaves)
     sample = rows.take(pa.array(np.arange(0, rows.num_rows, rows.num_rows // _SAMPLE_ROWS))).combine_chunks()
-    values = (leaf for column in sample.columns for leaf in _leaf_values(pa.concat_arrays(column.chunks)))
+    values = (leaf for column in sample.columns for leaf in leaf_values(pa.concat_arrays(column.chunks)))
     return [leaf for leaf, found in zip(leaves, values, strict=True) if not _is_distinct(found)]
-
-
-def _leaf_values(values: Any) -> Iterator[pa.Array]:
-    """The values of each leaf of a column, in the order of the leaves."""
-    kind = values.type
-    if pa.types.is_struct(kind):
-        for child in values.flatten():
-            yield from _leaf_values(child)
-    elif pa.types.is_map(kind):
-        yield from _leaf_values(values.keys)
-        yield from _leaf_values(values.items)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _leaf_values(values.flatten())
-    else:
-        yield values
 
 
 def _is_distinct(sample: pa.Array) -> bool:

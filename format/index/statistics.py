@@ -124,7 +124,8 @@ def ranges_of(storage: Storage, path: str) -> tuple[ColumnRange, ...] | None:
     if not file.checksummed:
         return ()
     columns = [one for one in file.file.schema_arrow if one.name not in META_COLUMNS][:_COLUMNS_MAX]
-    wanted = {one.name: str(one.type) for one in columns if kind_of(one.type) is not None}
+    # One with a dot in its name cannot be told from a part of another column.
+    wanted = {one.name: str(one.type) for one in columns if kind_of(one.type) is not None and "." not in one.name}
     metadata = file.file.metadata
     leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     found = (_range_in(metadata, leaves[name], name, kind) for name, kind in wanted.items() if name in leaves)

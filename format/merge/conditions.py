@@ -114,13 +114,17 @@ def fulfilling(rows: pa.Table, conditions: Iterable[Condition]) -> pa.Table:
 
 
 def row_group_may_hold(group: Any, conditions: Iterable[Condition]) -> bool:
-    """Whether a row group, as parquet's footer shows it, may have rows that fulfil all conditions."""
-    by_column = {one.column: one for one in conditions}
-    if not by_column:
+    """Whether a row group, as parquet's footer shows it, may have rows that fulfil all conditions.
+
+    A column whose name has a dot cannot be told there from a part of another one, and rules nothing out.
+    """
+    wanted = [one for one in conditions if "." not in one.column]
+    columns = {one.column for one in wanted}
+    if not columns:
         return True
     for number in range(group.num_columns):
         chunk = group.column(number)
-        found = chunk.statistics if chunk.path_in_schema in by_column else None
+        found = chunk.statistics if chunk.path_in_schema in columns else None
         if found is None or not found.has_min_max:
             continue
         try:
@@ -128,7 +132,7 @@ def row_group_may_hold(group: Any, conditions: Iterable[Condition]) -> bool:
         except (ValueError, OverflowError):  # a day that Python has not
             continue
         nulls = found.null_count if found.has_null_count else None
-        for one in conditions:
+        for one in wanted:
             if one.column != chunk.path_in_schema or not all(
                 value is None or type(value) is type(least) for value in one.values
             ):

@@ -157,6 +157,7 @@ def test_columns_are_bounded_and_those_of_hudi_are_none() -> None:
     assert list(ranges(data)) == [f"c{number}" for number in range(32)]
     nested = pa.table({"s": [{"number": 1}], "d": [1.5], "l": [[1]], "number": [2]})
     assert [(one.column, one.least) for one in ranges(nested).values()] == [("number", 2)]
+    assert ranges(pa.table({"s": [{"number": 1}], "s.number": [5]})) == {}, "which of both is it?"
 
 
 @pytest.mark.parametrize("rows", [10, 200_000])
