@@ -18,7 +18,7 @@ from lakelatch.format.file_groups import FileIds
 from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
-from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file
+from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file, token_within
 from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import record_keys
 from lakelatch.spark.progress import told
@@ -256,7 +256,8 @@ class LogNames:
 
     def file(self, partition: str, bucket: int, version: int) -> LogFile:
         """The log file of a bucket."""
-        file = LogFile(self.groups.of(partition, bucket), self.instant, version, self.token)
+        token = token_within(partition, self.token)
+        file = LogFile(self.groups.of(partition, bucket), self.instant, version, token)
         check_own_file(file)
         return file
 
