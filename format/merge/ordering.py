@@ -46,11 +46,14 @@ def sortable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_default(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """A deleting row without an ordering value, or with Hudi's default one, an int of 0, deletes in any case."""
+    """A delete without an ordering value, or with Hudi's default one, deletes in any case.
+
+    That is an int of 0, which a date of 1970-01-01 is as well: a delete block cannot tell them apart, nor does Java.
+    """
     missing = pc.is_null(values)
-    if not pa.types.is_int32(values.type):
+    if not (pa.types.is_int32(values.type) or pa.types.is_date32(values.type)):
         return missing
-    return pc.or_(missing, pc.fill_null(pc.equal(values, 0), False))
+    return pc.or_(missing, pc.fill_null(pc.equal(values.cast(pa.int32()), 0), False))
 
 
 def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
