@@ -1,6 +1,7 @@
-"""A delete at a 32-bit 0 (or on 1970-01-01) counts in Java as one without an ordering value, in every form of ours.
+"""Ordering values that are compared otherwise than their types suggest.
 
-What is merged by Java, that is: base files of tables that are copied on write have no deletes.
+A delete at a 32-bit 0 (or on 1970-01-01) counts in Java as one without an ordering value, in every form of ours.
+That is what Java merges: base files of tables that are copied on write have no deletes.
 """
 
 from __future__ import annotations
@@ -44,3 +45,16 @@ def test_a_delete_at_zero(java: JavaHudi, tmp_path: Path, kind: str, form: str) 
     assert agreed() == {2: 5}
     table.upsert(rows((1, -7)))
     assert agreed() == {1: -7, 2: 5}
+
+
+def test_negative_zero_is_less_than_zero(java: JavaHudi, tmp_path: Path) -> None:
+    table = ArrowTable(tmp_path / "trips", OURS)
+    for pairs in (((1, 0.0), (2, -0.0), (3, 0.0)), ((1, -0.0), (2, 0.0), (3, 0.0))):
+        ids, times = zip(*pairs, strict=True)
+        names = [f"{key} at {time}" for key, time in pairs]
+        table.upsert(pa.table({"id": pa.array(ids, pa.int64()), "ts": pa.array(times, pa.float64()), "v": names}))
+    table.delete(pa.table({"id": [1, 3], "ts": [-0.0, 0.0]}))
+    expected = {1: "1 at 0.0", 2: "2 at 0.0"}
+    found = table.to_arrow()
+    assert dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
+    assert {row["id"]: row["v"] for row in java.read(str(table.path))} == expected
