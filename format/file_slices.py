@@ -15,7 +15,7 @@ from lakelatch.format.names import (
     LogFile,
     is_kept_deletes,
     is_placeholder,
-    kept_deletes_file,
+    keeps_deletes_of,
     parse_data_file,
 )
 from lakelatch.storage.contract import path_below
@@ -53,8 +53,12 @@ class FileSlice:
     @property
     def fresh_logs(self) -> tuple[str, ...]:
         """The logs that readers merge: no placeholder, nor that of deletes which the base file has carried out."""
-        kept = None if self.base_file is None else kept_deletes_file(self.file_id, self.base_instant).name
-        return tuple(name for name in self.log_files if name != kept and not is_placeholder(name))
+        kept_by = None if self.base_file is None else self.base_instant
+        return tuple(
+            name
+            for name in self.log_files
+            if not is_placeholder(name) and (kept_by is None or not keeps_deletes_of(name, kept_by))
+        )
 
     @property
     def is_empty(self) -> bool:

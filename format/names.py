@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,14 +14,14 @@ from lakelatch.timeline.plans.compacted_logs import COMPACTED_TOKEN
 _BASE = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{14}|[0-9]{17})\.parquet")
 _LOG = re.compile(r"\.([^_/]+)_([0-9]{14}|[0-9]{17})\.log\.([0-9]{1,10})(?:_([^_/.]+))?")
 _WRITE_TOKEN = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
-_VERSION_MAX = 2**31 - 1
+_NUMBER_MAX = 2**31 - 1
+NO_TASK = "0-0-0"  # the write token of what no task of Spark writes, or of what every attempt makes alike
 # No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a compacted one.
-_KEPT_DELETES_TOKEN = "2147483647-0-0"
+_KEPT_DELETES_TASK = "2147483647"
 _PLACEHOLDER_TASK = "2147483645"
 # Of base files of ours, which all attempts give the same name, so that they make one file. The last number says how it
 # is written: from 1 on, a reader who believes the footer finds NaN and zeros. (Java's library has always seen to NaN.)
-FIXED_TOKEN = "0-0-1"
-TOKEN_BEFORE = "0-0-0"
+BASE_TOKEN = "0-0-1"
 COMPACTED_MARK = f"_{COMPACTED_TOKEN}"  # at the end of the names of compacted logs, and nowhere else
 
 
@@ -39,7 +40,7 @@ class BaseFile:
     @property
     def hides_floats(self) -> bool:
         """Whether the footer may say of floating point columns what is wrong for NaN, and for zeros."""
-        return self.write_token == TOKEN_BEFORE
+        return self.write_token == NO_TASK
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,32 @@ class LogFile:
         return self.instant, self.version, self.write_token
 
 
-def kept_deletes_file(file_id: str, instant: str) -> LogFile:
+def token_within(partition: str, write_token: str) -> str:
+    """The write token as files of that partition have it: with a number made of the partition's path in the middle.
+
+    The file ids of a bucket are the same in every partition, and Java Hudi 1.0 reads by names without folders: of two
+    files of one commit that have one name it sees one. A task's third number is its own among those of a Spark
+    application, so nothing hangs on the stage that stood there; a table without partitions keeps that.
+    """
+    if not partition:
+        return write_token
+    task, _, attempt = write_token.split("-")
+    return f"{task}-{zlib.crc32(partition.encode()) & _NUMBER_MAX}-{attempt}"
+
+
+def planned_base_file(partition: str, file_id: str, instant: str) -> BaseFile:
+    """The one base file of an instant in a file group, whoever makes it: all attempts, and all executors of a plan."""
+    return BaseFile(file_id, token_within(partition, BASE_TOKEN), instant)
+
+
+def planned_files_before(file_id: str, instant: str) -> tuple[BaseFile, LogFile]:
+    """A base file, and its log file of kept deletes, as an executor of an earlier version would call them."""
+    return BaseFile(file_id, NO_TASK, instant), kept_deletes_file("", file_id, instant)
+
+
+def kept_deletes_file(partition: str, file_id: str, instant: str) -> LogFile:
     """The log file in which the compaction of this instant keeps the deletes that won."""
-    return LogFile(file_id, instant, 1, _KEPT_DELETES_TOKEN)
+    return LogFile(file_id, instant, 1, token_within(partition, f"{_KEPT_DELETES_TASK}-0-0"))
 
 
 def compacted_log(last: LogFile) -> LogFile:
@@ -92,7 +116,12 @@ def is_placeholder(name: str) -> bool:
 
 def is_kept_deletes(file: LogFile) -> bool:
     """Whether a compaction keeps deletes in this file."""
-    return file.write_token == _KEPT_DELETES_TOKEN
+    return file.write_token.startswith(f"{_KEPT_DELETES_TASK}-")
+
+
+def keeps_deletes_of(name: str, instant: str) -> bool:
+    """Whether the compaction of this instant keeps deletes in the file of this name."""
+    return f"_{instant}.log.1_{_KEPT_DELETES_TASK}-" in name
 
 
 @lru_cache(maxsize=4096)  # a plan asks several times of each name of a partition, and then goes on to the next one
@@ -100,7 +129,7 @@ def parse_data_file(name: str) -> BaseFile | LogFile | None:
     """What a name in a partition folder stands for; None for files of other kinds (`.cdc` logs among them)."""
     if name.startswith("."):
         found = _LOG.fullmatch(name)
-        if found is None or str(int(found[3])) != found[3] or int(found[3]) > _VERSION_MAX:
+        if found is None or str(int(found[3])) != found[3] or int(found[3]) > _NUMBER_MAX:
             return None
         return LogFile(found[1], found[2], int(found[3]), found[4] or "")
     found = _BASE.fullmatch(name)

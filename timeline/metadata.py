@@ -198,6 +198,11 @@ class CompactionPlan(Record):
     operations: tuple[CompactionOperation, ...]
     extra: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def file_groups(self) -> frozenset[tuple[str, str]]:
+        """Partition and file id of each."""
+        return frozenset((one.partition, one.file_id) for one in self.operations)
+
     def to_avro(self) -> bytes:
         operations = [
             {

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.harness import Result, time_ms
 
 from lakelatch.format.bucket_index import bucket_file_id
-from lakelatch.format.names import FIXED_TOKEN, BaseFile
+from lakelatch.format.names import planned_base_file
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.services import cleaning
@@ -108,7 +108,7 @@ def _make(storage: CountingStorage) -> tuple[TransactionManager, list[str]]:
         transaction = manager.begin()
         stats = []
         for partition, file_id in groups:
-            path = f"{partition}/{BaseFile(file_id, FIXED_TOKEN, transaction.instant).name}"
+            path = f"{partition}/{planned_base_file(partition, file_id, transaction.instant).name}"
             _create(storage, path)
             stats.append(WriteStat(partition, file_id, path, num_writes=1, file_size_bytes=len(_BYTES)))
         transaction.commit(CommitMetadata(tuple(stats), UPSERT, {}))

@@ -46,11 +46,14 @@ def sortable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_default(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """A deleting row without an ordering value, or with Hudi's default one, an int of 0, deletes in any case."""
+    """A delete without an ordering value, or with Hudi's default one, deletes in any case.
+
+    That is an int of 0, which a date of 1970-01-01 is as well: a delete block cannot tell them apart, nor does Java.
+    """
     missing = pc.is_null(values)
-    if not pa.types.is_int32(values.type):
+    if not (pa.types.is_int32(values.type) or pa.types.is_date32(values.type)):
         return missing
-    return pc.or_(missing, pc.fill_null(pc.equal(values, 0), False))
+    return pc.or_(missing, pc.fill_null(pc.equal(values.cast(pa.int32()), 0), False))
 
 
 def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
@@ -64,8 +67,22 @@ def chunked(arrays: list[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, arrays[0].type)
 
 
+def in_java_s_order(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Values that sort as Java and hudi-rs compare these: -0.0 is less than 0.0, and not-a-number above all.
+
+    Floating point numbers become integers, since Arrow takes both zeros for equal; others stay as they are.
+    """
+    if not pa.types.is_floating(values.type):
+        return values
+    missing = flags(pc.is_null(values))
+    numbers = np.asarray(pc.fill_null(values.cast(pa.float64()), 0.0), dtype=np.float64)
+    bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
+    return pa.array(bits ^ ((bits >> 63) & np.int64(2**63 - 1)), mask=missing)
+
+
 def ranks(values: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     """Equal values share a rank; a null ranks below every value, not-a-number above them as in Java."""
-    found = np.asarray(pc.rank(values, sort_keys="ascending", tiebreaker="dense")).astype(np.uint64)
+    ordered = in_java_s_order(values)
+    found = np.asarray(pc.rank(ordered, sort_keys="ascending", tiebreaker="dense")).astype(np.uint64)
     found[flags(pc.is_null(values))] = 0
     return found

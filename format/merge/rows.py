@@ -150,7 +150,7 @@ class RowMerging(Merging):
             ordering=self._comparable(values, found.path),
             has_row=np.zeros(count, np.bool_),
             deletes=np.ones(count, np.bool_),
-            default_deletes=flags(pc.is_null(values)),
+            default_deletes=flags(is_default(values)),
             rows=self.reader.schema.empty_table(),
         )
 

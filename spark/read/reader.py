@@ -14,6 +14,7 @@ from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, without_meta
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
+from lakelatch.spark.forgotten_deletes import with_forgotten_deletes
 from lakelatch.spark.open_table import look_at, table_at
 from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_META, READ_OPTIMIZED
 from lakelatch.spark.read.changed import read_beside_logs
@@ -210,6 +211,7 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
             for found in view.slices(partitions)
             if (found.partition, found.file_id) in groups and not found.is_empty
         ]
+        slices = with_forgotten_deletes(view, slices)
         view.ensure_there(slices)
         view.ensure_recorded(slices, read_options.begin or "")
         _check_mergeable(table, slices)
@@ -221,7 +223,7 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
     if read_options.query_type == READ_OPTIMIZED:  # the latest slice has a base file if any has
         slices = [found.without_logs() for found in latest if found.base_file]
     else:
-        slices = [found for found in latest if not found.is_empty]
+        slices = with_forgotten_deletes(view, (found for found in latest if not found.is_empty))
     held = slices if view.index is None else pruning.held(slices, view.index.statistics)
     counts = PlanCounts(
         partitions=len({found.partition for found in there}),

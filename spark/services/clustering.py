@@ -22,9 +22,11 @@ from lakelatch.services.cancelling import tidy_cancelled
 from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.clustering import ClusteringOptions
 from lakelatch.services.options.compaction import KEEP_DELETES
+from lakelatch.spark.forgotten_deletes import forgotten_by
 from lakelatch.spark.open_table import as_of_now
 from lakelatch.spark.services.clustering_commit import Clustered, ClusteringCommit, place_of
 from lakelatch.spark.services.clustering_task import ClusterTask, clustering_stats, target_of
+from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.services.plans import (
     Runner,
     begin_plan,
@@ -184,6 +186,7 @@ def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instan
         reraise(error)
     learn_schema(table.storage, CLUSTERING, committed)
     made = committed.metadata.file_groups()
+    remove_left_over_bases(table, instant, made)
     written = [report for group, report in reports.items() if group in made]
     return CommitResult(
         instant=instant,
@@ -238,6 +241,8 @@ def _due(view: TableView, busy: Collection[FileGroup], options: ClusteringOption
             if left == 0:
                 return
             if (partition, found.file_id) in busy or not _pays(view, found, options.columns, wanted):
+                continue
+            if forgotten_by(view, found) is not None:  # the next compaction keeps its deletes first
                 continue
             group = _group_of(view, found)
             if group is not None and group.metrics["TOTAL_IO_READ_MB"] * 1024 * 1024 < options.small_bytes:

@@ -13,7 +13,7 @@ from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER, encode_kep
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.slice import merge_in_order
 from lakelatch.format.merge.stream import joined_deletes, joined_group_deletes
-from lakelatch.format.names import FIXED_TOKEN, BaseFile, check_own_file, kept_deletes_file
+from lakelatch.format.names import check_own_file, kept_deletes_file, planned_base_file
 from lakelatch.spark.services.plans import RewriteTask
 from lakelatch.spark.write.base_files.base_file import GatheredRows
 from lakelatch.spark.write.task import FileReport
@@ -38,7 +38,7 @@ class CompactTask(RewriteTask):
 
     def name_of(self, operation: CompactionOperation) -> str:
         """The base file's name."""
-        file = BaseFile(self.target_of(operation), FIXED_TOKEN, self.instant)
+        file = planned_base_file(operation.partition, self.target_of(operation), self.instant)
         check_own_file(file)
         return file.name
 
@@ -62,7 +62,7 @@ class CompactTask(RewriteTask):
                 self.put(operation, texts[KEPT_DELETES_FOOTER], encode_kept_deletes(group_deletes))
             if self.keep_deletes and deletes is not None:
                 log = encode_log_file(self.instant, self.table.full_avro_schema, None, deletes)
-                self.put(operation, kept_deletes_file(file_id, self.instant).name, log)
+                self.put(operation, kept_deletes_file(operation.partition, file_id, self.instant).name, log)
                 kept_bytes = len(log)
             return texts
 
@@ -106,7 +106,7 @@ def stats_of(report: FileReport, operation: CompactionOperation, instant: str) -
     )
     if not report.kept_bytes:
         return (base,)
-    name = kept_deletes_file(report.file_id, instant).name
+    name = kept_deletes_file(report.partition, report.file_id, instant).name
     kept = WriteStat(
         partition=report.partition,
         file_id=report.file_id,

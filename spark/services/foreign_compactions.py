@@ -14,9 +14,10 @@ from functools import lru_cache
 
 from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.merge.slice import merge_slice
-from lakelatch.format.names import kept_deletes_file
+from lakelatch.format.names import keeps_deletes_of, kept_deletes_file
 from lakelatch.format.table_view import TableView
 from lakelatch.services.options.compaction import KEEP_DELETES
+from lakelatch.spark.forgotten_deletes import note_of
 from lakelatch.spark.services.compaction_task import CompactTask, slice_of
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.services.plans import Operations, Runner
@@ -29,7 +30,6 @@ from lakelatch.timeline.history.whole_timeline import read_commit
 from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan
 from lakelatch.timeline.timeline import Instant, requested
 
-_NOTES_FOLDER = ".hoodie/.lakelatch/kept"  # an empty file for each compaction of others whose deletes are kept
 _log = logging.getLogger("lakelatch.spark")
 
 
@@ -39,7 +39,8 @@ class KeepDeletes(CompactTask):
 
     def run(self, operation: CompactionOperation) -> FileReport | None:
         """See `RewriteTask`; there is never a base file to report. The plan has ended, so no claim is looked at."""
-        table, name = self.table, kept_deletes_file(operation.file_id, self.instant).name
+        table = self.table
+        name = kept_deletes_file(operation.partition, operation.file_id, self.instant).name
         try:
             merged = merge_slice(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
         except NotFound as error:
@@ -59,8 +60,8 @@ def finish_foreign_compactions(run: Runner, table: OpenedTable) -> None:
     """
     view = TableView.load(table.storage, table.config)
     for instant, plan in _carried_out_by_others(view):
-        remove_left_over_bases(table, instant, plan.operations)
-        note = f"{_NOTES_FOLDER}/{instant}"
+        remove_left_over_bases(table, instant, plan.file_groups)
+        note = note_of(instant)
         if plan.extra.get(KEEP_DELETES) == "true" and not table.config.column_groups and not table.storage.exists(note):
             missing = _without_kept_deletes(view, instant, plan.operations)
             run(KeepDeletes(table, instant, {}, True), missing)
@@ -88,6 +89,6 @@ def _without_kept_deletes(view: TableView, instant: str, operations: Operations)
         if found.base_instant == instant
     }
     kept = {
-        group for group, found in newest.items() if kept_deletes_file(found.file_id, instant).name in found.log_files
+        group for group, found in newest.items() if any(keeps_deletes_of(name, instant) for name in found.log_files)
     }
     return tuple(one for one in operations if (one.partition, one.file_id) in newest.keys() - kept)

@@ -20,6 +20,7 @@ from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.services.cancelling import tidy_cancelled
+from lakelatch.spark.forgotten_deletes import forgotten_by
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import as_of_now, load_config, require_writable
 from lakelatch.spark.service_options import ServiceOptions
@@ -165,13 +166,16 @@ def busy_groups(storage: Storage, folder: TimelineFolder) -> set[tuple[str, str]
 def due_operations(table: OpenedTable, folder: TimelineFolder, least_logs: int) -> list[CompactionOperation]:
     """An operation for each file group with so many logs to merge that is in no plan that waits.
 
-    Errors: `CorruptTable` if a file is missing in one of their partitions: without it, the loss would be for good.
+    Without those whose deletes another engine has forgotten and nobody has kept since: nobody could after that. Errors:
+    `CorruptTable` if a file is missing in one of their partitions: without it, the loss would be for good.
     """
     busy = busy_groups(table.storage, folder)
     view = TableView.load(table.storage, table.config)
     due = []
     for found in view.slices():
         if len(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy:
+            if forgotten_by(view, found) is not None:
+                continue
             operation = operation_on(view, found)
             if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # tombstones are none
                 due.append(operation)
@@ -269,13 +273,13 @@ def carry_out(
         tidy_cancelled(manager, instant)
         ended = isinstance(error, TransactionEnded) and service.compacted
         if ended and plan is not None:  # by an engine with other names for its files
-            remove_left_over_bases(table, instant, plan.operations)
+            remove_left_over_bases(table, instant, plan.file_groups)
         if plan is not None:
             refuse_missing(table.storage, requested(instant, service.action), plan.operations, error)
         reraise(error)
     learn_schema(table.storage, service.action, committed)
     if service.compacted:
-        remove_left_over_bases(table, instant, operations)
+        remove_left_over_bases(table, instant, committed.metadata.file_groups())
     return CommitResult(
         instant=instant,
         completion=committed.completion,

@@ -23,7 +23,7 @@ from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file, wit
 from lakelatch.format.log.framing import INSTANT_TIME, encode_block, read_blocks
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.reader import with_schema
-from lakelatch.format.names import LogFile, check_own_file
+from lakelatch.format.names import LogFile, check_own_file, token_within
 from lakelatch.spark.write.base_files.bulk_task import BulkTask
 from lakelatch.spark.write.relocation import Relocation, Relocator, relocations_to
 from lakelatch.spark.write.task import FileReport, WriteTask
@@ -86,6 +86,7 @@ class RebaseTask:
         first = self.empty.get((report.partition, relocation.file_id))
         if isinstance(self.task, BulkTask) and first is not None and is_base_file(report.file_name):
             return self._as_base(self.task, report, first, token)
+        token = token_within(report.partition, token)
         file = LogFile(relocation.file_id, instant, relocation.version, token)
         check_own_file(file)
         path = path_below(report.partition, report.file_name)

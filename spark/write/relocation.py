@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakelatch.errors import InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.format.log.blocks import encode_empty_log
-from lakelatch.format.names import LogFile, check_own_file, parse_data_file, placeholder_file
+from lakelatch.format.names import LogFile, check_own_file, parse_data_file, placeholder_file, token_within
 from lakelatch.spark.spark_types import for_each
 from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch, write_token
 from lakelatch.storage.checksums import verify_checksum
@@ -47,6 +47,7 @@ class RelocationTask:
     def run(self, relocation: Relocation, token: str) -> FileReport:
         """Copies one file under a name of this attempt alone; the commit sweeps the old one, and left-over copies."""
         report = relocation.report
+        token = token_within(report.partition, token)
         file = LogFile(relocation.file_id, self.markers.instant, relocation.version, token)
         check_own_file(file)
         storage = self.markers.storage
@@ -67,10 +68,10 @@ class PlaceholderTask:
 
     def run(self, relocation: Relocation, token: str) -> FileReport:
         """See `FileTask`; of the file that is given only the place counts."""
-        file = placeholder_file(relocation.file_id, self.markers.instant, token)
+        partition = relocation.report.partition
+        file = placeholder_file(relocation.file_id, self.markers.instant, token_within(partition, token))
         check_own_file(file)
         data = encode_empty_log(self.markers.instant, self.avro_schema)
-        partition = relocation.report.partition
         self.markers.create_data_file(partition, file.name, data)
         return FileReport(partition, file.file_id, file.name, 0, 0, len(data), file.version)
 

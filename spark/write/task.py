@@ -19,7 +19,8 @@ from lakelatch.format.file_groups import FileIds
 from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
-from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file
+from lakelatch.format.merge.ordering import in_java_s_order
+from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file, token_within
 from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import record_keys
 from lakelatch.spark.progress import told
@@ -198,11 +199,11 @@ class WriteTask:
 
     def newest_of_each_key(self, rows: pa.Table) -> pa.Table:
         """One row for each key, sorted by key: that with the greatest ordering value, the later one of equals."""
-        order = [(META_COLUMNS[2], "ascending")]
+        order = {"key": rows[META_COLUMNS[2]]}
         if self.config.merge_mode == EVENT_TIME and self.config.ordering_field:
-            order.append((self.config.ordering_field, "ascending"))
-        arrival = pa.array(np.arange(rows.num_rows))
-        rows = rows.append_column("_lakelatch_arrival", arrival).sort_by([*order, ("_lakelatch_arrival", "ascending")])
+            order["ordering"] = in_java_s_order(rows[self.config.ordering_field])
+        order["arrival"] = pa.array(np.arange(rows.num_rows))
+        rows = rows.take(pc.sort_indices(pa.table(order), sort_keys=[(name, "ascending") for name in order]))
         keys = rows[META_COLUMNS[2]].combine_chunks()
         last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
         keep = pa.concat_arrays([_boolean(last), pa.array([True])])
@@ -257,7 +258,8 @@ class LogNames:
 
     def file(self, partition: str, bucket: int, version: int) -> LogFile:
         """The log file of a bucket."""
-        file = LogFile(self.groups.of(partition, bucket), self.instant, version, self.token)
+        token = token_within(partition, self.token)
+        file = LogFile(self.groups.of(partition, bucket), self.instant, version, token)
         check_own_file(file)
         return file
 

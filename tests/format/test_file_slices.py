@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import FileSlice, file_slices
-from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file
+from lakelatch.format.names import (
+    BaseFile,
+    LogFile,
+    check_own_file,
+    is_kept_deletes,
+    kept_deletes_file,
+    parse_data_file,
+    planned_base_file,
+    token_within,
+)
 
 
 def time(number: int) -> str:
@@ -68,6 +77,29 @@ def test_names_of_data_files(name: str, file: BaseFile | LogFile) -> None:
 )
 def test_other_names_are_no_data_files(name: str) -> None:
     assert parse_data_file(name) is None
+
+
+def test_own_names_differ_between_partitions() -> None:
+    """Their file ids do not, and Java Hudi 1.0 takes two files of one name for one."""
+    cities = ("bern", "köln", "__HIVE_DEFAULT_PARTITION__")
+    partitions = [f"day={day}/city={city}" for day in range(30) for city in cities]
+    tokens = {token_within(partition, "3-14-159") for partition in partitions}
+    assert len(tokens) == len(partitions)
+    assert all(token.startswith("3-") and token.endswith("-159") for token in tokens)
+    for partition in partitions:
+        check_own_file(planned_base_file(partition, "f-0", time(1)))
+        check_own_file(LogFile("f-0", time(1), 1, token_within(partition, "3-14-159")))
+    assert token_within("", "3-14-159") == "3-14-159"
+    assert planned_base_file("p", "f-0", time(1)) == planned_base_file("p", "f-0", time(1))
+
+
+@pytest.mark.parametrize("token", ["2147483647-0-0", kept_deletes_file("p", "f-0", time(1)).write_token])
+def test_kept_deletes_are_known_by_their_old_name_too(token: str) -> None:
+    kept = LogFile("f-0", time(1), 1, token)
+    assert is_kept_deletes(kept)
+    made = FileSlice("p", "f-0", time(1), base(1), (kept.name, log(2)))
+    assert made.fresh_logs == (log(2),)
+    assert FileSlice("p", "f-0", time(2), base(2), (kept.name,)).fresh_logs == (kept.name,)
 
 
 def test_own_names_are_checked() -> None:

@@ -16,7 +16,7 @@ import lakelatch
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.failpoints import calling
-from lakelatch.format.names import FIXED_TOKEN
+from lakelatch.format.names import BASE_TOKEN, token_within
 from lakelatch.services import cancelling
 from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.compaction import CompactionOptions
@@ -49,12 +49,21 @@ class Planned:
         }  # fmt: skip
         self.write([(1, 1, "a"), (2, 1, "b")])
         self.write([(1, 2, "a2")])
-        plan = lakelatch.schedule_compaction(path, {**self.options, **EVERY_LOG})
+        self.schedule()
+
+    def schedule(self) -> None:
+        plan = lakelatch.schedule_compaction(self.path, {**self.options, **EVERY_LOG})
         assert plan is not None
         self.plan = plan
 
-    def write(self, rows: list[tuple[int, int, str]]) -> None:
-        lakelatch.write(self.spark.createDataFrame(table_of(COLUMNS, rows)), self.path, self.options)
+    def write(self, rows: list[tuple[int, int, str]], operation: str = "upsert") -> None:
+        options = {**self.options, "hoodie.datasource.write.operation": operation}
+        lakelatch.write(self.spark.createDataFrame(table_of(COLUMNS, rows)), self.path, options)
+
+    def compact(self) -> list[Any]:
+        return lakelatch.compact(
+            self.spark, self.path, {**self.options, "hoodie.compact.inline.max.delta.commits": "50"}
+        )
 
     def execute(self) -> Any:
         return lakelatch.execute_compaction(self.spark, self.path, self.plan, self.options)
@@ -97,11 +106,29 @@ def test_what_a_dead_executor_of_ours_left_goes_with_the_next_compaction(
     planned.by_java()
     assert len(planned.completions()) == 1 and len(planned.bases()) == 2
     assert values_of(ours(planned.path)) == EXPECTED == values_of(planned.java.read(planned.path))
-    lakelatch.compact(planned.spark, planned.path, {**planned.options, "hoodie.compact.inline.max.delta.commits": "50"})
+    planned.compact()
     (left,) = planned.bases()
-    assert f"_{FIXED_TOKEN}_" not in left.name
+    folder = left.parent.relative_to(planned.path).as_posix()
+    assert f"_{token_within('' if folder == '.' else folder, BASE_TOKEN)}_" not in left.name
     assert ours(planned.path) == planned.java.read(planned.path) == hudi_rs(planned.path)
     assert values_of(ours(planned.path)) == EXPECTED
+
+
+def test_a_delete_that_java_forgets_holds_here_and_with_our_next_compaction_everywhere(
+    planned: Planned, ours: Callable[..., Rows], hudi_rs: Callable[[str], Rows]
+) -> None:
+    planned.execute()
+    planned.write([(2, 9, "")], "delete")
+    planned.schedule()
+    planned.by_java()
+    assert len(planned.completions()) == 1
+    planned.write([(2, 5, "older than its delete")])
+    expected = {1: "a2", 3: "java"}
+    assert values_of(ours(planned.path)) == expected
+    assert values_of(planned.java.read(planned.path)) == {**expected, 2: "older than its delete"}
+    assert planned.compact() == []
+    assert values_of(ours(planned.path)) == expected
+    assert ours(planned.path) == planned.java.read(planned.path) == hudi_rs(planned.path)
 
 
 def test_a_live_executor_of_ours_is_respected_from_1_2_on_and_copes_with_older_ones(

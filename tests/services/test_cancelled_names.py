@@ -7,7 +7,7 @@ from pathlib import Path
 
 from live_table import LiveTable
 
-from lakelatch.format.names import FIXED_TOKEN, TOKEN_BEFORE, BaseFile, parse_data_file
+from lakelatch.format.names import BASE_TOKEN, NO_TASK, BaseFile, parse_data_file, token_within
 from lakelatch.services.cancelling import aborted_plans, execute_cancel, remove_tombstones, request_cancel
 from lakelatch.services.cleaning import cancel_overdue
 from lakelatch.services.options.cancellation import CancellationOptions
@@ -49,7 +49,8 @@ def test_names_that_an_older_executor_would_give_are_barred_too(tmp_path: Path) 
     files = [parse_data_file(path.rpartition("/")[2]) for path in tombstones]
     bases = [(file.file_id, file.write_token) for file in files if isinstance(file, BaseFile)]
     groups = {file_id for file_id, _ in bases}
-    assert sorted(bases) == sorted((group, token) for group in groups for token in (FIXED_TOKEN, TOKEN_BEFORE))
+    tokens = (token_within("p", BASE_TOKEN), NO_TASK)
+    assert sorted(bases) == sorted((group, token) for group in groups for token in tokens)
     assert len(table.agreed()) == 4
 
 

@@ -14,7 +14,7 @@ from taken_back_table import KeptTable, new_table
 from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
-from lakelatch.format.names import FIXED_TOKEN, BaseFile
+from lakelatch.format.names import planned_base_file
 from lakelatch.services import archiving, cancelling, cleaning, savepoints
 from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.services.options.cleaning import CleaningOptions
@@ -188,7 +188,7 @@ def spared_clustering(table: LiveTable) -> tuple[str, str]:
     table.execute_clustering(plan)
     bucket = bucket_of_file_id(group[1])
     assert bucket is not None
-    return plan, path_below("p", BaseFile(successor_file_id(bucket, plan), FIXED_TOKEN, plan).name)
+    return plan, path_below("p", planned_base_file("p", successor_file_id(bucket, plan), plan).name)
 
 
 def test_a_late_file_of_the_part_of_a_clustering_that_was_called_off_is_never_shown(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from stock import CONFIG, STOCK, table_of
 
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.live_groups import LiveSlices
-from lakelatch.format.names import FIXED_TOKEN, BaseFile, LogFile
+from lakelatch.format.names import LogFile, planned_base_file
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.base_files.bulk_task import BulkTask
@@ -88,7 +88,7 @@ def _written(actor: Actor, transaction: Transaction, task: WriteTask, bucket: in
 
 def _first_base(actor: Actor, task: BulkTask, file_id: str, data: bytes) -> FileReport:
     """By attempts that may fail, or go on beside the next one; all of them make the same file."""
-    name = BaseFile(file_id, FIXED_TOKEN, task.instant).name
+    name = planned_base_file(STOCK, file_id, task.instant).name
 
     def attempt(number: int) -> None:
         with TaskFiles(actor.storage, task.instant, f"{file_id}-{number}", task.early, actor.system) as files:

@@ -20,7 +20,7 @@ from stock import CONFIG, table_of
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.file_groups import replace_commit
 from lakelatch.format.live_groups import LiveSlices
-from lakelatch.format.names import FIXED_TOKEN, BaseFile, parse_data_file
+from lakelatch.format.names import BaseFile, parse_data_file, planned_base_file
 from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost
@@ -190,7 +190,7 @@ def _attempt(actor: Actor, task: MergeTask, attempt: int) -> FileReport:
     before = json.loads(actor.storage.read(found.base_path))["writes"] if found.base_path else []
     content = {"group": found.file_id, "base": before, "optimistic": True, "writes": [*before, task.instant]}
     data = json.dumps({**content, "work": actor.work}).encode()
-    name = BaseFile(found.file_id, FIXED_TOKEN, task.instant).name
+    name = planned_base_file(found.partition, found.file_id, task.instant).name
     with TaskFiles(actor.storage, task.instant, f"{LEDGER}-{attempt}", task.early, actor.system) as files:
         actor.create_once(files, LEDGER, name, data)
     return FileReport(LEDGER, found.file_id, name, 1, 0, len(data), 0, rows=1, merged_base=found.base_file or "")

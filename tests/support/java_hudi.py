@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER_VARIABLE = "LAKELATCH_JAVA_HUDI"
 VERSION_VARIABLE = "LAKELATCH_JAVA_HUDI_VERSION"
 VERSION = "1.2.0"
+OLDER_VERSION = "1.0.2"  # the oldest that reads tables of ours, those of version 8
 PROCESS = ROOT / "tests" / "java" / "hudi_process.py"
 LOG_LINES = 40
 POLL_S = 0.002

@@ -21,7 +21,7 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.merge.outcome import Merged
-from lakelatch.format.names import FIXED_TOKEN
+from lakelatch.format.names import NO_TASK
 from lakelatch.spark.options import UPDATE, WriteOptions
 from lakelatch.spark.write.base_files.merge_task import MergeTask, bucket_of, bucket_pieces
 from lakelatch.spark.write.task import FileReport, LogNames, WriteTask
@@ -86,7 +86,7 @@ class BulkTask(MergeTask):
 
         The next compaction makes one of them and of what has come since.
         """
-        return list(WriteTask.write(self, (self.tag(batch) for batch in batches if batch.num_rows), FIXED_TOKEN))
+        return list(WriteTask.write(self, (self.tag(batch) for batch in batches if batch.num_rows), NO_TASK))
 
     def first_slices(self, groups: Iterable[FileGroup]) -> dict[FileGroup, FileSlice]:
         """Of these file groups those that have no file yet, each with its slice."""

@@ -26,7 +26,7 @@ from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, LogEntries
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.slice import merge_onto
 from lakelatch.format.merge.stream import in_another_order
-from lakelatch.format.names import FIXED_TOKEN, BaseFile, check_own_file
+from lakelatch.format.names import NO_TASK, check_own_file, planned_base_file
 from lakelatch.format.sorting.row_order import LINEAR, order_of
 from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import TakenBack
@@ -80,7 +80,7 @@ class MergeTask(WriteTask):
             return []
         rows = pa.Table.from_batches(tagged)
         rows = rows.sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
-        return list(self.write(iter(rows.to_batches()), FIXED_TOKEN))
+        return list(self.write(iter(rows.to_batches()), NO_TASK))
 
     def view(self) -> TableView:
         """The table when the write began."""
@@ -102,7 +102,7 @@ class MergeTask(WriteTask):
 
     def announced_base(self, found: FileSlice, files: TaskFiles) -> str:
         """The name of the slice's next base file, announced before the work: who has to lose learns it now."""
-        file = BaseFile(found.file_id, FIXED_TOKEN, self.instant)
+        file = planned_base_file(found.partition, found.file_id, self.instant)
         check_own_file(file)
         files.announce(found.partition, file.name)
         return file.name

@@ -14,6 +14,7 @@ from live_table import LiveTable
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import calling
+from lakelatch.format.names import BASE_TOKEN, token_within
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
 from lakelatch.spark.services.plans import run_here
@@ -23,6 +24,7 @@ from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, WriteSta
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
 
 OTHER_TOKEN = "0-31-77"
+OUR_TOKEN = token_within("p", BASE_TOKEN)
 ROWS = [("p", 1, 6, "late"), ("p", 2, 5, "b")]
 
 
@@ -34,13 +36,13 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 def base_of(table: LiveTable) -> Path:
-    (path,) = (table.root / "p").glob("*_0-0-0_*.parquet")
+    (path,) = (table.root / "p").glob(f"*_{OUR_TOKEN}_*.parquet")
     return path
 
 
 def others_base(table: LiveTable, data: bytes | None = None) -> Path:
     path = base_of(table)
-    other = path.with_name(path.name.replace("_0-0-0_", f"_{OTHER_TOKEN}_"))
+    other = path.with_name(path.name.replace(f"_{OUR_TOKEN}_", f"_{OTHER_TOKEN}_"))
     if data is None:
         pq.write_table(pq.read_table(path).replace_schema_metadata(None), other)  # no checksum of ours
     else:
@@ -120,6 +122,49 @@ def test_deletes_that_another_engine_forgot_are_kept_before_the_next_plan(table:
     names = sorted(path.name for path in (table.root / "p").iterdir())
     finish_foreign_compactions(run_here, open_table(table.storage))
     assert sorted(path.name for path in (table.root / "p").iterdir()) == names
+
+
+@pytest.mark.parametrize("next_service", ["plan", "plan_clustering"])
+def test_deletes_that_another_engine_forgot_hold_for_readers_until_they_are_kept(
+    table: LiveTable, next_service: str
+) -> None:
+    table.delete([(1, 9, "")])
+    late = table.begin().put("p", [(1, 7, "older than its delete")])
+    plan = table.plan()
+    assert plan is not None
+    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+        table.execute(plan)
+    base = others_base(table)
+    complete_as_another(table, plan, base)
+    base_of(table).unlink()
+    for log in (table.root / "p").glob(f".*_{plan}.log.*"):
+        log.unlink()
+    before = late.commit().completion
+    newer = table.write([(3, 1, "c"), (1, 8, "older, too")])
+    expected = [("p", 2, 5, "b"), ("p", 3, 1, "c")]
+    assert table.read() == expected and table.by_hudi_rs() != expected
+    assert table.since(before) == expected[1:] == table.since(before, newer.completion)
+    assert table.as_of(before) == expected[:1]
+    assert getattr(table, next_service)() is None  # it would make it so for good
+    finish_foreign_compactions(run_here, open_table(table.storage))
+    assert table.agreed() == expected
+    assert getattr(table, next_service)() is not None
+
+
+def test_deletes_whose_files_were_cleaned_stay_forgotten(table: LiveTable) -> None:
+    table.delete([(1, 9, "")])
+    late = table.begin().put("p", [(1, 7, "older than its delete")])
+    plan = table.plan()
+    assert plan is not None
+    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+        table.execute(plan)
+    complete_as_another(table, plan, others_base(table))
+    base_of(table).unlink()
+    for log in (table.root / "p").glob(".*.log.*"):
+        log.unlink()
+    late.reports = []
+    late.put("p", [(1, 7, "older than its delete")], "1-1-1").commit()
+    assert table.agreed() == [("p", 1, 7, "older than its delete"), ("p", 2, 5, "b")]
 
 
 def test_nothing_is_removed_before_the_plan_has_completed(table: LiveTable) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,7 +42,7 @@ class BulkRows(ArrowRows):
 class Copied:
     """A write whose files are copied before they are committed; `changing` changes one byte of them before that."""
 
-    def __init__(self, root: Path, mode: str, operation: str, first: list[Row], meanwhile: str, **more: str) -> None:
+    def __init__(self, root: Path, mode: str, operation: str, first: list[Row], meanwhile: str, **more: Any) -> None:
         self.table = LiveTable(root, mode=mode, buckets=1, **more)
         self.operation, self.meanwhile = operation, meanwhile
         self.options = {**self.table.options, OPERATION: operation, RETRIES: 2}

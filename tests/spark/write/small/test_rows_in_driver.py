@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ def from_file(spark: SparkSession, path: Path, rows: int) -> DataFrame:
 
 
 def by_driver(result: lakelatch.CommitResult) -> bool:
-    """Files that the driver wrote have the write token 0-0-0; a task's token names its stage and attempt."""
-    return all(name.endswith("_0-0-0") for name in result.files)
+    """The write token of the driver's files is 0-0-0, with a partition's number within; a task's has its attempt."""
+    return all(re.search("_0-[0-9]+-0$", name) for name in result.files)
 
 
 def jobs_of(spark: SparkSession, work: Callable[[], Any]) -> tuple[Any, int]:
