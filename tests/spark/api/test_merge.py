@@ -41,7 +41,7 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
 def test_an_upsert_by_clauses(spark: SparkSession, table: Table) -> None:
     merge = table.merge(frame(spark, SOURCE)).when_matched_update_all().when_not_matched_insert_all()
     done = merge.execute()
-    assert (done.rows_written, done.deletes_written, done.operation) == (5, 0, "upsert")
+    assert (done.rows_written, done.deletes_written, done.operation) == (5, 0, "merge")
     assert rows_of(table) == sorted([*SOURCE, ROWS[3]])
 
 
