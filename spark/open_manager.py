@@ -18,6 +18,7 @@ from lakelatch.spark.options import ManagerOptions
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.proof import ensure_refuses_second
+from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
 from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
@@ -107,16 +108,19 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
     try:
         provider.ask()
     except LakelatchError as error:
+        said = ", ".join(f"{key}={without_secrets(value)}" for key, value in provider.record().items())
         if is_new:
             raise type(error)(
-                f"no table was made at {storage.uri}, since its locks cannot be asked for: {error.message}",
+                f"no table was made at {storage.uri}, since its locks ({said}) cannot be asked for: correct these "
+                f"options, or start the service. {error.message}",
                 **error.details,
             ) from error
         _told.add(identity)
         _log.warning(
-            "the locks of the table at %s cannot be asked for: what needs none goes on, and what meets another writer, "
-            "as every table service does, will wait for them in vain. %s",
+            "the locks of the table at %s (%s) cannot be asked for: what needs none goes on, and what meets another "
+            "writer, as every table service does, will wait for them in vain. %s",
             storage.uri,
+            said,
             error.message,
         )
     else:
