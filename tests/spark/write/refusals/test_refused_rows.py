@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import lakelatch
 from lakelatch.errors import InvalidRequest
+from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.write.task import FileReport, ensure_none_refused, or_refusal
 from lakelatch.spark.write.writer import _REFUSALS_MAX, _not_refused, _refusal
 
@@ -142,3 +144,14 @@ def test_a_refusal_comes_after_the_reports_of_what_was_written_and_any_other_err
         ensure_none_refused(found)
     with pytest.raises(lakelatch.errors.Unavailable):
         list(or_refusal(reports(lakelatch.errors.Unavailable("later"))))
+
+
+@pytest.mark.parametrize("kind", [InvalidRequest, lakelatch.errors.InvariantBroken, ValueError])
+def test_a_process_of_the_user_shows_stacks_as_before(kind: type[Exception]) -> None:
+    @shown_plainly
+    def fail() -> None:
+        raise kind("wrong")
+
+    with pytest.raises(kind):
+        fail()
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ
