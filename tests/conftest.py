@@ -10,15 +10,16 @@ import os
 import signal
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from lakelatch.heartbeat.beat import Heartbeat
+from lakelatch.testing.faults.plan import DONE, Fault, ListedFaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +106,35 @@ def nothing_beats_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for heartbeat in started:
         heartbeat.stop()
+
+
+@pytest.fixture(autouse=True)
+def faults_are_injected(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Fault, bool]]:
+    """A test that lists faults has met each of them; one that was never injected has tested nothing.
+
+    Those that are drawn by chance are for the test to count. A test clears what this yields if nobody is to meet its
+    faults, or another process does.
+    """
+    listed: dict[Fault, bool] = {}
+    make, decide = ListedFaults.__init__, ListedFaults.decide
+
+    def made(plan: ListedFaults, faults: Iterable[Fault] = (), *more: Any, **named: Any) -> None:
+        make(plan, faults, *more, **named)
+        for fault in plan._faults:
+            listed.setdefault(fault, fault.probability < 1)
+
+    def decided(plan: ListedFaults, operation: str, path: str, changes: bool) -> str:
+        kind = decide(plan, operation, path, changes)
+        if kind != DONE:
+            met = (one for one in plan._faults if one.kind == kind and one.concerns(operation, path))
+            listed.update((fault, True) for fault in met)
+        return kind
+
+    monkeypatch.setattr(ListedFaults, "__init__", made)
+    monkeypatch.setattr(ListedFaults, "decide", decided)
+    yield listed
+    never = [fault for fault, was_met in listed.items() if not was_met]
+    assert not never, f"never injected: {never}"
 
 
 class SkipWatch:

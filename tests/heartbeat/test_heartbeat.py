@@ -96,8 +96,12 @@ def test_a_clock_of_whole_seconds_makes_nobody_older_than_he_is(system: ManualSy
     assert Observer(storage).dead([INSTANT]) == [INSTANT]
 
 
-def test_no_file_is_dead_and_judging_nothing_writes_nothing(storage: MemoryStorage) -> None:
-    assert Observer(FaultyStorage(storage, [Fault(UNAVAILABLE)])).dead([]) == []
+def test_no_file_is_dead_and_judging_nothing_writes_nothing(
+    storage: MemoryStorage, faults_are_injected: dict[Fault, bool]
+) -> None:
+    unreachable = FaultyStorage(storage, [Fault(UNAVAILABLE)])
+    assert Observer(unreachable).dead([]) == [] and unreachable.failed == 0
+    faults_are_injected.clear()
     assert list(storage.walk("")) == []
     assert Observer(storage).dead([INSTANT]) == [INSTANT]
 

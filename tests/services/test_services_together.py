@@ -15,11 +15,11 @@ from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.names import planned_base_file
-from lakelatch.services import archiving, cancelling, cleaning, savepoints
+from lakelatch.services import archiving, cancelling, cleaning, restoring, savepoints
 from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.storage.contract import path_below
-from lakelatch.timeline.actions import CLUSTERING, SAVEPOINT
+from lakelatch.timeline.actions import CLUSTERING, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.timeline import Instant, Timeline
 from lakelatch.transactions.cancellation.requests import plan_of
 from lakelatch.transactions.settings import OPTIMISTIC
@@ -261,6 +261,49 @@ def test_superseded_logs_leave_once_nothing_that_stays_came_before_what_supersed
     archive(table)
     assert first.instant not in [one.requested for one in Timeline.load(table.storage).completed]
     assert len(table.agreed()) == 2
+
+
+def late_log(table: LiveTable) -> list[str]:
+    """A log that was requested before its base file and completed after it, in a slice that is the last but one; the
+    requested times of all writes."""
+    table.write([(1, 1, "one")])
+    late = table.begin().put("p", [(9, 9, "late")])
+    table.compact()
+    late.commit()
+    table.compact()
+    for number in (2, 3, 4):
+        table.write([(number, number, "other")], "q")
+    return sorted(one.requested for one in Timeline.load(table.storage).completed if one.action in WRITE_ACTIONS)
+
+
+def keep(table: LiveTable, count: int) -> archiving.Archived:
+    options = ArchivingOptions(min_commits=count, max_commits=count + 1, minimum_age_s=0)
+    return archiving.archive(table.manager(), table.opened.config, options)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+@pytest.mark.parametrize("how", ["roll back", "restore"])
+def test_a_late_log_stays_for_as_long_as_its_slice_can_come_back(tmp_path: Path, count: int, how: str) -> None:
+    """With four that stay, the compaction that came instead is the first of these."""
+    table = LiveTable(tmp_path, buckets=1)
+    _, late, _, again, *_ = late_log(table)
+    rows = table.agreed()
+    assert ("p", 9, 9, "late") in rows and len(rows) == 5
+    done = keep(table, count)
+    assert table.agreed() == rows
+    there = {one.requested for one in Timeline.load(table.storage).completed}
+    if again in there:
+        assert late in there, done
+    try:
+        if how == "roll back":
+            restoring.roll_back(table.manager(), again)
+        else:
+            restoring.restore(table.opened.config, table.manager(), late)
+    except InvalidRequest as error:
+        assert again not in there, error
+    else:
+        assert again in there
+        assert table.agreed() == [row for row in rows if how == "roll back" or row[0] == "p"]
 
 
 @pytest.mark.parametrize("other", ["write", "clustering"])

@@ -31,7 +31,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for found in plan.slices for batch in plan.read(found) for row in batch.to_pylist()]
 
 
-def test_reading_depends_on_no_file_of_the_metadata_table(table: Path) -> None:
+def test_reading_depends_on_no_file_of_the_metadata_table(table: Path, faults_are_injected: dict[Fault, bool]) -> None:
     before = rows_of(table)
     assert before
     for path in (table / ".hoodie" / "metadata").rglob("*"):
@@ -42,6 +42,7 @@ def test_reading_depends_on_no_file_of_the_metadata_table(table: Path) -> None:
     view = TableView.load(storage, open_table(storage).config)
     assert view.slices() and not any("metadata" in partition for partition in view.partitions())
     assert storage.failed == 0
+    faults_are_injected.clear()
 
 
 def test_writing_it_is_refused_with_the_way_out(table: Path) -> None:

@@ -77,10 +77,13 @@ def test_few_files_and_a_run_without_spark_are_left_to_threads(table: LiveTable)
     assert not any(table.storage.exists(path) for path in paths)
 
 
-def test_a_task_that_fails_leaves_the_clean_to_the_next_executor(spark: SparkSession, table: LiveTable) -> None:
+def test_a_task_that_fails_leaves_the_clean_to_the_next_executor(
+    spark: SparkSession, table: LiveTable, faults_are_injected: dict[Fault, bool]
+) -> None:
     broken = FaultyStorage(table.storage, [Fault(UNAVAILABLE, operation="delete", prefix="q/")])
     with pytest.raises(Unavailable, match="injected fault"):
         clean(table, on_executors(spark, broken))
+    faults_are_injected.clear()  # an executor has met it, and said so
     (waiting,) = cleaning.waiting_cleans(table.manager())
     result = clean(table, on_executors(spark, table.storage))
     assert result.instant == waiting and not any(table.storage.exists(path) for path in result.files)
