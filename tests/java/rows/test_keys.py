@@ -96,7 +96,7 @@ def test_both_engines_make_the_same_keys_and_folders(
         assert sorted(row["_hoodie_record_key"] for row in java.read(path)) == sorted(row[1] for row in after)
 
 
-def written(spark: SparkSession, path: str) -> list[tuple[object, ...]]:
+def written(spark: SparkSession, path: str) -> list[tuple[Any, ...]]:
     """The id, key, folder and bucket of each row, and its time."""
     found = lakelatch.read(spark, path, {"lakelatch.read.meta.columns": True}).collect()
     keyed = (
