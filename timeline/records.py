@@ -69,7 +69,7 @@ def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Ca
     if path:
         verify_checksum(data, path)
     try:
-        records = _records(data)
+        records = list(fastavro.reader(io.BytesIO(data)))
         if len(records) == 1 and isinstance(records[0], dict) and all(name in records[0] for name in needed):
             return build(records[0])
         problem = "they are another kind of file"
@@ -79,10 +79,6 @@ def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Ca
     raise CorruptTable(
         f"{where} holds {len(data)} bytes that are not {what} ({problem}): restore it from a copy", path=path
     )
-
-
-def _records(data: bytes) -> list[Any]:
-    return list(fastavro.reader(io.BytesIO(data)))
 
 
 def text(value: Any) -> str:

@@ -50,9 +50,12 @@ class Rollbacks:
         self._read_all(sorted(restores | rollbacks), names)
         restored, restoring = self._all_targets(restores & done), self._all_targets(restores - done)
         rolled_back = {target: one for one in sorted(rollbacks) for target in self._targets.get(one, ())}
-        if not restored and not restoring and not rolled_back:
-            return frozenset()
-        instants = (one for one in map(parse_file_name, names) if one is not None and one.action != SAVEPOINT)
+        named = (*restored, *restoring, *rolled_back)
+        instants = (
+            one
+            for name in names
+            if name.startswith(named) and (one := parse_file_name(name)) is not None and one.action != SAVEPOINT
+        )
         return frozenset(
             one.file_name
             for one in instants

@@ -397,9 +397,12 @@ class Run:
         def look_after() -> None:
             give_all_up(keeper)
             for _ in range(3):
+                before = self._files()
                 finish(keeper)
                 keeper.system.sleep(2)
                 archive_ours(keeper, self.place)
+                if self._files() == before:
+                    break
 
         keeper.start(look_after, self.world.stop)
         while keeper.name not in self.history.finished:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 
 import pyarrow as pa
 from actors import Actor, aborted_on_error
@@ -68,6 +69,7 @@ _LEFT = (TransactionEnded, PlanBusy, WriteConflict)
 _GIVEN_UP = "of an attempt that was given up"
 
 
+@lru_cache(maxsize=1024)
 def rows_of(data: bytes) -> list[str]:
     """The rows of a data file; none of a tombstone, nor of a placeholder, which is the product's."""
     try:

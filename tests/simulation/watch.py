@@ -167,8 +167,10 @@ class Watch:
         if instant is None:
             return
         if instant.action in (RESTORE, ROLLBACK, SAVEPOINT):
+            known = len(self._undone)
             self._note_taken_back(instant, data)
-            self.look(f"after {instant.file_name}")
+            if len(self._undone) > known:
+                self.look(f"after {instant.file_name}")
         elif instant.state == COMPLETED and data != before:
             if instant.action in (DELTA_COMMIT, REPLACE_COMMIT):
                 self._note_deposit(CommitMetadata.from_avro(data, path), instant)
