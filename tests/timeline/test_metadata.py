@@ -20,6 +20,10 @@ from lakelatch.timeline.metadata import (
     RollbackPlan,
     WriteStat,
 )
+from lakelatch.timeline.plans.clean_plan import CleanMetadata, CleanPlan
+from lakelatch.timeline.records import decode, encode
+from lakelatch.timeline.schemas import CLEAN_METADATA
+from lakelatch.timeline.service_metadata import read_cleaned
 
 DATA = Path(__file__).parents[1] / "data"
 STAT = WriteStat(
@@ -177,3 +181,10 @@ def test_every_truncation_is_refused() -> None:
     for length in range(len(data)):
         with pytest.raises(CorruptTable):
             CommitMetadata.from_avro(data[:length])
+
+
+def test_a_clean_that_was_carried_out_again_names_what_it_found_gone() -> None:
+    """Java calls it failed. A reader of the past needs to know that a clean has it."""
+    record = decode(CleanMetadata("1", CleanPlan({"p": ("a", "b")}, "x")).to_avro(), "", "a clean", (), dict)
+    record["partitionMetadata"]["p"] |= {"successDeleteFiles": ["p/a"], "failedDeleteFiles": ["p/b"]}
+    assert read_cleaned(encode(CLEAN_METADATA, record), "") == {"p": ("a", "b")}

@@ -11,6 +11,7 @@ from taken_back_table import KeptTable, new_table, one_of_each, rows, undone_by_
 
 import lakelatch
 from lakelatch.errors import CorruptTable
+from lakelatch.format.table_view import TableView
 from lakelatch.services import cleaning
 from lakelatch.services.archiving import archive
 from lakelatch.services.options.archiving import ArchivingOptions
@@ -176,3 +177,17 @@ def test_a_process_misses_a_file_that_it_has_written_itself(tmp_path: Path) -> N
     path.unlink()
     with pytest.raises(CorruptTable, match=path.name.replace(".", r"\.")):
         table.read()
+
+
+def test_a_reader_that_is_slower_than_a_clean_misses_nothing(tmp_path: Path) -> None:
+    """By its timeline the logs are in the latest slice, and they are gone: a second look knows the base file above."""
+    table = new_table(tmp_path)
+    table.write(rows(4, 1, "a"))
+    config = open_table(table.storage).config
+    slow = TableView.load(table.storage, config)
+    for number in range(3):
+        table.compact()
+        table.write(rows(4, 2 + number, "b"))
+    assert cleaning.clean(config, table.manager(), CleaningOptions(commits=1))[0].files
+    slow.latest()
+    assert slow.was_cleaned()  # so whoever reads begins again
