@@ -62,6 +62,18 @@ def complete_as_another(table: LiveTable, plan: str, base: Path) -> None:
     table.storage.put(commit.path, CommitMetadata((stat,), "COMPACT", extra, compacted=True).to_avro())
 
 
+def compacted_by_another(table: LiveTable) -> None:
+    """A plan of ours that the other engine has carried out from the beginning: no file of ours is left."""
+    plan = table.plan()
+    assert plan is not None
+    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+        table.execute(plan)
+    complete_as_another(table, plan, others_base(table))
+    base_of(table).unlink()
+    for log in (table.root / "p").glob(f".*_{plan}.log.*"):
+        log.unlink()
+
+
 def test_of_two_base_files_of_one_instant_the_committed_one_is_read(table: LiveTable) -> None:
     """The other may be half a file: its engine was killed, and ours then carried the plan out."""
     table.compact()
@@ -109,13 +121,7 @@ def test_deletes_that_another_engine_forgot_are_kept_before_the_next_plan(table:
     """A row that is older than its delete, and completes after the compaction, stays deleted."""
     table.delete([(1, 9, "")])
     late = table.begin().put("p", [(1, 7, "older than its delete")])
-    plan = table.plan()
-    assert plan is not None
-    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
-        table.execute(plan)
-    complete_as_another(table, plan, others_base(table))
-    for log in (table.root / "p").glob(f".*_{plan}.log.*"):
-        log.unlink()
+    compacted_by_another(table)
     finish_foreign_compactions(run_here, open_table(table.storage))
     late.commit()
     assert table.agreed() == [("p", 2, 5, "b")]
@@ -130,15 +136,7 @@ def test_deletes_that_another_engine_forgot_hold_for_readers_until_they_are_kept
 ) -> None:
     table.delete([(1, 9, "")])
     late = table.begin().put("p", [(1, 7, "older than its delete")])
-    plan = table.plan()
-    assert plan is not None
-    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
-        table.execute(plan)
-    base = others_base(table)
-    complete_as_another(table, plan, base)
-    base_of(table).unlink()
-    for log in (table.root / "p").glob(f".*_{plan}.log.*"):
-        log.unlink()
+    compacted_by_another(table)
     before = late.commit().completion
     newer = table.write([(3, 1, "c"), (1, 8, "older, too")])
     expected = [("p", 2, 5, "b"), ("p", 3, 1, "c")]
@@ -154,12 +152,7 @@ def test_deletes_that_another_engine_forgot_hold_for_readers_until_they_are_kept
 def test_deletes_whose_files_were_cleaned_stay_forgotten(table: LiveTable) -> None:
     table.delete([(1, 9, "")])
     late = table.begin().put("p", [(1, 7, "older than its delete")])
-    plan = table.plan()
-    assert plan is not None
-    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
-        table.execute(plan)
-    complete_as_another(table, plan, others_base(table))
-    base_of(table).unlink()
+    compacted_by_another(table)
     for log in (table.root / "p").glob(".*.log.*"):
         log.unlink()
     late.reports = []
