@@ -42,7 +42,7 @@ class Copied:
     """A write whose files are copied before they are committed; `changing` changes one byte of them before that."""
 
     def __init__(self, root: Path, mode: str, operation: str, first: list[Row], meanwhile: str, **more: str) -> None:
-        self.table = LiveTable(root, mode=mode, buckets=1, **more)
+        self.table = LiveTable(root, mode, True, 1, **more)
         self.operation, self.meanwhile = operation, meanwhile
         self.options = {**self.table.options, OPERATION: operation, RETRIES: 2}
         if first:
