@@ -16,7 +16,7 @@ from looks import Looks
 from option_space import SPACE
 
 SEEDS, STEPS = range(116, 130), 8
-LONG_SEEDS, LONG_STEPS = range(300, 340), 25
+LONG_SEEDS, LONG_STEPS = range(300, 330), 25
 CHOICES = {f"{name}={value}" for name, values in SPACE.items() for value in values}
 READS = {"now", "as of", "between", "images", "columns", "key", "part of key", "read optimized"}
 BY_HUDI_RS = {"now, hudi-rs", "as of, hudi-rs", "between, hudi-rs"}
@@ -46,5 +46,5 @@ def test_all_steps_of_an_attack_are_met_and_all_reads_compared(tmp_path: Path) -
         assert set(KINDS) - done(reached) == set()
         assert set(looks.compared) >= READS | BY_HUDI_RS
         assert reached["restore: done"] and reached["roll_back: done"] and reached["compact_and_forget: done"]
-        assert sum(count for name, count in reached.items() if name.startswith("beside: ")) > 50
-        assert looks.compared.total() > 10_000
+        assert sum(count for name, count in reached.items() if name.startswith("beside: ")) > 30
+        assert looks.compared.total() > 6_000
