@@ -42,7 +42,7 @@ def cancelled(table: LiveTable) -> tuple[str, list[str]]:
     return plan, tombstones
 
 
-def test_names_that_an_older_executor_would_give_are_barred_too(tmp_path: Path) -> None:
+def test_names_that_an_older_executor_would_give_get_tombstones_too(tmp_path: Path) -> None:
     """And nobody takes both for files of one group."""
     table = LiveTable(tmp_path)
     _, tombstones = cancelled(table)
