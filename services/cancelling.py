@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.merge.column_groups import kept_deletes_name
-from lakelatch.format.names import FIXED_TOKEN, TOKEN_BEFORE, BaseFile, kept_deletes_file
+from lakelatch.format.names import FIXED_TOKEN, BaseFile, kept_deletes_file
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
@@ -151,7 +151,7 @@ def _refresh(manager: TransactionManager) -> None:
 
 def _names(partition: str, file_id: str, instant: str) -> list[str]:
     names = (
-        *(BaseFile(file_id, token, instant).name for token in (FIXED_TOKEN, TOKEN_BEFORE)),  # an executor may be older
+        BaseFile(file_id, FIXED_TOKEN, instant).name,
         kept_deletes_file(file_id, instant).name,
         kept_deletes_name(file_id, instant),
     )
