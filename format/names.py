@@ -81,11 +81,6 @@ def planned_base_file(partition: str, file_id: str, instant: str) -> BaseFile:
     return BaseFile(file_id, token_within(partition, BASE_TOKEN), instant)
 
 
-def planned_files_before(file_id: str, instant: str) -> tuple[BaseFile, LogFile]:
-    """A base file, and its log file of kept deletes, as an executor of an earlier version would call them."""
-    return BaseFile(file_id, NO_TASK, instant), kept_deletes_file("", file_id, instant)
-
-
 def kept_deletes_file(partition: str, file_id: str, instant: str) -> LogFile:
     """The log file in which the compaction of this instant keeps the deletes that won."""
     return LogFile(file_id, instant, 1, token_within(partition, f"{_KEPT_DELETES_TASK}-0-0"))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.merge.column_groups import kept_deletes_name
-from lakelatch.format.names import kept_deletes_file, planned_base_file, planned_files_before
+from lakelatch.format.names import kept_deletes_file, planned_base_file
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
@@ -153,7 +153,6 @@ def _names(partition: str, file_id: str, instant: str) -> list[str]:
     names = (
         planned_base_file(partition, file_id, instant).name,
         kept_deletes_file(partition, file_id, instant).name,
-        *(file.name for file in planned_files_before(file_id, instant)),  # an executor may be older
         kept_deletes_name(file_id, instant),
     )
     return [path_below(partition, name) for name in names]

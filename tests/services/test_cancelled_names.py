@@ -7,7 +7,6 @@ from pathlib import Path
 
 from live_table import LiveTable
 
-from lakelatch.format.names import BASE_TOKEN, NO_TASK, BaseFile, parse_data_file, token_within
 from lakelatch.services.cancelling import aborted_plans, execute_cancel, remove_tombstones, request_cancel
 from lakelatch.services.cleaning import cancel_overdue
 from lakelatch.services.options.cancellation import CancellationOptions
@@ -40,18 +39,6 @@ def cancelled(table: LiveTable) -> tuple[str, list[str]]:
     tombstones = [path for path in table.storage.walk("p") if plan in path]
     assert tombstones
     return plan, tombstones
-
-
-def test_names_that_an_older_executor_would_give_get_tombstones_too(tmp_path: Path) -> None:
-    """And nobody takes both for files of one group."""
-    table = LiveTable(tmp_path)
-    _, tombstones = cancelled(table)
-    files = [parse_data_file(path.rpartition("/")[2]) for path in tombstones]
-    bases = [(file.file_id, file.write_token) for file in files if isinstance(file, BaseFile)]
-    groups = {file_id for file_id, _ in bases}
-    tokens = (token_within("p", BASE_TOKEN), NO_TASK)
-    assert sorted(bases) == sorted((group, token) for group in groups for token in tokens)
-    assert len(table.agreed()) == 4
 
 
 def test_a_tombstone_that_is_there_is_not_put_again(tmp_path: Path) -> None:
