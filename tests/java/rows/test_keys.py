@@ -101,7 +101,7 @@ def test_both_engines_make_the_same_keys_and_folders(
 
 def written(spark: SparkSession, path: str) -> list[tuple[object, ...]]:
     """The id, key, folder and bucket of each row, and its time."""
-    found = lakelatch.read(spark, path).collect()
+    found = lakelatch.read(spark, path, {"lakelatch.read.meta.columns": True}).collect()
     keyed = (
         (row.id, row._hoodie_record_key, row._hoodie_partition_path, row._hoodie_file_name[:8], row.ts) for row in found
     )
