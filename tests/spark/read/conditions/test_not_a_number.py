@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -17,8 +18,12 @@ from pyspark.sql import SparkSession
 from random_tables.predicates import found_by
 
 import lakelatch
-from lakelatch.format.names import BaseFile, parse_data_file
+from lakelatch.format.names import NO_TASK, BaseFile, parse_data_file
 from lakelatch.spark.read import changed
+from lakelatch.storage import LocalStorage
+from lakelatch.timeline.history import named_files
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.timeline import Timeline
 
 NAN = math.nan
 COLUMNS = "id long, ts long, f double, g float, s struct<x: double, n: long>"
@@ -101,12 +106,22 @@ def test_changes_by_a_condition_find_nan(spark: SparkSession, make_table: Callab
 
 def before(path: str) -> None:
     """Makes the base files of a table such as they were before: bounds without NaN, under names without a mark."""
+    names: dict[str, str] = {}
     for file in base_files(path):
         rows = pq.read_table(file)
         parsed = parse_data_file(file.name)
         assert isinstance(parsed, BaseFile)
         file.unlink()
-        pq.write_table(rows, file.with_name(BaseFile(parsed.file_id, "0-0-0", parsed.instant).name), store_schema=False)
+        names[file.name] = BaseFile(parsed.file_id, NO_TASK, parsed.instant).name
+        pq.write_table(rows, file.with_name(names[file.name]), store_schema=False)
+    storage = LocalStorage(path)
+    for instant in Timeline.load(storage).completed:
+        metadata = CommitMetadata.read(storage, instant.path)
+        paths = [PurePosixPath(stat.path) for stat in metadata.stats]
+        renamed = [str(one.with_name(names.get(one.name, one.name))) for one in paths]
+        stats = tuple(replace(stat, path=found) for stat, found in zip(metadata.stats, renamed, strict=True))
+        storage.put(instant.path, replace(metadata, stats=stats).to_avro())
+    named_files.forget_all()
 
 
 def test_base_files_of_before_are_not_believed_below_logs(
