@@ -112,8 +112,9 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
     """Takes the table back to where it was when the commit of this requested time completed, a savepoint or not.
 
     What completed later is undone, services included, and so are plans that were made later. Every transaction that is
-    under way ends, under either concurrency mode. Readers see the table as it was at some moment, or an error. Where a
-    clean has removed files of what is undone, its rows may go a moment before the rest of it does.
+    under way ends, under either concurrency mode. Readers see the table as it was at some moment, or an error: ours as
+    it is afterwards, as soon as the restore is on the timeline. Others' see one completed file go after another. If a
+    clean has removed files of what is undone, rows are missing for them until all of these have gone.
 
     Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline; if a
     later one was archived, or is kept by a savepoint; if a clean has removed files that are needed, or has begun to.

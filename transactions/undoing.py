@@ -4,8 +4,8 @@ The slot decides. It names the completed files that go, and they are off the tim
 so whoever commits afterwards does so on what is left. What follows only tidies up, and anybody may do it again: no name
 of an undone instant is ever used for another one, so a process that was paused for hours removes nothing but that.
 
-A restore goes through its instants in the order of its plan, the last completed one first: a reader finds the table as
-it was at some moment, whenever it looks.
+A restore goes through its instants in the order of its plan, the last completed one first: another engine's reader
+finds the table as it was at some moment, whenever it looks, as far as cleans have left that. Ours know what goes.
 """
 
 from __future__ import annotations

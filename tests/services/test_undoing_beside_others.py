@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from live_table import Snapshot
+from random_tables.index_checks import IndexChecks
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
 from lakelatch import failpoints
@@ -19,7 +21,8 @@ from lakelatch.errors import (
     WriteConflict,
 )
 from lakelatch.format.table_view import TableView
-from lakelatch.services import cancelling
+from lakelatch.services import cancelling, cleaning
+from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.timeline.events import CANCEL_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
@@ -345,6 +348,29 @@ def test_a_reader_that_begins_during_a_restore_sees_one_moment_of_the_past(table
     with failpoints.calling(look, ["undo.after_completed_file", "restore.after_instant"]):
         table.restore(history[0][1])
     assert len(seen) == 2 * (len(history) - 1) and all(seen)
+
+
+def test_a_reader_during_a_restore_misses_nothing_that_a_clean_has_removed(table: KeptTable) -> None:
+    """Without the overwrite the clustering's files would be live, and they are gone: no reader of ours sees that."""
+    checks = IndexChecks(table.storage, table.opened.config, kept_most=30)
+    first = table.write(rows(4, 1, "a"))
+    then = table.read()
+    table.savepoint(first.instant)  # so that the clean leaves what the restore needs
+    clustered = table.cluster()
+    assert clustered is not None and checks.look() == [] and checks.kept
+    table.write(rows(3, 2, "b"), operation="insert_overwrite")
+    table.write(rows(3, 3, "c"))
+    list(cleaning.clean(table.opened.config, table.manager(), CleaningOptions(commits=1, parallelism=1)))
+    assert not table.data_files(clustered.instant) and checks.look() == []
+    seen: list[tuple[Snapshot, list[str]]] = []
+
+    def look(_: str) -> None:
+        seen.append((table.read(), checks.look()))
+
+    with failpoints.calling(look, ["undo.after_completed_file", "restore.after_instant"]):
+        table.restore(first.instant)
+    assert len(seen) == 6 and all(one == (then, []) for one in seen)
+    assert table.agreed() == then
 
 
 def test_an_undone_commit_is_not_committed_for_who_asks(table: KeptTable) -> None:

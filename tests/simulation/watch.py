@@ -6,7 +6,7 @@ It sees the storage itself, without a network, so nobody can do anything between
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -130,27 +130,27 @@ class Watch:
         for instant in sorted(set(instants) - self._undone):
             self.tell(f"{instant} was said to be taken back, and no restore and no rollback names it")
 
-    def compare(self, who: str, rows: Iterable[str], instants: Iterable[str]) -> None:
-        """Whether somebody has read what these writes have brought, each row once."""
+    def compare(self, who: str, rows: Iterable[str], instants: Iterable[str], spared: Collection[str] = ()) -> None:
+        """Whether somebody has read what these writes have brought, each row once; `spared` may be missing."""
         there = [self._deposits[instant] for instant in instants if instant in self._deposits]
         last = max((one.completion for one in there if one.overwrites), default="")
         wanted = {row for one in there if one.completion >= last for row in one.rows}
         found = Counter(rows)
-        lost = sorted(row for row in wanted - found.keys() if not self._goes_before_its_commit(row))
+        lost = sorted(wanted.difference(found, spared))
         strange = sorted(found.keys() - wanted)
         twice = sorted(row for row, count in found.items() if count > 1)
         for what, which in (("misses", lost), ("reads too much", strange), ("reads twice", twice)):
             if which:
                 self.tell(f"{who} {what}: {which[:3]}")
 
-    def _goes_before_its_commit(self, row: str) -> bool:
-        """Whether a restore is about to undo the row's commit, and a clean has removed the file.
+    def _rows_between(self) -> set[str]:
+        """What other readers miss while a restore goes back past a clean.
 
-        It was superseded by what the restore has undone before.
+        It has undone what superseded a file, not yet what wrote it, and a clean has removed that file.
         """
-        instant = row.partition(":")[0]
-        files = (parse_data_file(path.rpartition("/")[2]) for path in self._cleaned)
-        return instant in self._undone and any(file is not None and file.instant == instant for file in files)
+        going = self._undone - self._gone
+        files = ((parse_data_file(path.rpartition("/")[2]), data) for path, data in self._cleaned.items())
+        return {row for file, data in files if file is not None and file.instant in going for row in rows_of(data)}
 
     # -- what happens to files ----------------------------------------------------------------------------------------
 
@@ -309,14 +309,14 @@ class Watch:
         came_back = not self._gone.isdisjoint(active.completion_times())
         if came_back:
             self._place.count("came back")
-        for who, read, uncounted in (
-            ("a reader", self._rows, self._undone),
-            ("hudi-rs", self._rows_of_hudi_rs, self._gone),
+        for who, read, uncounted, spared in (
+            ("a reader", self._rows, self._undone, set[str]()),
+            ("hudi-rs", self._rows_of_hudi_rs, self._gone, self._rows_between()),
         ):
             if came_back and who == "hudi-rs":
                 continue
             try:
-                self.compare(f"{who} {when}", read(active), self._deposits.keys() - uncounted)
+                self.compare(f"{who} {when}", read(active), self._deposits.keys() - uncounted, spared)
             except LakelatchError as error:
                 self.tell(f"{who} {when} cannot read: {error.message}")
 
