@@ -93,6 +93,7 @@ class MemoryTable:
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.precombine.field": "ts",
             "hoodie.write.concurrency.mode": NON_BLOCKING,
+            "hoodie.write.lock.provider": "in_process",
             **more,
         }
         self.opened = open_for_write(storage, WriteOptions.parse(self.options), schema)

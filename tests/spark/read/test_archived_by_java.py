@@ -43,7 +43,8 @@ def written(commits: int) -> list[tuple[str, str, int, int]]:
 
 
 def read(root: str, **options: str) -> Rows:
-    plan = plan_read(root, {name.replace("__", "."): value for name, value in options.items()})
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    plan = plan_read(root, {"lakelatch.read.meta.columns": True, **named})
     return [row for found in plan.slices for batch in plan.read(found) for row in batch.to_pylist()]
 
 

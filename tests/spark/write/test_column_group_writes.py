@@ -21,7 +21,7 @@ from lakelatch.timeline.column_groups import ColumnGroup, parse_column_groups, s
 from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
-KEY = {"hoodie.datasource.write.recordkey.field": "id"}
+KEY = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.write.lock.provider": "in_process"}
 ORDERING = {"hoodie.datasource.write.precombine.field": "ts"}
 ALL = "dt: d, e; at: a; ts: v"
 DELETE = {"hoodie.datasource.write.operation": "delete"}
