@@ -143,6 +143,7 @@ def test_overwrite_replaces_the_table_or_the_partitions_that_it_touches(make_tab
     assert _load(table) == [(3, 1, "b"), (4, 1, "a")]
 
 
+@pytest.mark.long
 def test_the_catalog_is_refused_with_the_statements_that_work(make_table: MakeTable, spark: SparkSession) -> None:
     """Spark gives a Python source no options for a table of its catalog, but those that the statement has."""
     table = make_table()

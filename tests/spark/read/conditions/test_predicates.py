@@ -84,7 +84,7 @@ def _finds_nan(rows: list[tuple[Any, ...]]) -> Callable[[Predicate, list[int]], 
     return lambda one, found: any((key, name) in nan for key in found for name in one.columns)
 
 
-@pytest.mark.parametrize("way", ["loaded", "mixed"])
+@pytest.mark.parametrize("way", ["mixed", pytest.param("loaded", marks=pytest.mark.long)])
 def test_conditions_find_what_they_find_in_memory(
     spark: SparkSession, make_table: Callable[..., Any], way: str
 ) -> None:

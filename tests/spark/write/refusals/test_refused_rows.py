@@ -83,7 +83,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize(
     "names",
-    ["key,bulk", pytest.param("ordering,partition,copy on write,stream", marks=pytest.mark.long)],
+    ["key", pytest.param("bulk,ordering,partition,copy on write,stream", marks=pytest.mark.long)],
 )
 def test_one_error_without_a_stack_and_without_another_attempt(
     run_python: RunPython, tmp_path: Path, names: str
