@@ -27,7 +27,7 @@ from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.events import LOCKS, LOG_FOLDER, Event, slot_number, slot_path
 from lakelatch.timeline.history.lost_completions import lost_file
 from lakelatch.timeline.history.named_files import expected_of
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
@@ -135,8 +135,9 @@ class _Look:
                     log.content(event)
         names = log.projections.list_timeline()
         with self._noting(TIMELINE_FOLDER):
-            if found and not Timeline.of_names(names).instants:
-                self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {found[-1].number}")
+            instants = [event for event in found if event.kind != LOCKS]
+            if instants and not Timeline.of_names(names).instants:
+                self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {instants[-1].number}")
             for event in log.projections.lost(found[:-1], names):
                 self._note(MISSING, event.path, lost_file(event).message)
 

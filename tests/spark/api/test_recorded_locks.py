@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,19 +13,22 @@ import pyarrow as pa
 import pytest
 
 import lakelatch
-from lakelatch.errors import InvalidRequest, Unavailable
+from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
+from lakelatch.format.avro import arrow_to_avro
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.locks.options import PREFIX, PROVIDER
+from lakelatch.services.verifying import MISSING
 from lakelatch.spark import open_manager as module
 from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.spark.open_table import open_table
 from lakelatch.spark.services.taking_back import savepoint
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import lock_options
 from lakelatch.timeline.commit_log import WrongLocks
 from lakelatch.timeline.properties_update import record_lock_options
-from lakelatch.timeline.table_config import load_table_config
+from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig, load_table_config
 from lakelatch.transactions.lock_migration import change_locks, lock_domain, record_locks
 
 PLAIN = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 1}
@@ -187,3 +191,22 @@ def test_the_properties_are_read_once_more_by_a_process_for_its_locks(path: str,
     upsert(path, "a", **locks)
     upsert(path, "b")
     assert module._lock_options == {LocalStorage(path): load_table_config(LocalStorage(path)).lock_options}
+
+
+def test_a_table_that_moves_before_its_first_write_is_whole(path: str) -> None:
+    """What a slot says of locks is about no instant, so there need not be a timeline."""
+    storage = LocalStorage(path)
+    schema = arrow_to_avro(pa.schema([("id", pa.string())]), "t")
+    config = TableConfig("t", ("id",), bucket_count=1, hash_fields=("id",), create_schema=schema)
+    storage.put_if_absent(PROPERTIES_PATH, config.to_properties())
+    old, new = (open_lock_provider(LockScope(storage.uri, {PROVIDER: name})) for name in ("filesystem", "in_process"))
+    with closing(old), closing(new):
+        assert change_locks(storage, old, new, "operator", 5) is not None
+    assert lakelatch.verify(path).findings == ()
+    assert keys(path) == []
+    upsert(path, "a", **{PROVIDER: "in_process"})
+    assert keys(path) == ["a"] and lock_domain(storage) == new.domain
+    shutil.rmtree(Path(path) / ".hoodie/timeline")
+    with pytest.raises(CorruptTable, match=r"no files in \.hoodie/timeline"):
+        open_table(storage)
+    assert [one.path for one in lakelatch.verify(path).findings if one.kind == MISSING] == [".hoodie/timeline"]
