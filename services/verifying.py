@@ -124,15 +124,23 @@ class _Look:
     # -- the commit log -----------------------------------------------------------------------------------------------
 
     def _slots(self) -> None:
-        """Slots that cannot be read, their content, and completed files; the tail's own file the next writer makes."""
+        """Slots that cannot be read, their content, and completed files; the tail's own file the next writer makes.
+
+        What lies below the watermark of the last one is not part of the log: a removal that was not finished has left
+        it, or a writer that was paused has put it there.
+        """
         log, numbers = CommitLog(self.storage), map(slot_number, self.storage.names(LOG_FOLDER))
         found: list[Event] = []
-        for number in sorted(one for one in numbers if one is not None):
+        for number in sorted((one for one in numbers if one is not None), reverse=True):
+            if found and number < found[0].watermark:
+                self._note(SUPERFLUOUS, slot_path(number), f"the commit log begins with slot {found[0].watermark}")
+                continue
             with self._noting(slot_path(number)):
                 event = Event.from_bytes(self.storage.read(slot_path(number)), number)
                 found.append(event)
                 if event.content_path:
                     log.content(event)
+        found.reverse()
         names = log.projections.list_timeline()
         with self._noting(TIMELINE_FOLDER):
             instants = [event for event in found if event.kind != LOCKS]
