@@ -44,12 +44,14 @@ def open_manager(
     system: System = REAL_SYSTEM,
     remembers: bool = False,
     config: TableConfig | None = None,
+    is_new: bool = False,
 ) -> Iterator[TransactionManager]:
     """The manager that the options describe; its lock provider is closed at the end.
 
-    What the options do not say of locks, the table says: `config`, if the caller has opened it. If not, its properties
-    are read, once in a process, and the lock service is asked whether it is there. One that is not is told in
-    the log, once in a process, since a write may never need it; where there is no table yet it is an error.
+    What the options do not say of locks, the table says: `config`, if the caller has opened it, `is_new` if it is still
+    to be made. If not, its properties are read, once in a process. The lock service is asked whether it is there, but
+    for a table that the caller has opened. One that is not is told in the log, once in a process, since a write may
+    never need it; where there is no table yet it is an error.
     `remembers`: it begins with what the last such manager of this table in this process has read, and leaves what it
     reads to the next one, unless the block fails.
 
@@ -63,8 +65,8 @@ def open_manager(
     try:
         ensure_shared_locks(settings, provider)
         generator = open_time_generator(options.scope, provider, system)
-        if config is None:
-            _ask(provider, storage, is_new=recorded is None)
+        if config is None or is_new:
+            _ask(provider, storage, is_new=is_new or recorded is None)
         memory = _take_memory(place) if remembers else None
         manager = TransactionManager(storage, provider, generator, settings, system, memory=memory)
         yield manager

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 import lakelatch
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
@@ -22,7 +23,10 @@ from lakelatch.services.verifying import MISSING
 from lakelatch.spark import open_manager as module
 from lakelatch.spark.api.arrow_table import ArrowTable
 from lakelatch.spark.open_table import open_table
+from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.taking_back import savepoint
+from lakelatch.spark.write.rows import parse_write
+from lakelatch.spark.write.streaming.handed_over import begin_write
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import lock_options
@@ -128,6 +132,55 @@ def test_a_table_that_moves_takes_along_those_who_say_nothing(path: str, locks: 
         assert record_locks(storage, new, 5) == locks
     upsert(path, "c")
     assert keys(path) == ["a", "b", "c"] and lock_domain(storage) == "redis"
+
+
+PARTED = {"hoodie.datasource.write.partitionpath.field": "part"}
+ROW = StructType([StructField("id", StringType())])
+
+
+def moved(path: str, locks: dict[str, str]) -> None:
+    """The table as others move it to other locks."""
+    storage = LocalStorage(path)
+    old, new = (open_lock_provider(LockScope(storage.uri, options)) for options in ({}, locks))
+    with closing(old), closing(new):
+        change_locks(storage, old, new, "operator", 5)
+        record_locks(storage, new, 5)
+
+
+def test_a_deletion_of_partitions_looks_again(path: str) -> None:
+    ArrowTable(path, {**PLAIN, **PARTED}).upsert(pa.table({"id": ["a", "b"], "part": ["p", "q"]}))
+    ArrowTable(path, PARTED).upsert(pa.table({"id": ["c"], "part": ["q"]}))
+    moved(path, {PROVIDER: "in_process"})
+    lakelatch.delete_partitions(path, "q")
+    assert keys(path) == ["a"]
+
+
+def test_a_write_that_is_handed_over_looks_again(path: str) -> None:
+    for key in "ab":
+        upsert(path, key)
+    moved(path, {PROVIDER: "in_process"})
+    begun, task = begin_write(path, parse_write({}), ServiceOptions.parse({}), ROW)
+    begun.commit(task.write(iter(pa.table({"id": ["c"]}).to_batches())))
+    assert keys(path) == ["a", "b", "c"]
+
+
+def test_a_write_that_is_handed_over_asks_for_the_locks_of_a_new_table_alone(
+    path: str, locks: dict[str, str], proxy: TcpProxy, nowhere: dict[str, str]
+) -> None:
+    """Each of its processes is a new one, perhaps one for each small batch."""
+    with pytest.raises(Unavailable, match="no table was made"):
+        begin_write(path, parse_write({**PLAIN, **nowhere}), ServiceOptions.parse({}), ROW)
+    assert not Path(path).exists()
+    upsert(path, "a", **locks)
+    module._answering.clear()
+    accepted = proxy.accepted
+    storage = LocalStorage(path)
+    begun, _ = begin_write(path, parse_write({}), ServiceOptions.parse({}), ROW)
+    assert proxy.accepted == accepted and begun.table.storage == storage
+    begun.abort()
+    Path(path).rename(f"{path}-away")
+    with pytest.raises(Unavailable, match="no table was made"):  # whatever was seen of the one before
+        begin_write(path, parse_write({**PLAIN, **nowhere}), ServiceOptions.parse({}), ROW)
 
 
 def test_a_table_that_is_made_anew_by_others_is_taken_for_what_it_is(path: str, locks: dict[str, str]) -> None:
