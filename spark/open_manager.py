@@ -28,12 +28,12 @@ from lakelatch.transactions.manager import TransactionManager
 
 T = TypeVar("T")
 
-_TABLES_MAX = 32  # that a process remembers: those it wrote last
+_TABLES_MAX = 32  # that a process remembers: those it wrote last; and as many lock services
 _log = logging.getLogger("lakelatch.transactions")
 _memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
 _lock_options: OrderedDict[Hashable, Mapping[str, str]] = OrderedDict()  # that tables record, as they were seen last
-_answering: set[Hashable] = set()  # lock services, by identity, that have answered this process
-_told: set[Hashable] = set()  # and those of which it was told that they do not
+_answering: OrderedDict[Hashable, None] = OrderedDict()  # lock services, by identity, that have answered this process
+_told: OrderedDict[Hashable, None] = OrderedDict()  # and those of which it was told that they do not
 _guard = threading.Lock()
 
 
@@ -105,8 +105,9 @@ def _recorded(storage: Storage) -> Mapping[str, str] | None:
 def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
     """Hears once in a process from a lock service whether it is there: elision may never ask it."""
     identity = type(provider), provider.identity
-    if identity in _answering or (identity in _told and not is_new):
-        return
+    with _guard:
+        if identity in _answering or (identity in _told and not is_new):
+            return
     try:
         provider.ask()
     except LakelatchError as error:
@@ -117,7 +118,8 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
                 f"options, or start the service. {error.message}",
                 **error.details,
             ) from error
-        _told.add(identity)
+        with _guard:
+            _remember(_told, identity, None)
         _log.warning(
             "the locks of the table at %s (%s) cannot be asked for: what needs none goes on, and what meets another "
             "writer, as every table service does, will wait for them in vain. %s",
@@ -126,15 +128,16 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
             error.message,
         )
     else:
-        _answering.add(identity)
+        with _guard:
+            _remember(_answering, identity, None)
 
 
 def _begin_anew() -> None:
     """In a forked child: another thread of its parent may have had the lock."""
     global _guard
     _guard = threading.Lock()
-    _memories.clear()
-    _lock_options.clear()
+    for known in (_memories, _lock_options, _answering, _told):
+        known.clear()
 
 
 os.register_at_fork(after_in_child=_begin_anew)

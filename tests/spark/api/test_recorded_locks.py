@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from lakelatch.locks.options import PREFIX, PROVIDER
 from lakelatch.services.verifying import MISSING
 from lakelatch.spark import open_manager as module
 from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_table
+from lakelatch.spark.options import ManagerOptions
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.taking_back import savepoint
 from lakelatch.spark.write.rows import parse_write
@@ -263,3 +266,19 @@ def test_a_table_that_moves_before_its_first_write_is_whole(path: str) -> None:
     with pytest.raises(CorruptTable, match=r"no files in \.hoodie/timeline"):
         open_table(storage)
     assert [one.path for one in lakelatch.verify(path).findings if one.kind == MISSING] == [".hoodie/timeline"]
+
+
+def test_what_is_remembered_of_services_is_bounded_and_new_in_a_child(path: str, nowhere: dict[str, str]) -> None:
+    upsert(path, "a")
+    storage, many = LocalStorage(path), range(module._TABLES_MAX + 3)
+    for number in many:
+        with open_manager(LocalStorage(f"{path}-{number}"), ManagerOptions.from_options({})):
+            pass
+        unreachable = {**nowhere, URL: f"{nowhere[URL][:-1]}{number}"}
+        with open_manager(storage, ManagerOptions.from_options(unreachable)):
+            pass
+    assert len(module._answering) == len(module._told) == module._TABLES_MAX
+    child = os.fork()
+    if not child:
+        os._exit(len(module._answering) + len(module._told))
+    assert os.waitpid(child, 0)[1] == 0
