@@ -32,7 +32,7 @@ from lakelatch.console.commands import (
 )
 from lakelatch.console.commands.arguments import read_options
 from lakelatch.console.demo import command as demo
-from lakelatch.console.places import with_what_is_there
+from lakelatch.console.places import with_tables_nearby
 from lakelatch.errors import LakelatchError
 
 _PIPED_WIDTH = 200  # a file is no screen of 80 columns
@@ -80,7 +80,7 @@ def _run(arguments: list[str]) -> int:
     except LakelatchError as failure:
         error = failure
         if failure.details.get("no_table") and isinstance(getattr(parsed, "table", None), str):
-            error = with_what_is_there(failure, parsed.table, read_options(parsed.option))
+            error = with_tables_nearby(failure, parsed.table, read_options(parsed.option))
         if parsed.json:
             _say(json.dumps({"error": error.code, "message": error.message}) + "\n")
         _Console(stderr=True, highlight=False, markup=False).print(str(error), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What is at a place that is no table, for who has mistaken it."""
+"""Tables near a place that is no table, for who has mistaken it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lakelatch.timeline.table_config import PROPERTIES_PATH, is_table
 _LOOKED_AT, _NAMED, _ABOVE = 50, 5, 5
 
 
-def with_what_is_there(error: LakelatchError, path: str, options: Mapping[str, str]) -> LakelatchError:
-    """The same error; one that says that there is no table says what there is instead, as far as can be seen."""
+def with_tables_nearby(error: LakelatchError, path: str, options: Mapping[str, str]) -> LakelatchError:
+    """The same error; one that says that there is no table names tables below or above, as far as can be seen."""
     if not error.details.get("no_table"):
         return error
     try:
         found = _found(path, StorageOptions.from_options(options))
     except LakelatchError:  # what was said first matters more
         return error
-    return InvalidRequest(f"{error.message}. {found}", **error.details)
+    return InvalidRequest(f"{error.message}. {found}", **error.details) if found else error
 
 
 def _found(path: str, options: StorageOptions) -> str:
@@ -32,16 +32,13 @@ def _found(path: str, options: StorageOptions) -> str:
         return f"Below it are tables: {_named(tables)}"
     above = storage.uri
     for _ in range(_ABOVE):
-        above, _, name = above.rpartition("/")
+        above = above.rpartition("/")[0]
         if above.endswith(("/", ":")):
             break
         outer = open_storage(above, options)
         if is_table(outer):
             return f"It is within the table at {outer.uri}"
-        if above == storage.uri.rpartition("/")[0] and name in outer.list("").files:
-            return "It is a file"
-    names = [*sorted(f"{name}/" for name in listed.folders), *sorted(listed.files)]
-    return f"There is {_named(names)}" if names else "Nothing is there"
+    return ""
 
 
 def _is_table_below(storage: Storage, name: str) -> bool:

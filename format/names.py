@@ -15,7 +15,7 @@ _BASE = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{14}|[0-9]{17})\.parquet")
 _LOG = re.compile(r"\.([^_/]+)_([0-9]{14}|[0-9]{17})\.log\.([0-9]{1,10})(?:_([^_/.]+))?")
 _WRITE_TOKEN = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _NUMBER_MAX = 2**31 - 1
-NO_TASK = "0-0-0"  # the write token of what no task of Spark writes, or of what every attempt makes alike
+NO_TASK = "0-0-0"  # the write token of what no task of Spark writes, and of base files of before
 # No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a compacted one.
 _KEPT_DELETES_TASK = "2147483647"
 _PLACEHOLDER_TASK = "2147483645"

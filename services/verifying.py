@@ -27,7 +27,7 @@ from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.events import LOCKS, LOG_FOLDER, Event, slot_number, slot_path
 from lakelatch.timeline.history.lost_completions import lost_file
 from lakelatch.timeline.history.named_files import expected_of
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
@@ -124,19 +124,28 @@ class _Look:
     # -- the commit log -----------------------------------------------------------------------------------------------
 
     def _slots(self) -> None:
-        """Slots that cannot be read, their content, and completed files; the tail's own file the next writer makes."""
+        """Slots that cannot be read, their content, and completed files; the tail's own file the next writer makes.
+
+        What lies below the watermark of the last one is not part of the log: a removal that was not finished has left
+        it, or a writer that was paused has put it there.
+        """
         log, numbers = CommitLog(self.storage), map(slot_number, self.storage.names(LOG_FOLDER))
         found: list[Event] = []
-        for number in sorted(one for one in numbers if one is not None):
+        for number in sorted((one for one in numbers if one is not None), reverse=True):
+            if found and number < found[0].watermark:
+                self._note(SUPERFLUOUS, slot_path(number), f"the commit log begins with slot {found[0].watermark}")
+                continue
             with self._noting(slot_path(number)):
                 event = Event.from_bytes(self.storage.read(slot_path(number)), number)
                 found.append(event)
                 if event.content_path:
                     log.content(event)
+        found.reverse()
         names = log.projections.list_timeline()
         with self._noting(TIMELINE_FOLDER):
-            if found and not Timeline.of_names(names).instants:
-                self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {found[-1].number}")
+            instants = [event for event in found if event.kind != LOCKS]
+            if instants and not Timeline.of_names(names).instants:
+                self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {instants[-1].number}")
             for event in log.projections.lost(found[:-1], names):
                 self._note(MISSING, event.path, lost_file(event).message)
 

@@ -28,12 +28,12 @@ from lakelatch.transactions.manager import TransactionManager
 
 T = TypeVar("T")
 
-_TABLES_MAX = 32  # that a process remembers: those it wrote last
+_TABLES_MAX = 32  # that a process remembers: those it wrote last; and as many lock services
 _log = logging.getLogger("lakelatch.transactions")
 _memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
 _lock_options: OrderedDict[Hashable, Mapping[str, str]] = OrderedDict()  # that tables record, as they were seen last
-_answering: set[Hashable] = set()  # lock services, by identity, that have answered this process
-_told: set[Hashable] = set()  # and those of which it was told that they do not
+_answering: OrderedDict[Hashable, None] = OrderedDict()  # lock services, by identity, that have answered this process
+_told: OrderedDict[Hashable, None] = OrderedDict()  # and those of which it was told that they do not
 _guard = threading.Lock()
 
 
@@ -44,12 +44,14 @@ def open_manager(
     system: System = REAL_SYSTEM,
     remembers: bool = False,
     config: TableConfig | None = None,
+    is_new: bool = False,
 ) -> Iterator[TransactionManager]:
     """The manager that the options describe; its lock provider is closed at the end.
 
-    What the options do not say of locks, the table says: `config`, if the caller has opened it. If not, its properties
-    are read, once in a process, and the lock service is asked whether it is there. One that is not is told in
-    the log, once in a process, since a write may never need it; where there is no table yet it is an error.
+    What the options do not say of locks, the table says: `config`, if the caller has opened it, `is_new` if it is still
+    to be made. If not, its properties are read, once in a process. The lock service is asked whether it is there, but
+    for a table that the caller has opened. One that is not is told in the log, once in a process, since a write may
+    never need it; where there is no table yet it is an error.
     `remembers`: it begins with what the last such manager of this table in this process has read, and leaves what it
     reads to the next one, unless the block fails.
 
@@ -63,8 +65,8 @@ def open_manager(
     try:
         ensure_shared_locks(settings, provider)
         generator = open_time_generator(options.scope, provider, system)
-        if config is None:
-            _ask(provider, storage, is_new=recorded is None)
+        if config is None or is_new:
+            _ask(provider, storage, is_new=is_new or recorded is None)
         memory = _take_memory(place) if remembers else None
         manager = TransactionManager(storage, provider, generator, settings, system, memory=memory)
         yield manager
@@ -103,8 +105,9 @@ def _recorded(storage: Storage) -> Mapping[str, str] | None:
 def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
     """Hears once in a process from a lock service whether it is there: elision may never ask it."""
     identity = type(provider), provider.identity
-    if identity in _answering or (identity in _told and not is_new):
-        return
+    with _guard:
+        if identity in _answering or (identity in _told and not is_new):
+            return
     try:
         provider.ask()
     except LakelatchError as error:
@@ -115,7 +118,8 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
                 f"options, or start the service. {error.message}",
                 **error.details,
             ) from error
-        _told.add(identity)
+        with _guard:
+            _remember(_told, identity, None)
         _log.warning(
             "the locks of the table at %s (%s) cannot be asked for: what needs none goes on, and what meets another "
             "writer, as every table service does, will wait for them in vain. %s",
@@ -124,15 +128,16 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
             error.message,
         )
     else:
-        _answering.add(identity)
+        with _guard:
+            _remember(_answering, identity, None)
 
 
 def _begin_anew() -> None:
     """In a forked child: another thread of its parent may have had the lock."""
     global _guard
     _guard = threading.Lock()
-    _memories.clear()
-    _lock_options.clear()
+    for known in (_memories, _lock_options, _answering, _told):
+        known.clear()
 
 
 os.register_at_fork(after_in_child=_begin_anew)

@@ -36,7 +36,8 @@ from lakelatch.spark.write.columns import check_groups, check_unique
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.events import LOG_FOLDER, slot_number
+from lakelatch.timeline.events import LOCKS
+from lakelatch.timeline.log_reader import LogReader
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
     CUSTOM_KEYS,
@@ -147,9 +148,11 @@ def _looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfi
 def _ensure_never_written(storage: Storage) -> None:
     """`CorruptTable` for a table without a timeline whose commit log says that there was one: it would read as empty.
 
-    Whoever has put a slot had its instant on the timeline before. Costs a request for a table that nobody has written.
+    Whoever has put a slot had its instant on the timeline before, but for those that say which locks the table has.
+    Costs a request for a table that nobody has written, and one for each slot that there is.
     """
-    slots = [name for name in storage.names(LOG_FOLDER) if slot_number(name) is not None]
+    log = LogReader(storage)
+    slots = [event.number for event in log.standing(log.tail()) if event.kind != LOCKS]
     if slots and not Timeline.look(storage).instants:
         raise CorruptTable(
             f"{storage.uri} has no files in {TIMELINE_FOLDER}, and its commit log has slots up to {max(slots)}: "

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
-from lakelatch.console.places import with_what_is_there
+from lakelatch.console.places import with_tables_nearby
 from lakelatch.console.service_loop import ServiceLoop, parse_duration
 from lakelatch.errors import LakelatchError
 from lakelatch.services.report import MaintenanceReport, ServiceRun
@@ -57,7 +57,7 @@ def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
         try:
             return maintain_with(session.runner, path, options, tell=tell, go_on=go_on)
         except LakelatchError as error:
-            raise with_what_is_there(error, path, said) from error
+            raise with_tables_nearby(error, path, said) from error
 
     loop = ServiceLoop(every_s, maintain, lambda line: console.print(escape(line), soft_wrap=True))
     try:

@@ -6,7 +6,7 @@ import argparse
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
+from lakelatch.console.commands.arguments import Outcome, read_options, table_parser
 
 
 def add_parsers(
@@ -25,7 +25,6 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     from lakelatch.spark.services.verifying import verify
 
     options = read_options(parsed.option)
-    open_table(parsed.table, options)
     with console.status("verifying"):
         found = verify(parsed.table, options, parsed.deep)
     for one in found.findings:

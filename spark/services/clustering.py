@@ -182,7 +182,7 @@ def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instan
     except BaseException as error:
         transaction.release()
         tidy_cancelled(manager, instant)
-        refuse_missing(table.storage, requested(instant, CLUSTERING), operations, error)
+        refuse_missing(table, requested(instant, CLUSTERING), operations, error)
         reraise(error)
     learn_schema(table.storage, CLUSTERING, committed)
     made = committed.metadata.file_groups()

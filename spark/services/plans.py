@@ -275,7 +275,7 @@ def carry_out(
         if ended and plan is not None:  # by an engine with other names for its files
             remove_left_over_bases(table, instant, plan.file_groups)
         if plan is not None:
-            refuse_missing(table.storage, requested(instant, service.action), plan.operations, error)
+            refuse_missing(table, requested(instant, service.action), plan.operations, error)
         reraise(error)
     learn_schema(table.storage, service.action, committed)
     if service.compacted:
@@ -291,7 +291,7 @@ def carry_out(
     )
 
 
-def refuse_missing(storage: Storage, plan: Instant, operations: Operations, error: BaseException) -> None:
+def refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, error: BaseException) -> None:
     """`CorruptTable` in the place of a `NotFound` if what is gone is needed: by a plan that waits, of live file groups.
 
     Whoever is slow finds files gone that were cleaned after others had carried the plan out.
@@ -299,9 +299,10 @@ def refuse_missing(storage: Storage, plan: Instant, operations: Operations, erro
     typed = error if isinstance(error, LakelatchError) else from_text(str(error))
     if not isinstance(typed, NotFound):
         return
+    storage = table.storage
     wanted = [
         path_below(one.partition, name)
-        for one in operations
+        for one in _still_there(table, operations)
         for name in (*one.delta_files, *([one.base_file] if one.base_file else ()))
     ]
     there = storage.together(*(partial(storage.exists, path) for path in wanted))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from lakelatch.services import verifying
 from lakelatch.services.verifying import Verification
+from lakelatch.spark.open_table import load_config
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.table_config import load_table_config
 
 
 def verify(path: str, options: Mapping[str, object] | None = None, deep: bool = False) -> Verification:
@@ -18,4 +18,4 @@ def verify(path: str, options: Mapping[str, object] | None = None, deep: bool = 
     Errors: `InvalidRequest` for the options, and where there is no table; `CorruptTable` for damaged properties.
     """
     storage = open_storage(path, ServiceOptions.parse(options).manager.storage)
-    return verifying.verify(storage, load_table_config(storage), deep)
+    return verifying.verify(storage, load_config(storage), deep)

@@ -40,9 +40,9 @@ def delete_partitions(
     service_options = ServiceOptions.parse(options)
     refuse_batch(write_options.batch, "a deletion of partitions")
     names = _names(write_options, partitions)
-    with open_manager(open_storage(path, write_options.manager.storage), write_options.manager, system) as manager:
-        table = open_existing(manager.storage, write_options)
-        _check_names(table, names)
+    table = open_existing(open_storage(path, write_options.manager.storage), write_options)
+    _check_names(table, names)
+    with open_manager(table.storage, write_options.manager, system, config=table.config) as manager:
         manager.recover()
 
         def attempt(_: LostFiles | None, __: bool) -> CommitResult | Lost:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakelatch.errors import InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.format.log.blocks import encode_empty_log
-from lakelatch.format.names import LogFile, check_own_file, parse_data_file, placeholder_file, token_within
+from lakelatch.format.names import NO_TASK, LogFile, check_own_file, parse_data_file, placeholder_file, token_within
 from lakelatch.spark.spark_types import for_each
 from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch, write_token
 from lakelatch.storage.checksums import verify_checksum
@@ -108,7 +108,7 @@ def relocations_to(
 
 def relocate_here(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
     """Copies the files in this process."""
-    return [task.run(relocation, "0-0-0") for relocation in relocations]
+    return [task.run(relocation, NO_TASK) for relocation in relocations]
 
 
 def relocator_of(spark: SparkSession) -> Relocator:

@@ -20,7 +20,7 @@ from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.merge.ordering import in_java_s_order
-from lakelatch.format.names import BaseFile, LogFile, check_own_file, parse_data_file, token_within
+from lakelatch.format.names import NO_TASK, BaseFile, LogFile, check_own_file, parse_data_file, token_within
 from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import record_keys
 from lakelatch.spark.progress import told
@@ -116,7 +116,7 @@ class WriteTask:
 
     def write_here(self, batches: Iterable[pa.RecordBatch]) -> list[FileReport]:
         """Writes rows in this process, after tagging them."""
-        return list(self.write((self.tag(batch) for batch in batches if batch.num_rows), "0-0-0"))
+        return list(self.write((self.tag(batch) for batch in batches if batch.num_rows), NO_TASK))
 
     def live_groups(self) -> LiveGroups:
         """Where one attempt's rows go; all of its files of a bucket are in one file group."""
@@ -333,7 +333,7 @@ def write_token() -> str:
 
     context = TaskContext.get()
     if context is None:
-        return "0-0-0"
+        return NO_TASK
     return f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
 
 

@@ -276,11 +276,11 @@ def _write_batches(
     task: WriteTask, in_runs: bool, skips: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     rows = _not_refused(batches)
-    counted = Counted(rows) if skips else None
-    if counted is not None:
-        rows = iter(counted)
     if in_runs:
         rows = from_runs(rows, task.config.plain_key_field)
+    counted = Counted(rows) if skips else None  # behind the runs, which have the mark within
+    if counted is not None:
+        rows = iter(counted)
     for report in or_refusal(task.write(rows, write_token())):
         yield reports_to_batch([report])
     _drain(batches)

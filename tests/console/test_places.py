@@ -1,4 +1,4 @@
-"""A command that is given a path at which there is no table names it, and says what is there instead."""
+"""A command that is given a path at which there is no table names it, and says once what is there instead."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from lakelatch.console.main import main
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+
+NOTHING = "check the path, write to it, or make the table with lakelatch.Table.create"
 
 
 @pytest.fixture
@@ -27,15 +29,18 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("no/such/table", "Nothing is there"),
-        ("tables", "Below it are tables: flights, trips"),
-        ("tables/flights/2026/11", "It is within the table at file://{0}/tables/flights"),
-        ("tables/flights/.hoodie/", "It is within the table at file://{0}/tables/flights"),
-        ("plain", "There is sub/, 0.parquet, 1.parquet, 2.parquet, 3.parquet and 3 more"),
-        ("plain/0.parquet", "It is a file"),
+        ("no/such/table", f"nothing is there; {NOTHING}"),
+        ("tables", "it holds 'flights'; check the path. Below it are tables: flights, trips"),
+        (
+            "tables/flights/2026/11",
+            f"nothing is there; {NOTHING}. It is within the table at file://{{0}}/tables/flights",
+        ),
+        ("tables/flights/.hoodie/", "check the path. It is within the table at file://{0}/tables/flights"),
+        ("plain", "it has plain parquet files ('0.parquet'); read them with spark.read.format('parquet')"),
+        ("plain/0.parquet", "it is a file; name the table's folder"),
     ],
 )
-@pytest.mark.parametrize("command", ["timeline", "clean", "savepoint create", "locks"])
+@pytest.mark.parametrize("command", ["timeline", "clean", "savepoint create", "locks", "verify"])
 def test_the_path_is_named_and_what_is_there(
     command: str, path: str, told: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,6 +48,9 @@ def test_the_path_is_named_and_what_is_there(
     assert main([*command.split(), str(folder / path)]) == 1
     text = capsys.readouterr().err
     assert f"there is no table at file://{folder / path}" in text and told.format(folder) in text
+    assert text.count(str(folder)) == 1 + told.count("{0}") and "There is " not in text
+    assert text.lower().count("nothing is there") == told.count("nothing is there")
+    assert text.lower().count("it is a file") == told.count("it is a file")
     assert sorted(folder.rglob("*")) == before
 
 

@@ -140,15 +140,15 @@ def begin_write(
     meta = tuple(name for name in columns.names if name in META_COLUMNS)
     data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
     storage = open_storage(path, write_options.manager.storage)
-    with open_manager(storage, write_options.manager) as manager:  # first, so that wrong lock options make no table
-        table = fitted(prepare_table(storage, write_options, data_schema), data_schema, write_options)
-        if table.config.copies_on_write:
-            raise InvalidRequest(
-                f"the table {table.config.name!r} is {COPY_ON_WRITE}: each bucket's rows have to come to one task, and "
-                "Spark gives those of a Python data source as they come. Use lakelatch.write(frame, path, options), or "
-                "foreachBatch with lakelatch.write_batch",
-                option=TABLE_TYPE,
-            )
+    table = fitted(prepare_table(storage, write_options, data_schema), data_schema, write_options)
+    if table.config.copies_on_write:
+        raise InvalidRequest(
+            f"the table {table.config.name!r} is {COPY_ON_WRITE}: each bucket's rows have to come to one task, and "
+            "Spark gives those of a Python data source as they come. Use lakelatch.write(frame, path, options), or "
+            "foreachBatch with lakelatch.write_batch",
+            option=TABLE_TYPE,
+        )
+    with open_manager(storage, write_options.manager, config=table.config, is_new=table.is_new) as manager:
         manager.recover()
         transaction = manager.begin(write_options.action_on(table.config.table_type))
         transaction.hand_over()

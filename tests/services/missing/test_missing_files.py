@@ -136,6 +136,26 @@ def test_a_plan_that_waits_is_not_carried_out_without_its_files(
     assert table.agreed() == before
 
 
+def test_of_a_plan_that_waits_only_files_that_somebody_reads_are_missed(tmp_path: Path) -> None:
+    """Those of a partition that was dropped since may be gone, and nobody is to put them back."""
+    table = new_table(tmp_path)
+    for partition in "pq":
+        table.write(rows(2, 1, partition), partition)
+    planned = table.plan()
+    assert planned is not None
+    dropped, needed = (max(table.root.glob(f"{partition}/.*.log.*")) for partition in "pq")
+    table.drop("p")
+    dropped.unlink()
+    content = needed.read_bytes()
+    needed.unlink()
+    with pytest.raises(CorruptTable) as caught:
+        table.execute(planned)
+    assert caught.value.details["path"] == f"q/{needed.name}"
+    needed.write_bytes(content)
+    table.execute(planned)
+    assert len(table.agreed()) == 2
+
+
 def test_a_completed_file_that_is_missing_is_not_taken_for_a_write_that_died(table: KeptTable) -> None:
     path = completed(table, "deltacommit")
     before, content, files = (

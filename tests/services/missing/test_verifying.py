@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ from lakelatch.services.options.archiving import ArchivingOptions
 from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.services.verifying import DAMAGED, MISSING, SUPERFLUOUS, Finding
 from lakelatch.spark.open_table import open_table
+from lakelatch.timeline.commit_log import CONTENT_FOLDER, CommitLog
+from lakelatch.timeline.events import COMPLETE, Event, slot_path
 from lakelatch.timeline.history import named_files
+from lakelatch.timeline.timeline import completed
 
 VERIFIED: dict[str, object] = {"lakelatch.read.verify": "true"}
 
@@ -125,6 +129,29 @@ def test_a_file_that_no_write_names_is_superfluous_and_no_loss(table: KeptTable)
     assert verified.whole
     (one,) = verified.findings
     assert isinstance(one, Finding) and one.kind == SUPERFLUOUS and ".log.2_" in one.path
+
+
+def test_a_slot_below_the_watermark_says_nothing(tmp_path: Path) -> None:
+    """A writer that was paused created a number that others had removed, and was killed before it looked."""
+    table = new_table(tmp_path)
+    zombie = table.begin().put("p", rows(2, 9, "zombie")).transaction
+    for number in range(4):
+        table.write(rows(2, number, "a"))
+    log = CommitLog(table.storage)
+    tail = log.tail().event
+    assert tail is not None and tail.number == 4
+    (Path(table.root) / slot_path(4)).write_bytes(replace(tail, watermark=3).to_bytes())
+    for number in (1, 2):
+        table.storage.delete(slot_path(number))
+    assert found(table) == []
+    event = Event(COMPLETE, zombie.state.action, zombie.instant, "an operation", "a writer", watermark=0)
+    name = completed(zombie.instant, zombie.state.action, tail.time).file_name
+    stale = event.placed(2, tail.time, name, 0)
+    stale = replace(stale, content_path=f"{CONTENT_FOLDER}/gone", content_digest="0")
+    table.storage.put(slot_path(2), stale.to_bytes())
+    table.storage.put(slot_path(1), b"damaged")
+    assert found(table) == [(SUPERFLUOUS, slot_path(1)), (SUPERFLUOUS, slot_path(2))]
+    assert lakelatch.verify(str(table.root)).whole
 
 
 READS: dict[str, Callable[[KeptTable, str], object]] = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,21 +12,30 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 import lakelatch
-from lakelatch.errors import InvalidRequest, Unavailable
+from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
+from lakelatch.format.avro import arrow_to_avro
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.locks.options import PREFIX, PROVIDER
+from lakelatch.services.verifying import MISSING
 from lakelatch.spark import open_manager as module
 from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.spark.open_manager import open_manager
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.options import ManagerOptions
+from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.taking_back import savepoint
+from lakelatch.spark.write.rows import parse_write
+from lakelatch.spark.write.streaming.handed_over import begin_write
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import lock_options
 from lakelatch.timeline.commit_log import WrongLocks
 from lakelatch.timeline.properties_update import record_lock_options
-from lakelatch.timeline.table_config import load_table_config
+from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig, load_table_config
 from lakelatch.transactions.lock_migration import change_locks, lock_domain, record_locks
 
 PLAIN = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 1}
@@ -126,6 +137,55 @@ def test_a_table_that_moves_takes_along_those_who_say_nothing(path: str, locks: 
     assert keys(path) == ["a", "b", "c"] and lock_domain(storage) == "redis"
 
 
+PARTED = {"hoodie.datasource.write.partitionpath.field": "part"}
+ROW = StructType([StructField("id", StringType())])
+
+
+def moved(path: str, locks: dict[str, str]) -> None:
+    """The table as others move it to other locks."""
+    storage = LocalStorage(path)
+    old, new = (open_lock_provider(LockScope(storage.uri, options)) for options in ({}, locks))
+    with closing(old), closing(new):
+        change_locks(storage, old, new, "operator", 5)
+        record_locks(storage, new, 5)
+
+
+def test_a_deletion_of_partitions_looks_again(path: str) -> None:
+    ArrowTable(path, {**PLAIN, **PARTED}).upsert(pa.table({"id": ["a", "b"], "part": ["p", "q"]}))
+    ArrowTable(path, PARTED).upsert(pa.table({"id": ["c"], "part": ["q"]}))
+    moved(path, {PROVIDER: "in_process"})
+    lakelatch.delete_partitions(path, "q")
+    assert keys(path) == ["a"]
+
+
+def test_a_write_that_is_handed_over_looks_again(path: str) -> None:
+    for key in "ab":
+        upsert(path, key)
+    moved(path, {PROVIDER: "in_process"})
+    begun, task = begin_write(path, parse_write({}), ServiceOptions.parse({}), ROW)
+    begun.commit(task.write(iter(pa.table({"id": ["c"]}).to_batches())))
+    assert keys(path) == ["a", "b", "c"]
+
+
+def test_a_write_that_is_handed_over_asks_for_the_locks_of_a_new_table_alone(
+    path: str, locks: dict[str, str], proxy: TcpProxy, nowhere: dict[str, str]
+) -> None:
+    """Each of its processes is a new one, perhaps one for each small batch."""
+    with pytest.raises(Unavailable, match="no table was made"):
+        begin_write(path, parse_write({**PLAIN, **nowhere}), ServiceOptions.parse({}), ROW)
+    assert not Path(path).exists()
+    upsert(path, "a", **locks)
+    module._answering.clear()
+    accepted = proxy.accepted
+    storage = LocalStorage(path)
+    begun, _ = begin_write(path, parse_write({}), ServiceOptions.parse({}), ROW)
+    assert proxy.accepted == accepted and begun.table.storage == storage
+    begun.abort()
+    Path(path).rename(f"{path}-away")
+    with pytest.raises(Unavailable, match="no table was made"):  # whatever was seen of the one before
+        begin_write(path, parse_write({**PLAIN, **nowhere}), ServiceOptions.parse({}), ROW)
+
+
 def test_a_table_that_is_made_anew_by_others_is_taken_for_what_it_is(path: str, locks: dict[str, str]) -> None:
     upsert(path, "old", **locks)
     upsert(path, "old")
@@ -187,3 +247,38 @@ def test_the_properties_are_read_once_more_by_a_process_for_its_locks(path: str,
     upsert(path, "a", **locks)
     upsert(path, "b")
     assert module._lock_options == {LocalStorage(path): load_table_config(LocalStorage(path)).lock_options}
+
+
+def test_a_table_that_moves_before_its_first_write_is_whole(path: str) -> None:
+    """What a slot says of locks is about no instant, so there need not be a timeline."""
+    storage = LocalStorage(path)
+    schema = arrow_to_avro(pa.schema([("id", pa.string())]), "t")
+    config = TableConfig("t", ("id",), bucket_count=1, hash_fields=("id",), create_schema=schema)
+    storage.put_if_absent(PROPERTIES_PATH, config.to_properties())
+    old, new = (open_lock_provider(LockScope(storage.uri, {PROVIDER: name})) for name in ("filesystem", "in_process"))
+    with closing(old), closing(new):
+        assert change_locks(storage, old, new, "operator", 5) is not None
+    assert lakelatch.verify(path).findings == ()
+    assert keys(path) == []
+    upsert(path, "a", **{PROVIDER: "in_process"})
+    assert keys(path) == ["a"] and lock_domain(storage) == new.domain
+    shutil.rmtree(Path(path) / ".hoodie/timeline")
+    with pytest.raises(CorruptTable, match=r"no files in \.hoodie/timeline"):
+        open_table(storage)
+    assert [one.path for one in lakelatch.verify(path).findings if one.kind == MISSING] == [".hoodie/timeline"]
+
+
+def test_what_is_remembered_of_services_is_bounded_and_new_in_a_child(path: str, nowhere: dict[str, str]) -> None:
+    upsert(path, "a")
+    storage, many = LocalStorage(path), range(module._TABLES_MAX + 3)
+    for number in many:
+        with open_manager(LocalStorage(f"{path}-{number}"), ManagerOptions.from_options({})):
+            pass
+        unreachable = {**nowhere, URL: f"{nowhere[URL][:-1]}{number}"}
+        with open_manager(storage, ManagerOptions.from_options(unreachable)):
+            pass
+    assert len(module._answering) == len(module._told) == module._TABLES_MAX
+    child = os.fork()
+    if not child:
+        os._exit(len(module._answering) + len(module._told))
+    assert os.waitpid(child, 0)[1] == 0

@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from live_table import LiveTable
 
 from lakelatch.errors import Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN
+from lakelatch.spark.read.known_keys import SKIPPED
 from lakelatch.spark.write.base_files.sorted_runs import from_runs, to_runs
+from lakelatch.spark.write.commit import write_task
 from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN
+from lakelatch.spark.write.writer import _write_batches
 
 BATCH_ROWS = 700
 KEY_PARTS = ["", "a", "Z", "é", "ß", "\u07ff", "\uffff", "\U0001f600", "\0", ",", "zz"]
@@ -115,3 +119,15 @@ def test_large_rows_come_a_few_at_a_time() -> None:
     found = list(from_runs(runs, "id", 4 * 1024 * 1024))
     assert [key for batch in found for key in batch["id"].to_pylist()] == sorted(keys)
     assert max(batch["v"].nbytes for batch in found) < 20 * 1024 * 1024 < rows.nbytes
+
+
+def test_skipped_rows_are_counted_behind_the_runs_as_well(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "t", buckets=1)
+    writing = table.begin("bulk_insert")
+    task = write_task(table.opened, writing.options, writing.transaction, in_bulk=True)
+    values = {"id": [1, 2, 3], "ts": [1, 1, 1], "v": list("abc"), "part": ["p"] * 3, SKIPPED: [False, True, False]}
+    rows = task.tag(pa.RecordBatch.from_pydict(values))
+    for in_runs in (False, True):
+        sent = to_runs([rows], task.config.plain_key_field) if in_runs else [rows]
+        found = [report for batch in _write_batches(task, in_runs, True, iter(sent)) for report in batch.to_pylist()]
+        assert [(one["records"], one["skipped"]) for one in found] == [(2, 0), (0, 1)]
