@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -11,6 +12,8 @@ from live_table import LiveTable, rows_of
 from other_engines.compaction import compacted_by_another
 
 from lakelatch.errors import Unavailable
+from lakelatch.services import cleaning
+from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.read import changed
@@ -138,6 +141,27 @@ def test_spark_does_not_read_files_that_another_engine_may_clean(
     keep_deletes(table)
     narrow = planned(table.storage)
     assert not narrow.wider and Ways.of(narrow).beside_logs == narrow.slices
+
+
+def clean(table: LiveTable) -> None:
+    cleaning.clean(table.opened.config, table.manager(), CleaningOptions(commits=1))
+
+
+def test_a_clean_leaves_what_has_the_deletes_until_all_readers_have_them_from_elsewhere(table: LiveTable) -> None:
+    needed = log_of_deletes(table)
+    for number in range(3):
+        table.write([(number, 1, "")], "q")
+    clean(table)
+    assert needed.exists() and [row for row in table.read() if row[0] == "p"] == EXPECTED
+    keep_deletes(table)
+    table.write([(4, 1, "")], "q")
+    clean(table)
+    assert needed.exists()  # somebody may have planned to read it
+    (note,) = (table.root / NOTES).iterdir()
+    os.utime(note, (1, 1))
+    table.write([(5, 1, "")], "q")
+    clean(table)
+    assert not needed.exists() and [row for row in table.read() if row[0] == "p"] == EXPECTED
 
 
 def test_a_compaction_is_asked_for_once_a_read_and_once_a_process_when_its_deletes_are_kept(tmp_path: Path) -> None:
