@@ -69,11 +69,11 @@ def carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan
 
 def is_carried_out_by_others(whole: WholeTimeline, compaction: str) -> bool:
     """Whether another engine has completed it, and its plan is on the active timeline."""
-    completed = whole.find(compaction)
-    if completed is None or completed.action != COMMIT or _is_ours(whole.storage, completed):
-        return False
     plan = requested(compaction, COMPACTION).file_name
-    return any(found.file_name == plan for found in whole.active.instants)
+    if all(found.file_name != plan for found in whole.active.instants):
+        return False
+    completed = whole.find(compaction)
+    return completed is not None and completed.action == COMMIT and not _is_ours(whole.storage, completed)
 
 
 def may_forget(config: TableConfig, partition: str, base: BaseFile) -> bool:
