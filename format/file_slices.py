@@ -65,6 +65,12 @@ class FileSlice:
         """Whether nobody has to read it: there is nothing in it but the place of its file group."""
         return self.base_file is None and not self.fresh_logs
 
+    def with_log(self, name: str) -> FileSlice:
+        """The slice with one more log file, in its place among them."""
+        files = [file for file in map(parse_data_file, (*self.log_files, name)) if isinstance(file, LogFile)]
+        ordered = sorted(files, key=lambda file: file.order)
+        return replace(self, log_files=tuple(file.name for file in ordered))
+
     def without_logs(self) -> FileSlice:
         """The base file alone, as a read-optimized reader takes it."""
         return replace(self, log_files=())

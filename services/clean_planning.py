@@ -23,6 +23,7 @@ from lakelatch.format.partitions import partition_files
 from lakelatch.format.table_view import TableView
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.services.file_versions import Version, needed_at, versions
+from lakelatch.services.forgotten_deletes import is_carried_out_by_others, may_forget, note_of, planned_with_deletes
 from lakelatch.services.options.cleaning import KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS, CleaningOptions
 from lakelatch.storage.contract import FileStatus, NotFound, Storage, path_below
 from lakelatch.timegen.instant_time import to_instant
@@ -84,6 +85,7 @@ class CleanPlanner:
     now_ms: int
     whole: WholeTimeline
     _written: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
+    _forgotten: dict[str, Collection[FileGroup]] = field(default_factory=dict, init=False)
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig, options: CleaningOptions, writer: str) -> CleanPlanner:
@@ -259,6 +261,8 @@ class CleanPlanner:
             return name <= to_instant(self.now_ms)
         if kind == "plan":
             return all(one.requested != name for one in self.whole.active.pending)
+        if kind == "deletes":
+            return not self._forgotten_by(name)
         return name not in self._savepoints
 
     def _extra(self, found: Found) -> dict[str, str]:
@@ -299,11 +303,34 @@ class CleanPlanner:
             kept = min(self.options.versions, len(group))
         else:
             kept = needed_at(group, self.moment)
-        since = self._needed_since.get((partition, file_id))
-        if since is not None and kept < needed_at(group, since):
-            found.hold(f"plan {since}", partition)
-            kept = needed_at(group, since)
+        pending = self._needed_since.get((partition, file_id))
+        for why, since in (("plan", pending), ("deletes", self._forgotten_since(partition, file_id, group[0]))):
+            if since is not None and kept < needed_at(group, since):
+                found.hold(f"{why} {since}", partition)
+                kept = needed_at(group, since)
         return kept
+
+    def _forgotten_since(self, partition: str, file_id: str, latest: Version) -> str | None:
+        """The compaction of others that made the latest version, if readers need what that has read."""
+        for base in map(parse_data_file, latest.files):
+            is_others = isinstance(base, BaseFile) and may_forget(self.config, partition, base)
+            if is_others and base is not None and (partition, file_id) in self._forgotten_by(base.instant):
+                return base.instant
+        return None
+
+    def _forgotten_by(self, compaction: str) -> Collection[FileGroup]:
+        """The file groups of a compaction of others whose deletes are not kept elsewhere, or were not until lately.
+
+        Who planned a read before they were kept has as much time as a late request.
+        """
+        if compaction not in self._forgotten:
+            is_needed = is_carried_out_by_others(self.whole, compaction) and not self._was_kept_before(compaction)
+            self._forgotten[compaction] = planned_with_deletes(self.storage, compaction) if is_needed else ()
+        return self._forgotten[compaction]
+
+    def _was_kept_before(self, compaction: str) -> bool:
+        note = self._status("", note_of(compaction))
+        return note is not None and note.modified_ms + self.options.tombstone_hours * _HOUR_MS <= self.now_ms
 
     def _bars(self, partition: str, name: str, found: Found) -> bool:
         """Whether it is the tombstone of an attempt that was given up, and a request for its name may still come.

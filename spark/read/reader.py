@@ -14,7 +14,7 @@ from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, without_meta
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.forgotten_deletes import with_forgotten_deletes
+from lakelatch.services.forgotten_deletes import ForgottenDeletes
 from lakelatch.spark.open_table import look_at, table_at
 from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_META, READ_OPTIMIZED
 from lakelatch.spark.read.changed import read_beside_logs
@@ -28,7 +28,7 @@ from lakelatch.spark.read.ways import Ways
 from lakelatch.spark.read.where import conditions_in, mentioned
 from lakelatch.spark.spark_types import cores_of, for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
-from lakelatch.storage.contract import Storage
+from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
@@ -47,7 +47,7 @@ class ReadPlan:
 
     `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
     not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here. A plan
-    of a window counts nothing.
+    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile.
     """
 
     table: OpenedTable
@@ -58,6 +58,7 @@ class ReadPlan:
     conditions: tuple[Condition, ...] = ()
     keys: tuple[str, ...] | None = None
     counts: PlanCounts = field(default_factory=PlanCounts)
+    wider: frozenset[tuple[str, str]] = frozenset()
 
     def tasks(self) -> list[ReadTask]:
         """What each task reads: numbers of slices, or its share of a large one."""
@@ -79,11 +80,22 @@ class ReadPlan:
         found = file_slice if file_slice.fresh_logs else file_slice.without_logs()
         keys = None if self.keys is None else pa.array(self.keys, pa.string())
         merged = (table.storage, found, table.full_schema, table.config, self.completions)
-        for rows in read_slice(*merged, columns, self.conditions, keys, share):
+        for rows in self._still_there(found, read_slice(*merged, columns, self.conditions, keys, share)):
             if self.instants is not None:
                 wanted = pa.array(self.instants, pa.string())
                 rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
             yield from for_spark(rows.select(self.schema.names), self.schema)
+
+    def _still_there(self, found: FileSlice, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        try:
+            yield from parts
+        except NotFound as error:
+            if (found.partition, found.file_id) not in self.wider:
+                raise
+            raise Unavailable(
+                f"{self.table.storage.uri}: a clean of another engine has removed files of {found.file_id} in the "
+                f"partition {found.partition!r} since this read was planned: read it again, which does without them"
+            ) from error
 
 
 def plan_read(
@@ -211,19 +223,19 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
             for found in view.slices(partitions)
             if (found.partition, found.file_id) in groups and not found.is_empty
         ]
-        slices = with_forgotten_deletes(view, slices)
         view.ensure_there(slices)
         view.ensure_recorded(slices, read_options.begin or "")
         _check_mergeable(table, slices)
         instants = tuple(instant.requested for instant in written)
-        return ReadPlan(table, tuple(slices), schema, instants, completions)
+        slices, wider = ForgottenDeletes(view).remembered(slices)
+        return ReadPlan(table, tuple(slices), schema, instants, completions, wider=wider)
     selection = CountedSelection(pruning)
     there = view.latest(selection, read_options.by_index and not read_options.verify)
     latest = [found for found in there if pruning.holds_group(found.file_id)]
     if read_options.query_type == READ_OPTIMIZED:  # the latest slice has a base file if any has
         slices = [found.without_logs() for found in latest if found.base_file]
     else:
-        slices = with_forgotten_deletes(view, (found for found in latest if not found.is_empty))
+        slices = [found for found in latest if not found.is_empty]
     held = slices if view.index is None else pruning.held(slices, view.index.statistics)
     counts = PlanCounts(
         partitions=len({found.partition for found in there}),
@@ -235,7 +247,8 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
     )
     _check_mergeable(table, held)
     view.ensure_there(held)
-    return ReadPlan(table, tuple(held), schema, completions=completions, counts=counts)
+    held, wider = ForgottenDeletes(view).remembered(held)
+    return ReadPlan(table, tuple(held), schema, completions=completions, counts=counts, wider=wider)
 
 
 def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Ways:
     """The slices of a plan: `native` ones without logs, those read `beside_logs`, and all others, `in_python`.
 
-    Where Spark has no connector for the place, all are read in Python.
+    Where Spark has no connector for the place, all are read in Python, and so are those whose files others may clean
+    meanwhile: of a file that is gone, Spark says only that.
     """
 
     native: tuple[FileSlice, ...]
@@ -30,7 +31,11 @@ class Ways:
         native, _ = split_by_types(plan.table, plan.schema, [one for one in plan.slices if not one.fresh_logs])
         beside: list[FileSlice] = []
         if _may_be_joined(plan):
-            beside = [found for found in plan.slices if found.base_file and found.fresh_logs]
+            beside = [
+                found
+                for found in plan.slices
+                if found.base_file and found.fresh_logs and (found.partition, found.file_id) not in plan.wider
+            ]
         beside = split_by_types(plan.table, plan.schema, beside)[0] if have_few_logs(plan.table.storage, beside) else []
         taken = {*native, *beside}
         return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken))

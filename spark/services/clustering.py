@@ -19,10 +19,10 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.format.sorting.row_order import LINEAR, check_columns
 from lakelatch.format.table_view import TableView
 from lakelatch.services.cancelling import tidy_cancelled
+from lakelatch.services.forgotten_deletes import ForgottenDeletes
 from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.clustering import ClusteringOptions
 from lakelatch.services.options.compaction import KEEP_DELETES
-from lakelatch.spark.forgotten_deletes import forgotten_by
 from lakelatch.spark.open_table import as_of_now
 from lakelatch.spark.services.clustering_commit import Clustered, ClusteringCommit, place_of
 from lakelatch.spark.services.clustering_task import ClusterTask, clustering_stats, target_of
@@ -236,15 +236,17 @@ def _due(view: TableView, busy: Collection[FileGroup], options: ClusteringOption
     """The file groups that pay: small enough, in no plan that waits, and not sorted like this already."""
     wanted = _order_of(options.params())
     left = options.groups_max
+    forgotten = ForgottenDeletes(view)
     for partition in options.chosen(view.partitions()):
         for found in view.slices([partition]):
             if left == 0:
                 return
             if (partition, found.file_id) in busy or not _pays(view, found, options.columns, wanted):
                 continue
-            if forgotten_by(view, found) is not None:  # the next compaction keeps its deletes first
+            known = forgotten.kept(found)
+            if known is None:  # the next compaction keeps its deletes first
                 continue
-            group = _group_of(view, found)
+            group = _group_of(view, known)
             if group is not None and group.metrics["TOTAL_IO_READ_MB"] * 1024 * 1024 < options.small_bytes:
                 left -= 1
                 yield group

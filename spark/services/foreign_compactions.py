@@ -8,27 +8,22 @@ instant, which hudi-rs refuses to read. And no other engine keeps the deletes of
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.names import keeps_deletes_of, kept_deletes_file
 from lakelatch.format.table_view import TableView
+from lakelatch.services.forgotten_deletes import carried_out_by_others, note_of, put_note
 from lakelatch.services.options.compaction import KEEP_DELETES
-from lakelatch.spark.forgotten_deletes import note_of
 from lakelatch.spark.services.compaction_task import CompactTask, slice_of
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.services.plans import Operations, Runner
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.checksums import add_checksum
-from lakelatch.storage.contract import NotFound, Storage, path_below
-from lakelatch.timeline.actions import COMMIT, COMPACTION
-from lakelatch.timeline.history.whole_timeline import read_commit
-from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan
-from lakelatch.timeline.timeline import Instant, requested
+from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.timeline.metadata import CompactionOperation
 
 _log = logging.getLogger("lakelatch.spark")
 
@@ -59,26 +54,14 @@ def finish_foreign_compactions(run: Runner, table: OpenedTable) -> None:
     It looks at compactions on the active timeline that others completed, and is safe to repeat and to do at once.
     """
     view = TableView.load(table.storage, table.config)
-    for instant, plan in _carried_out_by_others(view):
+    for instant, plan in carried_out_by_others(view):
         remove_left_over_bases(table, instant, plan.file_groups)
-        note = note_of(instant)
-        if plan.extra.get(KEEP_DELETES) == "true" and not table.config.column_groups and not table.storage.exists(note):
+        if plan.extra.get(KEEP_DELETES) != "true" or table.config.column_groups:
+            continue
+        if not table.storage.exists(note_of(instant)):
             missing = _without_kept_deletes(view, instant, plan.operations)
             run(KeepDeletes(table, instant, {}, True), missing)
-            table.storage.put_if_absent(note, b"")  # what had no deletes would be merged again each time
-
-
-def _carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan]]:
-    names = {found.file_name for found in view.timeline.instants}
-    for found in view.timeline.completed:
-        plan = requested(found.requested, COMPACTION)
-        if found.action == COMMIT and plan.file_name in names and not _is_ours(view.storage, found):
-            yield found.requested, CompactionPlan.read(view.storage, plan.path)
-
-
-@lru_cache(maxsize=4096)  # a completed file never changes
-def _is_ours(storage: Storage, compaction: Instant) -> bool:
-    return WRITER_KEY in read_commit(storage, compaction).extra
+            put_note(table.storage, instant, (one.partition for one in plan.operations))
 
 
 def _without_kept_deletes(view: TableView, instant: str, operations: Operations) -> Operations:

@@ -20,7 +20,7 @@ from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.services.cancelling import tidy_cancelled
-from lakelatch.spark.forgotten_deletes import forgotten_by
+from lakelatch.services.forgotten_deletes import ForgottenDeletes
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import as_of_now, load_config, require_writable
 from lakelatch.spark.service_options import ServiceOptions
@@ -171,12 +171,14 @@ def due_operations(table: OpenedTable, folder: TimelineFolder, least_logs: int) 
     """
     busy = busy_groups(table.storage, folder)
     view = TableView.load(table.storage, table.config)
+    forgotten = ForgottenDeletes(view)
     due = []
     for found in view.slices():
         if len(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy:
-            if forgotten_by(view, found) is not None:
+            known = forgotten.kept(found)
+            if known is None:
                 continue
-            operation = operation_on(view, found)
+            operation = operation_on(view, known)
             if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # tombstones are none
                 due.append(operation)
     if due:

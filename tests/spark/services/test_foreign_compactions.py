@@ -1,30 +1,28 @@
-"""Plans that two engines have carried out: two base files of one instant, and deletes that the other one forgot.
-
-The other engine's part is played with the bytes that it writes: a base file under a token of its own, and a commit
-without our writer's name. `tests/java` has the real one.
-"""
+"""Plans that two engines have carried out: two base files of one instant, and deletes that the other one forgot."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from live_table import LiveTable
+from other_engines.compaction import (
+    OTHER_TOKEN,
+    Died,
+    base_of,
+    compacted_by_another,
+    complete_as_another,
+    die,
+    others_base,
+)
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import calling
-from lakelatch.format.names import BASE_TOKEN, token_within
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
 from lakelatch.spark.services.plans import run_here
-from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.actions import COMPACTION
-from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, WriteStat
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
+from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
-OTHER_TOKEN = "0-31-77"
-OUR_TOKEN = token_within("p", BASE_TOKEN)
 ROWS = [("p", 1, 6, "late"), ("p", 2, 5, "b")]
 
 
@@ -35,49 +33,10 @@ def table(tmp_path: Path) -> LiveTable:
     return table
 
 
-def base_of(table: LiveTable) -> Path:
-    (path,) = (table.root / "p").glob(f"*_{OUR_TOKEN}_*.parquet")
-    return path
-
-
-def others_base(table: LiveTable, data: bytes | None = None) -> Path:
-    path = base_of(table)
-    other = path.with_name(path.name.replace(f"_{OUR_TOKEN}_", f"_{OTHER_TOKEN}_"))
-    if data is None:
-        pq.write_table(pq.read_table(path).replace_schema_metadata(None), other)  # no checksum of ours
-    else:
-        other.write_bytes(data)
-    return other
-
-
-def complete_as_another(table: LiveTable, plan: str, base: Path) -> None:
-    """As an engine that takes no claim: its own inflight file, and a commit that names its own base file."""
-    path = inflight(plan, COMPACTION).path
-    if not table.storage.exists(path):
-        table.storage.put(path, b"")
-    (operation,) = CompactionPlan.read(table.storage, requested(plan, COMPACTION).path).operations
-    stat = WriteStat("p", operation.file_id, f"p/{base.name}", num_writes=2, file_size_bytes=base.stat().st_size)
-    extra = {"schema": table.opened.avro_schema}
-    commit = completed(plan, COMPACTION, to_instant(to_ms(plan) + 5000))
-    table.storage.put(commit.path, CommitMetadata((stat,), "COMPACT", extra, compacted=True).to_avro())
-
-
-def compacted_by_another(table: LiveTable) -> None:
-    """A plan of ours that the other engine has carried out from the beginning: no file of ours is left."""
-    plan = table.plan()
-    assert plan is not None
-    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
-        table.execute(plan)
-    complete_as_another(table, plan, others_base(table))
-    base_of(table).unlink()
-    for log in (table.root / "p").glob(f".*_{plan}.log.*"):
-        log.unlink()
-
-
 def test_of_two_base_files_of_one_instant_the_committed_one_is_read(table: LiveTable) -> None:
     """The other may be half a file: its engine was killed, and ours then carried the plan out."""
     table.compact()
-    others_base(table, b"PAR1 and no more")
+    others_base(base_of(table), b"PAR1 and no more")
     table.write([(1, 6, "late")])
     assert table.read() == ROWS
 
@@ -87,7 +46,7 @@ def test_an_executor_removes_its_base_file_if_another_has_completed_the_plan(tab
     assert plan is not None
 
     def overtake() -> None:
-        complete_as_another(table, plan, others_base(table))
+        complete_as_another(table, plan, others_base(base_of(table)))
 
     with calling(lambda _: overtake(), ["compact.before_commit"]), pytest.raises(TransactionEnded):
         table.execute(plan)
@@ -99,7 +58,7 @@ def test_an_executor_removes_its_base_file_if_another_has_completed_the_plan(tab
 def test_an_executor_removes_what_another_left_under_its_plan(table: LiveTable) -> None:
     plan = table.plan()
     assert plan is not None
-    with calling(lambda _: others_base(table, b"PAR1 and no more"), ["compact.before_commit"]):
+    with calling(lambda _: others_base(base_of(table), b"PAR1 and no more"), ["compact.before_commit"]):
         table.execute(plan)
     assert [base_of(table)] == list((table.root / "p").glob("*.parquet"))
     assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
@@ -108,9 +67,9 @@ def test_an_executor_removes_what_another_left_under_its_plan(table: LiveTable) 
 def test_the_base_file_of_a_dead_executor_is_removed_after_another_engine_took_its_plan(table: LiveTable) -> None:
     plan = table.plan()
     assert plan is not None
-    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+    with calling(lambda _: die(), ["compact.before_commit"]), pytest.raises(Died):
         table.execute(plan)
-    complete_as_another(table, plan, others_base(table))
+    complete_as_another(table, plan, others_base(base_of(table)))
     finish_foreign_compactions(run_here, open_table(table.storage))
     (left,) = (table.root / "p").glob("*.parquet")
     assert OTHER_TOKEN in left.name
@@ -163,19 +122,11 @@ def test_deletes_whose_files_were_cleaned_stay_forgotten(table: LiveTable) -> No
 def test_nothing_is_removed_before_the_plan_has_completed(table: LiveTable) -> None:
     plan = table.plan()
     assert plan is not None
-    with calling(lambda _: _die(), ["compact.before_commit"]), pytest.raises(_Died):
+    with calling(lambda _: die(), ["compact.before_commit"]), pytest.raises(Died):
         table.execute(plan)
-    other = others_base(table)
+    other = others_base(base_of(table))
     finish_foreign_compactions(run_here, open_table(table.storage))
     assert other.exists() and base_of(table).exists()
     assert not list((table.root / TIMELINE_FOLDER).glob(f"{plan}_*"))
     table.execute(plan)
     assert not other.exists()
-
-
-class _Died(Exception):
-    """An executor that is no more."""
-
-
-def _die() -> None:
-    raise _Died
