@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from lakelatch.errors import CorruptTable
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.expected.missing import active
 from lakelatch.format.file_slices import FileSlice
@@ -91,8 +92,8 @@ def timeline_hold(storage: Storage, look: Look, options: ArchivingOptions) -> Ho
     undecided = {one.requested: f"the {one.action} {one.requested} is pending" for one in pending}
     for claimed in look.undecided - ended:
         undecided.setdefault(claimed, f"{claimed} is claimed, or its cancellation was requested")
-    for victim, rollback in _victims(storage, pending):
-        undecided[victim] = f"the rollback {rollback} of {victim} is pending"
+    for victim, rollback in _victims(storage, look.whole, pending):
+        undecided[victim] = f"the rollback {rollback} of {victim or 'nobody knows what'} is pending"
     holds.extend(Hold(_last_until(writes, time), why) for time, why in undecided.items())
     holds.extend(_clean_holds(look, writes))
     return first_hold(look, holds)
@@ -107,12 +108,19 @@ def first_hold(look: Look, holds: Iterable[Hold]) -> Hold:
     return Hold(_last_until(look.writes, first.time), first.why)
 
 
-def _victims(storage: Storage, pending: Iterable[Instant]) -> Iterator[tuple[str, str]]:
+def _victims(storage: Storage, whole: WholeTimeline, pending: Iterable[Instant]) -> Iterator[tuple[str, str]]:
+    """Instants that are being rolled back, and by what. One whose plan is still being written may be of any, ""."""
+    names = frozenset(one.file_name for one in whole.active.instants)
     for one in pending:
         if one.action == ROLLBACK:
             try:
                 plan = RollbackPlan.read(storage, Instant(one.requested, ROLLBACK, REQUESTED).path)
             except NotFound:  # it has completed since
+                continue
+            except CorruptTable:
+                if not whole.rollbacks.is_unreadable(one.requested, names):
+                    raise
+                yield "", one.requested
                 continue
             yield plan.instant, one.requested
 

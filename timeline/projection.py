@@ -152,13 +152,29 @@ class Projections:
         archived = History.load(self._storage).find(event.instant)
         return archived is not None and (event.kind != COMPLETE or archived.completion == event.time)
 
-    def rollback_of(self, instant: str, names: Collection[str], after: str = "", pending_only: bool = False) -> str:
+    def rollback_of(
+        self,
+        instant: str,
+        names: Collection[str],
+        after: str = "",
+        pending_only: bool = False,
+        beginning: bool = False,
+    ) -> str:
         """The requested time of a rollback or restore on the timeline that names this instant and is later than
-        `after`, or ""."""
+        `after`, or "".
+
+        `beginning` counts also what another engine may be about to begin: a rollback of a run of a service, and a plan
+        that is still being written, which may name anything.
+        """
         found = {name[: len(instant)] for name in names if name > instant and undoes(name)}
         done = {name.partition("_")[0] for name in names if "_" in name} if pending_only else set()
         later = sorted(one for one in found - done if one > max(after, instant))
-        return next((one for one in later if instant in self.rollbacks.targets_of(one, names)), "")
+        return next((one for one in later if self._undoes(one, instant, names, beginning)), "")
+
+    def _undoes(self, rollback: str, instant: str, names: Collection[str], beginning: bool) -> bool:
+        if instant in self.rollbacks.targets_of(rollback, names):
+            return beginning or not self.rollbacks.is_waiting(rollback, names)
+        return beginning and self.rollbacks.is_unreadable(rollback, names)
 
     def undone(self, names: Collection[str]) -> list[Instant]:
         """What is on the timeline of instants that a rollback or a restore undoes: a late request has made it.

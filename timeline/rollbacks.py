@@ -12,6 +12,12 @@ Of what a rollback names only what had completed before it: a file with which a 
 it is rolled back once more, with the data that came late as well; and the plan of a service is left to its next
 executor, as in Hudi. A restore takes plans away, too. The files with which an instant begins are there until its data
 has gone, for else others would count that, so they have come back if they are there after the restore's end.
+
+Another engine removes nothing before its inflight file is there. So a plan of its that cannot be read names nothing
+until then: it is being written, or its process has died. Ours are there whole or not at all, and have a claim until
+they have completed, so one that cannot be read is damaged. And what it plans for a run of a service (ours never name
+one) counts from that file on: whoever carries the service out once more begins it, and nobody does if that has
+completed.
 """
 
 from __future__ import annotations
@@ -19,12 +25,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
+from lakelatch.errors import CorruptTable
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.actions import RESTORE, ROLLBACK, SAVEPOINT
+from lakelatch.timeline.actions import PLANNED_SERVICES, RESTORE, ROLLBACK, SAVEPOINT
 from lakelatch.timeline.metadata import RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, COMPLETED, INFLIGHT, Instant, parse_file_name, requested
+from lakelatch.timeline.timeline import (
+    CLAIMS_FOLDER,
+    COMPLETED,
+    INFLIGHT,
+    REQUESTED,
+    Instant,
+    parse_file_name,
+    requested,
+)
 
 _ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
 
@@ -35,11 +50,12 @@ class Rollbacks:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._targets: dict[str, frozenset[str]] = {}  # by the rollback's requested time
+        self._of_runs: set[str] = set()  # rollbacks of runs of services
 
     def late(self, names: Collection[str]) -> frozenset[str]:
         """Those of a timeline's names that belong to what was undone, or is to be. Reads what it has not read before.
 
-        Errors: `CorruptTable` for what cannot be read.
+        Errors: `CorruptTable` for what cannot be read, unless another engine may still be writing it.
         """
         found = [one for name in names if undoes(name) and (one := parse_file_name(name)) is not None]
         if not found:
@@ -49,7 +65,8 @@ class Rollbacks:
         done = {one.requested for one in found if one.state == COMPLETED}
         self._read_all(sorted(restores | rollbacks), names)
         restored, restoring = self._all_targets(restores & done), self._all_targets(restores - done)
-        rolled_back = {target: one for one in sorted(rollbacks) for target in self._targets.get(one, ())}
+        waiting = self._of_runs - {one.requested for one in found if one.state != REQUESTED}
+        rolled_back = {target: one for one in sorted(rollbacks - waiting) for target in self._targets.get(one, ())}
         named = (*restored, *restoring, *rolled_back)
         instants = (
             one
@@ -83,6 +100,20 @@ class Rollbacks:
         self._read_all([rollback], names)
         return self._targets.get(rollback, frozenset())
 
+    def is_waiting(self, rollback: str, names: Collection[str]) -> bool:
+        """Whether a rollback is of a run of a service, and has not begun."""
+        self._read_all([rollback], names)
+        return rollback in self._of_runs and not _has_begun(rollback, names)
+
+    def is_unreadable(self, rollback: str, names: Collection[str]) -> bool:
+        """Whether another engine is still writing this plan, or has died at it, so that nobody knows what it names.
+
+        Errors: `CorruptTable` for one of ours, and for one that has begun.
+        """
+        self._read_all([rollback], names)
+        plans = [one for action in (ROLLBACK, RESTORE) if (one := requested(rollback, action)).file_name in names]
+        return rollback not in self._targets and any(self._storage.exists(one.path) for one in plans)
+
     def _all_targets(self, rollbacks: Collection[str]) -> frozenset[str]:
         return frozenset[str]().union(*(self._targets.get(one, ()) for one in rollbacks))
 
@@ -99,14 +130,25 @@ class Rollbacks:
         by_rollback, by_restore = requested(rollback, ROLLBACK), requested(rollback, RESTORE)
         try:
             if by_rollback.file_name in names:
-                return frozenset([RollbackPlan.read(self._storage, by_rollback.path).instant])
+                plan = RollbackPlan.read(self._storage, by_rollback.path)
+                if plan.action in PLANNED_SERVICES:
+                    self._of_runs.add(rollback)
+                return frozenset([plan.instant])
             if by_restore.file_name in names:
                 return RestorePlan.read(self._storage, by_restore.path).requested_times
             if done is not None:
                 return read_rolled_back(self._storage.read(done.path), done.path)
         except NotFound:
             pass
+        except CorruptTable:
+            if _has_begun(rollback, names) or self._storage.exists(f"{CLAIMS_FOLDER}/{rollback}"):
+                raise
         return None
+
+
+def _has_begun(rollback: str, names: Collection[str]) -> bool:
+    found = (one for name in names if name.startswith(rollback) and (one := parse_file_name(name)) is not None)
+    return any(one.state != REQUESTED and one.action in (ROLLBACK, RESTORE) for one in found)
 
 
 def may_be_undone(done: Instant | None, instants: Collection[Instant]) -> bool:

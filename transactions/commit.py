@@ -299,7 +299,8 @@ def others_since(
     if foreign_restore and state.action != RESTORE:
         return _overtaken(state, f"restore {foreign_restore} of another engine is under way, or was left unfinished")
     planned = state.action not in WRITE_ACTIONS  # which others may have begun, and rolled back, before
-    foreign = context.log.projections.rollback_of(state.instant, context.folder.names, pending_only=planned)
+    names = context.folder.names
+    foreign = context.log.projections.rollback_of(state.instant, names, pending_only=planned, beginning=True)
     if foreign:
         return _ended(state, f"rollback {foreign} of another engine, which takes no slots, aborted it")
     return TableOthers(context, state, events)

@@ -7,6 +7,9 @@ victim's files, remove its timeline files, complete the rollback.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from functools import partial
+
 from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
@@ -19,7 +22,6 @@ from lakelatch.timeline.history.lost_completions import ensure_none_lost
 from lakelatch.timeline.history.whole_timeline import find_archived
 from lakelatch.timeline.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
 from lakelatch.transactions.claims import clean_up
@@ -189,7 +191,8 @@ class Recovery:
             plan = self._plan(instant.requested) if instant.action == actions.ROLLBACK else None
             if plan is not None and plan.instant == victim:
                 return f"{victim} is being rolled back by {instant.requested}"
-            if instant.action == actions.RESTORE and victim in self._undone_by(instant):
+            rollbacks = self._context.log.projections.rollbacks
+            if instant.action == actions.RESTORE and victim in rollbacks.targets_of(instant.requested, folder.listed):
                 return f"{victim} is being undone by {instant.requested}"
         return ""
 
@@ -217,13 +220,16 @@ class Recovery:
         """Carries out a rollback that is on the timeline, from where it broke; returns what it undoes.
 
         One whose victim has completed since its requested time, or was archived, is taken away instead: Java would
-        carry it out, and undo what somebody was told is committed.
+        carry it out, and undo what somebody was told is committed. So is one whose executor died while writing its
+        plan, as Java does, and one of a run of a service that has completed before the rollback began: Java passes over
+        it, and the run counts.
         """
         plan = self._plan(rollback)
-        if plan is None:
+        left = partial(self._is_unreadable, rollback) if plan is None else partial(self._is_overtaken, rollback, plan)
+        if left(self._storage.names(TIMELINE_FOLDER)):
+            self._withdraw(rollback, left)
             return []
-        if self._is_overtaken(rollback, plan.instant):
-            self._withdraw(rollback)
+        if plan is None:
             return []
         self._carry_out(rollback, plan.instant, plan.action, plan)
         return [plan.instant]
@@ -254,27 +260,29 @@ class Recovery:
         clean_up(context, victim)
         clean_up(context, rollback)
 
-    def _is_overtaken(self, rollback: str, victim: str) -> bool:
+    def _is_overtaken(self, rollback: str, plan: RollbackPlan, names: Collection[str]) -> bool:
         """Whether its own executor has come back, or its victim has completed: before its plan came, or once more."""
-        names = self._storage.names(TIMELINE_FOLDER)
+        victim = plan.instant
         if find_archived(self._storage, names, victim) is not None:
             return True
-        completions = {rollback: "", victim: rollback}  # and what a completion must be above to count
+        waiting = self._context.log.projections.rollbacks.is_waiting(rollback, names)
+        completions = {rollback: "", victim: "" if waiting else rollback}  # and what a completion must be above
         for found in (one for one in map(parse_file_name, names) if one is not None and one.completion):
             if found.requested in completions and (found.completion or "") > completions[found.requested]:
                 return True
         return False
 
-    def _withdraw(self, rollback: str) -> None:
-        """Takes a rollback off the timeline, unless it has completed.
+    def _withdraw(self, rollback: str, wanted: Callable[[Collection[str]], bool]) -> None:
+        """Takes a rollback off the timeline, unless it has completed, or that is not `wanted` any more by the names.
 
         Its claim is the witness of the requested file, so it goes first; the requested file goes last, since an
         inflight one without it could not be read.
         """
         with table_lock(self._context):
-            found = [one for one in map(parse_file_name, self._storage.names(TIMELINE_FOLDER)) if one is not None]
+            names = self._storage.names(TIMELINE_FOLDER)
+            found = [one for one in map(parse_file_name, names) if one is not None]
             mine = sorted((one for one in found if one.requested == rollback), key=lambda one: one.state)
-            if all(one.state != COMPLETED for one in mine):
+            if all(one.state != COMPLETED for one in mine) and wanted(names):
                 clean_up(self._context, rollback)
                 for one in mine:  # by state, inflight first
                     self._storage.delete(one.path)
@@ -326,21 +334,25 @@ class Recovery:
 
             append_completion(context, decide, rollback, lease)
 
-    def _undone_by(self, restore: Instant) -> frozenset[str]:
-        try:
-            return RestorePlan.read(self._storage, requested(restore.requested, actions.RESTORE).path).requested_times
-        except NotFound:
-            return frozenset()
-
     def _plan(self, rollback: str) -> RollbackPlan | None:
-        """The plan of a pending rollback; None if others have ended it since. Errors: `CorruptTable` if it is lost."""
+        """The plan of a pending rollback; None if others have ended it since, or are still writing it.
+
+        Errors: `CorruptTable` if it is lost.
+        """
         path = requested(rollback, actions.ROLLBACK).path
         try:
             return RollbackPlan.read(self._storage, path)
+        except CorruptTable:
+            if not self._is_unreadable(rollback, self._storage.names(TIMELINE_FOLDER)):
+                raise
+            return None
         except NotFound:
             if not self._storage.exists(inflight(rollback, actions.ROLLBACK).path):
                 return None
             raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
+
+    def _is_unreadable(self, rollback: str, names: Collection[str]) -> bool:
+        return self._context.log.projections.rollbacks.is_unreadable(rollback, names)
 
     def _not_pending(self, dead: set[str]) -> list[str]:
         """Those that are not pending now either: one that began after our listing may be in the middle of a rollback.

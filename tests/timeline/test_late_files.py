@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -12,16 +13,19 @@ import pytest
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
 from lakelatch.console.entries import timeline_entries
-from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable
+from lakelatch.errors import CommitUnknown, CorruptTable, LakelatchError, TransactionEnded, Unavailable
 from lakelatch.failpoints import FailpointHit, active, calling
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_table
+from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage import LocalStorage
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT, RESTORE, ROLLBACK
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.metadata import SCHEMA_KEY, CommitMetadata, RollbackMetadata, RollbackPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.rollbacks import Rollbacks
 from lakelatch.timeline.timeline import (
     TIMELINE_FOLDER,
@@ -223,6 +227,110 @@ def test_a_file_counts_again_when_the_rollback_that_named_it_has_gone(tmp_path: 
     storage.delete(rollback.path)
     folder.refresh(1)
     assert folder.has(done) and done.file_name in folder.names
+
+
+def plan_of(action: str, victim: str, of: str = DELTA_COMMIT) -> bytes:
+    return RollbackPlan(victim, of, ()).to_avro() if action == ROLLBACK else RestorePlan(((victim, of),), "").to_avro()
+
+
+def after(done: CommitResult) -> str:
+    return to_instant(to_ms(done.completion) + 1)
+
+
+def grown_old(table: KeptTable, path: str) -> None:
+    """As if whoever made the file had died a while ago; and nobody else lives, either."""
+    os.utime(table.root / path, (1, 1))
+    table.all_died()
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.95])
+@pytest.mark.parametrize("action", [ROLLBACK, RESTORE])
+def test_a_plan_that_another_engine_is_writing_names_nothing(table: KeptTable, action: str, share: float) -> None:
+    """Java's is visible before it is whole, and stays so if its process dies; it removes nothing before it begins."""
+    victim = table.write(rows(4, 1, "a"))
+    plan = requested(after(victim), action)
+    data = plan_of(action, victim.instant)
+    table.storage.put(plan.path, data[: int(len(data) * share)])
+    then = table.read()
+    assert len(then) == 4
+    if action == RESTORE:  # of another engine, and whatever it takes back: writers wait for its end
+        with pytest.raises(TransactionEnded, match=plan.requested):
+            table.write([(7, 20, "n")])
+        assert table.read() == then
+        return
+    table.write([(7, 20, "n")])
+    rows_now = sorted([*then, ("p", 7, 20, "n")])
+    assert table.read() == rows_now
+    table.manager().recover()
+    assert plan.file_name in table.timeline()  # who writes it may be alive
+    grown_old(table, plan.path)
+    assert table.manager().recover() == []
+    assert plan.file_name not in table.timeline() and table.agreed() == rows_now
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_another_engine_plans_counts_as_soon_as_it_can_be_read(tmp_path: Path, begun: bool) -> None:
+    storage = LocalStorage(str(tmp_path))
+    folder = TimelineFolder(storage, Rollbacks(storage).late)
+    done = completed("20260101000000001", DELTA_COMMIT, "20260101000000002")
+    plan = requested("20260101000000003", ROLLBACK)
+    storage.put(done.path, b"")
+    storage.put(plan.path, b"")
+    folder.refresh(1)
+    assert folder.has(done)
+    storage.put(plan.path, plan_of(ROLLBACK, done.requested))
+    more = inflight(plan.requested, ROLLBACK) if begun else requested("20260101000000004", DELTA_COMMIT)
+    storage.put(more.path, b"")
+    folder.refresh(1)
+    assert not folder.has(done)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flip"])
+@pytest.mark.parametrize("undo", ["restore", "rollback"])
+def test_a_damaged_plan_of_ours_is_an_error(table: KeptTable, undo: str, damage: str) -> None:
+    """What it names has gone, and has come back."""
+    first = table.write(rows(4, 1, "a"))
+    victim = table.write(rows(3, 2, "b"), operation="insert_overwrite")
+    files = timeline_files(table)
+    with active(f"{undo}.after_slot=raise"), pytest.raises(LakelatchError):
+        table.restore(first.instant) if undo == "restore" else table.roll_back(victim.instant)
+    bring_back(table, files, (victim.instant,), ("completed",))
+    (path,) = [f"{TIMELINE_FOLDER}/{name}" for name in table.timeline() if name.endswith(f".{undo}.requested")]
+    data = table.storage.read(path)
+    at = data.index(victim.instant.encode())
+    flipped = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    table.storage.put(path, {"empty": b"", "cut": data[:40], "flip": flipped}[damage])
+    with pytest.raises(CorruptTable, match=path.rpartition("/")[2]):
+        table.read()
+
+
+def test_a_damaged_plan_of_another_engine_that_has_begun_is_an_error(table: KeptTable) -> None:
+    victim = table.write(rows(4, 1, "a"))
+    plan = requested(after(victim), ROLLBACK)
+    table.storage.put(plan.path, plan_of(ROLLBACK, victim.instant)[:40])
+    table.storage.put(inflight(plan.requested, ROLLBACK).path, b"")
+    with pytest.raises(CorruptTable, match=plan.file_name):
+        table.read()
+
+
+def test_a_run_that_completed_before_its_rollback_began_counts(table: KeptTable) -> None:
+    """Java plans it from what it has loaded earlier, and dies; Java and its cleaners count the run from then on."""
+    table.write(rows(4, 1, "a"))
+    table.write(rows(4, 2, "b"))
+    run = table.compact()
+    assert run is not None
+    plan = requested(after(run), ROLLBACK)
+    table.storage.put(plan.path, plan_of(ROLLBACK, run.instant, COMPACTION))
+    late = Rollbacks(table.storage).late
+    assert late(table.timeline()) == frozenset()
+    begun = inflight(plan.requested, ROLLBACK).file_name
+    assert late([*table.timeline(), begun]) == {completed(run.instant, COMPACTION, run.completion).file_name}
+    then, files = table.read(), table.data_files(run.instant)
+    table.manager().recover()
+    assert plan.file_name in table.timeline()
+    grown_old(table, plan.path)
+    assert table.manager().recover() == [] and plan.file_name not in table.timeline()
+    assert table.data_files(run.instant) == files != [] and table.agreed() == then
 
 
 @pytest.mark.parametrize("undo", ["restore", "restore.after_slot", "rollback.after_slot"])

@@ -159,6 +159,34 @@ def test_a_transaction_that_others_are_rolling_back_cannot_commit(table: Table, 
     assert table.completed() == []
 
 
+def test_a_transaction_that_others_may_be_about_to_roll_back_cannot_commit_and_the_next_one_can(timed: Table) -> None:
+    """Nobody knows whom a plan is of that is still being written."""
+    transaction = timed.manager().begin()
+    mine = add_file(transaction, "a")
+    at = to_instant(to_ms(transaction.instant) + 1)
+    timed.storage.put(requested(at, ROLLBACK).path, b"")
+    timed.system.advance(1)
+    with pytest.raises(TransactionEnded, match=at):
+        commit(transaction, mine)
+    done = write(timed.manager(), "a")
+    assert timed.completed() == [done.instant]
+    assert requested(at, ROLLBACK).path in timed.leftovers()  # who writes it may be alive
+    _age(timed)
+    assert timed.manager().recover() == [transaction.instant]
+    assert timed.leftovers() == [] and timed.completed() == [done.instant]
+
+
+def test_a_run_that_others_may_be_about_to_roll_back_cannot_commit(timed: Table) -> None:
+    """Its plan is another executor's by then; and one that another engine is to begin counts once it has begun."""
+    plan = cancelling.schedule(timed.manager(), "a")
+    execution = timed.manager().execute(plan, CLUSTERING)
+    cancelling.make_files(timed, execution, "a")
+    at = to_instant(to_ms(plan) + 1000)
+    timed.storage.put(requested(at, ROLLBACK).path, RollbackPlan(plan, CLUSTERING, ()).to_avro())
+    with pytest.raises(TransactionEnded, match=at):
+        cancelling.finish(execution, ["a"])
+
+
 def test_a_commit_that_others_rolled_back_is_in_nobodys_way_and_replaces_nothing(table: Table) -> None:
     transaction = table.manager().begin()
     mine = add_file(transaction, "a")

@@ -20,7 +20,7 @@ from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.named_files import Named, expected_of, recall, remember
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.timeline.rollbacks import Rollbacks
+from lakelatch.timeline.rollbacks import Rollbacks, undoes
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.timeline import (
     ABORTED,
@@ -172,12 +172,15 @@ class WholeTimeline:
         found: set[str] = set()
         for instant in self.completed((ROLLBACK, RESTORE)):
             found.update(read_rolled_back(self.content(instant), instant.path))
-        for instant in self.active.instants:
+        names = frozenset(one.file_name for one in self.active.instants)
+        for instant in (one for one in self.active.instants if undoes(one.file_name)):
             if instant.state != REQUESTED or instant.requested not in self._uncommitted:
+                continue
+            if self.rollbacks.is_unreadable(instant.requested, names):
                 continue
             if instant.action == ROLLBACK:
                 found.add(RollbackPlan.read(self.storage, instant.path).instant)
-            elif instant.action == RESTORE:
+            else:
                 found.update(RestorePlan.read(self.storage, instant.path).requested_times)
         return frozenset(found)
 
