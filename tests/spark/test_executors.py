@@ -47,11 +47,11 @@ import json
 path, options, end = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 from lakelatch.spark.write import writer
 
-def fails(task, batches):
+def fails(task, in_runs, skips, batches):
     import os
     from pyspark import TaskContext
     from lakelatch.spark.write import writer
-    for report in writer._write_batches(task, batches):
+    for report in writer._write_batches(task, in_runs, skips, batches):
         yield report
         if TaskContext.get().attemptNumber() == 0:
             if end == "exit":
