@@ -76,9 +76,9 @@ from lakelatch.spark.write import writer
 
 DISTURB
 
-def disturbed(task, batches):
+def disturbed(task, in_runs, skips, batches):
     from lakelatch.spark.write import writer
-    for report in writer._write_batches(task, batches):
+    for report in writer._write_batches(task, in_runs, skips, batches):
         yield report
         try:
             open(told, "x").close()

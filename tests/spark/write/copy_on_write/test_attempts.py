@@ -23,7 +23,7 @@ def hindered(end, task, batches):
     from pyspark import TaskContext
     from lakelatch.spark.write import writer
     first = TaskContext.get().attemptNumber() == 0
-    for report in writer._write_batches(task, batches):
+    for report in writer._write_batches(task, in_runs, skips, batches):
         yield report
         if first and end == "exit":
             os._exit(1)
