@@ -18,7 +18,7 @@ import functools, json
 path, options, end = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 from lakelatch.spark.write import writer
 
-def hindered(end, task, batches):
+def hindered(end, task, in_runs, skips, batches):
     import os, time
     from pyspark import TaskContext
     from lakelatch.spark.write import writer
