@@ -157,7 +157,6 @@ def test_every_kind_of_file_is_read_by_some_use(made: Made, known: dict[str, Kno
         ".hoodie/timeline logcompaction.inflight",
         ".hoodie/timeline replacecommit.inflight",
         ".hoodie/timeline replacecommit.requested",
-        ".hoodie/timeline rollback",  # it says what was removed, to people
         ".hoodie/timeline rollback.inflight",
         "partition_metadata",
     }
