@@ -69,7 +69,8 @@ FLOATS = ("f", "d", "s.x")
 _NUMBERS = [-INF, -1.7976931348623157e308, -2.5, -5e-324, -0.0, 0.0, 5e-324, 0.1, 1.0, 2.5, 1e300, INF, NAN]
 _SINGLES = [-INF, -3.0e38, -2.5, -0.0, 0.0, 0.5, 1.0, 2.5, 16777216.0, INF, NAN]
 _TEXTS = ["", " ", "A", "a", "a%", "aa", "ab", "b", "m" * 70, "z" * 5000, "é", "\ud7ff", "\ue000", "\U0001f600"]
-_MOMENTS = ("0001-01-01T00:00:00", "1582-10-10T12:00:00", "1899-12-31T23:59:59.999999", "1969-12-31T23:59:59.999999")
+# None of the days that the Julian calendar lacks: Spark loses them in its own files, as it asks for others.
+_MOMENTS = ("0001-01-01T00:00:00", "1582-10-15T12:00:00", "1899-12-31T23:59:59.999999", "1969-12-31T23:59:59.999999")
 _LATER = ("1970-01-01T00:00:00", "2024-03-10T02:30:00", "2024-11-03T01:30:00.000001", "9999-12-31T23:59:59.999999")
 COLUMNS = [
     Column("yes", "boolean", [False, True], str),
@@ -83,7 +84,7 @@ COLUMNS = [
            lambda value: f"CAST('{value}' AS DECIMAL(38,4))"),
     Column("v", "string", _TEXTS, lambda value: f"'{value}'"),
     Column("bytes", "binary", [b"", b"\x00", b"\x7f", b"\x80", b"a" * 100, b"\xff\xff"], lambda v: f"X'{v.hex()}'"),
-    Column("day", "date", _days("0001-01-01", "1582-10-10", "1969-12-31", "1970-01-01", "2024-02-29", "9999-12-31"),
+    Column("day", "date", _days("0001-01-01", "1582-10-15", "1969-12-31", "1970-01-01", "2024-02-29", "9999-12-31"),
            lambda value: f"DATE'{value.isoformat()}'"),
     Column("at", "timestamp", _moments(*_MOMENTS, *_LATER, zone=UTC), _time),
     Column("local", "timestamp_ntz", _moments(*_MOMENTS, *_LATER, zone=None), _local_time),

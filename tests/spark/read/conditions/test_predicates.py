@@ -58,10 +58,11 @@ def check(
     texts = [one.text for one in predicates]
     expected = found_by([told.where(text) for text in texts])
     found, scanned = found_and_scanned([there.where(text) for text in texts])
-    assert dict(zip(texts, found, strict=True)) == dict(zip(texts, expected, strict=True))
-    some = texts[::4]
-    by_where = found_by([lakelatch.read(spark, table.path, where=text) for text in some])
-    assert dict(zip(some, by_where, strict=True)) == {text: expected[texts.index(text)] for text in some}
+    assert not {text: (ids, one) for text, ids, one in zip(texts, found, expected, strict=True) if ids != one}
+    by_where = found_by([lakelatch.read(spark, table.path, where=text) for text in texts[::4]])
+    assert not {
+        text: (ids, one) for text, ids, one in zip(texts[::4], by_where, expected[::4], strict=True) if ids != one
+    }
     return Counter(
         scans=len(scanned),
         pruned=sum(number < ROWS for number in scanned),
