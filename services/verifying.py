@@ -1,9 +1,9 @@
 """Looking whether everything is there that has to be: what `lakelatch verify` does. Nothing is changed.
 
 Whatever somebody names is expected: slots of the commit log their completed files, completed writes of both timelines
-their data files, plans and savepoints theirs. What cleans have removed, what was rolled back, restored or replaced, and
-attempts that failed may be gone. A table at work moves under the look, so that what one look misses counts only if a
-second one, of a timeline that was listed later, misses it as well.
+their data files, plans and savepoints theirs. What cleans have removed, what was rolled back or restored, and attempts
+that failed may be gone; what was replaced is there until a clean takes it. A table at work moves under the look, so
+that what one look misses counts only if a second one, of a timeline that was listed later, misses it as well.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class _Look:
         replaced = view.replaced()
         for missing in view.suspects(listed):
             self._note(MISSING, missing.path, f"{missing.instant.path} names it: its rows are left out")
-        self._past(listed, expectation, replaced)
+        self._past(listed, expectation)
         self._savepoints(listed)
         self._plans(listed, replaced)
         self._superfluous(listed)
@@ -196,17 +196,15 @@ class _Look:
         if view.config.column_groups:
             self._kept_deletes(listed, replaced)
 
-    def _past(
-        self, listed: Mapping[str, Iterable[str]], expectation: Expectation, replaced: Mapping[tuple[str, str], str]
-    ) -> None:
-        """Files of older slices that no clean has removed: readers of the past would miss their rows."""
+    def _past(self, listed: Mapping[str, Iterable[str]], expectation: Expectation) -> None:
+        """Files of older slices, and of replaced file groups, that no clean has removed: readers of the past would miss
+        their rows, and so would the table after a restore."""
         cleaned = cleaned_after(self._whole, "")
         known = {one.path for one in self.findings}
         for partition, names in listed.items():
             for name, instant in expectation.lacking(partition, frozenset(names)).items():
-                file, path = parse_data_file(name), path_below(partition, name)
-                hidden = file is None or (partition, file.file_id) in replaced or name in cleaned.get(partition, ())
-                if not hidden and path not in known:
+                path = path_below(partition, name)
+                if name not in cleaned.get(partition, ()) and path not in known:
                     self._note(
                         MISSING, path, f"{instant.path} names it: readers of the past need it, and no clean took it"
                     )
