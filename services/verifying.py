@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -234,13 +234,24 @@ class _Look:
                             self._note(MISSING, path_below(group.partition, name), f"{plan.path} is to rewrite it")
 
     def _superfluous(self, listed: Mapping[str, Iterable[str]]) -> None:
-        """Files with bytes under instants of ours that do not name them: readers show every file of such an instant."""
+        """Files with bytes under instants of ours that do not name them: readers show every file of such an instant.
+
+        But for what the instant itself bars: a clustering that has left a bucket alone, since somebody had written to
+        it meanwhile, replaces what it began there, for a clean to take.
+        """
+        barred = {
+            (instant.requested, *group)
+            for instant, metadata in self._writes
+            for group in metadata.replaced_file_groups()
+        }
         ours = {instant.requested for instant, metadata in self._writes if WRITER_KEY in metadata.extra}
         named = {stat.path for _, metadata in self._writes for stat in metadata.stats}
         for partition, names in listed.items():
             for name in names:
                 file, path = parse_data_file(name), path_below(partition, name)
                 if file is None or file.instant not in ours or path in named:
+                    continue
+                if (file.instant, partition, file.file_id) in barred:
                     continue
                 if isinstance(file, LogFile) and (is_compacted_log(file) or is_kept_deletes(file)):
                     continue  # one that was called off, or of another engine's compaction
@@ -292,4 +303,6 @@ class _Look:
         except NotFound as error:
             self._note(MISSING, path, error.message)
         except CorruptTable as error:
-            self._note(DAMAGED, str(error.details.get("path") or path), error.message)
+            found = Finding(DAMAGED, str(error.details.get("path") or path), error.message)
+            if replace(found, kind=MISSING) not in self.findings:  # the slots have said it
+                self.findings.add(found)
