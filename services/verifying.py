@@ -236,10 +236,10 @@ class _Look:
     def _superfluous(self, listed: Mapping[str, Iterable[str]]) -> None:
         """Files with bytes under instants of ours that do not name them: readers show every file of such an instant.
 
-        But for what the instant itself bars: a clustering that has left a bucket alone, since somebody had written to
-        it meanwhile, replaces what it began there, for a clean to take.
+        But for what the instant itself replaces: a clustering that has left a bucket alone, since somebody had written to
+        it meanwhile, gives up what it began there, for a clean to take.
         """
-        barred = {
+        given_up = {
             (instant.requested, *group)
             for instant, metadata in self._writes
             for group in metadata.replaced_file_groups()
@@ -251,7 +251,7 @@ class _Look:
                 file, path = parse_data_file(name), path_below(partition, name)
                 if file is None or file.instant not in ours or path in named:
                     continue
-                if (file.instant, partition, file.file_id) in barred:
+                if (file.instant, partition, file.file_id) in given_up:
                     continue
                 if isinstance(file, LogFile) and (is_compacted_log(file) or is_kept_deletes(file)):
                     continue  # one that was called off, or of another engine's compaction
