@@ -236,8 +236,8 @@ class _Look:
     def _superfluous(self, listed: Mapping[str, Iterable[str]]) -> None:
         """Files with bytes under instants of ours that do not name them: readers show every file of such an instant.
 
-        But for what the instant itself replaces: a clustering that has left a bucket alone, since somebody had written to
-        it meanwhile, gives up what it began there, for a clean to take.
+        But for what the instant itself replaces: a clustering that has left a bucket alone, since somebody had written
+        to it meanwhile, gives up what it began there, for a clean to take.
         """
         given_up = {
             (instant.requested, *group)
