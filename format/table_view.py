@@ -26,6 +26,7 @@ from lakelatch.format.tombstones import ensure_tombstone, taken_back
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import TableConfig
@@ -231,6 +232,7 @@ class TableView:
         live = [group for group in live if group not in empty]
         pair = twins([group[0].file_id for group in live], self.config.bucket_count)
         if pair is not None:
+            ensure_none_lost_to_readers(self.storage)  # that of a clustering has said which of them it replaced
             raise two_live_groups(self.storage, partition, pair)
         return live
 

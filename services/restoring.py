@@ -7,11 +7,12 @@ afterwards is `transactions/undoing.py`'s.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.expected.missing import archived_too, confirmed
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.table_view import TableView
 from lakelatch.services.savepoints import commit_on_timeline
@@ -65,7 +66,8 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
 
     Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline, for one that
     a savepoint keeps, for one that a later commit or a plan builds on, and for one that has superseded files which a
-    clean has removed since, or is about to.
+    clean has removed since, or is about to. `CorruptTable`, with nothing changed either, for one that has superseded
+    files of which one is missing, and no clean has removed it.
     """
     context, storage = manager.context, manager.storage
 
@@ -118,7 +120,11 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
 
     Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline; if a
     later one was archived, or is kept by a savepoint; if a clean has removed files that are needed, or has begun to.
-    `Unavailable` while another restore is under way.
+    `CorruptTable`, with nothing changed either, if a file is missing that is live again afterwards and that no clean
+    has removed. `Unavailable` while another restore is under way.
+
+    Costs a request for each write of both timelines that this process does not remember, and a listing of each
+    partition.
     """
     storage = manager.storage
     planned: list[RestorePlan] = []
@@ -137,8 +143,8 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
                 instant=to,
                 clean=cleans[0],
             )
-        view = TableView(storage, config, WholeTimeline.load(storage), target.completion)
-        view.ensure_there(view.slices())
+        view = TableView(storage, config, WholeTimeline.load(storage), target.completion, expects=archived_too)
+        view.ensure_there(view.slices())  # for what nobody has taken is live again, and has to be there
         plans = [one for one in folder.pending() if one.action in _PLANS and one.requested > (target.completion or "")]
         instants = tuple((one.requested, one.action) for one in (*plans[::-1], *later))
         _ensure_same_start(folder, frozenset(one for one, _ in instants))
@@ -169,10 +175,11 @@ def _completed_after(folder: TimelineFolder, commit: Instant) -> list[Instant]:
 def _ensure_there_without(
     manager: TransactionManager, folder: TimelineFolder, commit: Instant, metadata: CommitMetadata
 ) -> None:
-    """`InvalidRequest` if what a commit has superseded, and what is live again without it, is not all there.
+    """What a commit has superseded, and what is live again without it, is all there.
 
     Nobody has written to these file groups since, so it is what was there right before. A write of log files alone
-    supersedes nothing.
+    supersedes nothing. Errors: `InvalidRequest` for what a clean has removed, or is about to; `CorruptTable` for what
+    is missing otherwise.
     """
     storage = manager.storage
     bases = (stat for stat in metadata.stats if isinstance(parse_data_file(stat.path.rpartition("/")[2]), BaseFile))
@@ -182,7 +189,15 @@ def _ensure_there_without(
     times = (one.completion or "" for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS)
     before = max((time for time in times if time < (commit.completion or "")), default="0")
     view = TableView(storage, load_table_config(storage), WholeTimeline.load(storage), before)
-    found = view.slices(sorted({partition for partition, _ in uncovered}))
+    partitions = sorted({partition for partition, _ in uncovered})
+    whole = replace(view, expects=archived_too)
+    suspected = whole.suspects(partitions)
+    for missing in confirmed(whole, suspected) if suspected else ():
+        partition, _, name = missing.path.rpartition("/")
+        file = parse_data_file(name)
+        if file is not None and (partition, file.file_id) in uncovered:
+            raise missing.error()
+    found = view.slices(partitions)
     needed = [one for one in found if (one.partition, one.file_id) in uncovered]
     view.ensure_there(needed)
     names = {(one.partition, name) for one in needed for name in one.names}

@@ -1,16 +1,16 @@
 """Looking whether everything is there that has to be: what `lakelatch verify` does. Nothing is changed.
 
 Whatever somebody names is expected: slots of the commit log their completed files, completed writes of both timelines
-their data files, plans and savepoints theirs. What cleans have removed, what was rolled back, restored or replaced, and
-attempts that failed may be gone. A table at work moves under the look, so that what one look misses counts only if a
-second one, of a timeline that was listed later, misses it as well.
+their data files, plans and savepoints theirs. What cleans have removed, what was rolled back or restored, and attempts
+that failed may be gone; what was replaced is there until a clean takes it. A table at work moves under the look, so
+that what one look misses counts only if a second one, of a timeline that was listed later, misses it as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -184,7 +184,7 @@ class _Look:
         replaced = view.replaced()
         for missing in view.suspects(listed):
             self._note(MISSING, missing.path, f"{missing.instant.path} names it: its rows are left out")
-        self._past(listed, expectation, replaced)
+        self._past(listed, expectation)
         self._savepoints(listed)
         self._plans(listed, replaced)
         self._superfluous(listed)
@@ -196,17 +196,15 @@ class _Look:
         if view.config.column_groups:
             self._kept_deletes(listed, replaced)
 
-    def _past(
-        self, listed: Mapping[str, Iterable[str]], expectation: Expectation, replaced: Mapping[tuple[str, str], str]
-    ) -> None:
-        """Files of older slices that no clean has removed: readers of the past would miss their rows."""
+    def _past(self, listed: Mapping[str, Iterable[str]], expectation: Expectation) -> None:
+        """Files of older slices, and of replaced file groups, that no clean has removed: readers of the past would miss
+        their rows, and so would the table after a restore."""
         cleaned = cleaned_after(self._whole, "")
         known = {one.path for one in self.findings}
         for partition, names in listed.items():
             for name, instant in expectation.lacking(partition, frozenset(names)).items():
-                file, path = parse_data_file(name), path_below(partition, name)
-                hidden = file is None or (partition, file.file_id) in replaced or name in cleaned.get(partition, ())
-                if not hidden and path not in known:
+                path = path_below(partition, name)
+                if name not in cleaned.get(partition, ()) and path not in known:
                     self._note(
                         MISSING, path, f"{instant.path} names it: readers of the past need it, and no clean took it"
                     )
@@ -236,13 +234,24 @@ class _Look:
                             self._note(MISSING, path_below(group.partition, name), f"{plan.path} is to rewrite it")
 
     def _superfluous(self, listed: Mapping[str, Iterable[str]]) -> None:
-        """Files with bytes under instants of ours that do not name them: readers show every file of such an instant."""
+        """Files with bytes under instants of ours that do not name them: readers show every file of such an instant.
+
+        But for what the instant itself replaces: a clustering that has left a bucket alone, since somebody had written
+        to it meanwhile, gives up what it began there, for a clean to take.
+        """
+        given_up = {
+            (instant.requested, *group)
+            for instant, metadata in self._writes
+            for group in metadata.replaced_file_groups()
+        }
         ours = {instant.requested for instant, metadata in self._writes if WRITER_KEY in metadata.extra}
         named = {stat.path for _, metadata in self._writes for stat in metadata.stats}
         for partition, names in listed.items():
             for name in names:
                 file, path = parse_data_file(name), path_below(partition, name)
                 if file is None or file.instant not in ours or path in named:
+                    continue
+                if (file.instant, partition, file.file_id) in given_up:
                     continue
                 if isinstance(file, LogFile) and (is_compacted_log(file) or is_kept_deletes(file)):
                     continue  # one that was called off, or of another engine's compaction
@@ -294,4 +303,6 @@ class _Look:
         except NotFound as error:
             self._note(MISSING, path, error.message)
         except CorruptTable as error:
-            self._note(DAMAGED, str(error.details.get("path") or path), error.message)
+            found = Finding(DAMAGED, str(error.details.get("path") or path), error.message)
+            if replace(found, kind=MISSING) not in self.findings:  # the slots have said it
+                self.findings.add(found)

@@ -11,6 +11,7 @@ import pytest
 from taken_back_table import KeptTable, new_table, one_of_each, rows, undone_by_java
 
 import lakelatch
+from lakelatch import failpoints
 from lakelatch.errors import CorruptTable
 from lakelatch.format.table_view import TableView
 from lakelatch.services import cleaning
@@ -129,6 +130,43 @@ def test_a_file_that_no_write_names_is_superfluous_and_no_loss(table: KeptTable)
     assert verified.whole
     (one,) = verified.findings
     assert isinstance(one, Finding) and one.kind == SUPERFLUOUS and ".log.2_" in one.path
+
+
+def test_what_a_clustering_has_given_up_is_not_superfluous(tmp_path: Path) -> None:
+    """Somebody wrote to a file group of its plan before its commit: it has replaced what it began there."""
+    table = new_table(tmp_path)
+    for partition in "pq":
+        table.write(rows(4, 1, "a"), partition)
+    plan = table.plan_clustering()
+    assert plan is not None
+    with failpoints.calling(lambda _: table.write(rows(2, 2, "b")), ["cluster.before_commit"]):
+        done = table.execute_clustering(plan)
+    assert {path.rpartition("/")[2] for path in table.data_files(plan)} > set(done.files)
+    assert found(table) == [] and len(table.agreed()) == 8
+
+
+def test_the_completed_file_of_a_clustering_is_missed_by_name(tmp_path: Path) -> None:
+    """Without it two file groups of its buckets are live: those that it replaced, and those written to since."""
+    table = new_table(tmp_path)
+    table.write(rows(4, 1, "a"))
+    table.cluster()
+    table.write(rows(2, 1, "a"), "q")
+    clustered = table.read()
+    (path,) = (table.root / ".hoodie" / "timeline").glob("*_*.replacecommit")
+    content = path.read_bytes()
+    path.unlink()
+    assert table.read() == clustered  # what it replaced is there yet
+    path.write_bytes(content)
+    table.write(rows(3, 2, "b"))
+    before = table.agreed()
+    path.unlink()
+    named_files.forget_all()
+    assert found(table) == [(MISSING, f".hoodie/timeline/{path.name}")]
+    for use in (table.read, lambda: table.write(rows(1, 3, "c"))):
+        with pytest.raises(CorruptTable, match=path.name.replace(".", r"\.")):
+            use()
+    path.write_bytes(content)
+    assert table.agreed() == before
 
 
 def test_a_slot_below_the_watermark_says_nothing(tmp_path: Path) -> None:
