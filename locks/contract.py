@@ -118,7 +118,10 @@ class LockProvider(ABC):
         A password within a URL is left out, and so is a URL that may hide one where it cannot be told.
         """
         given = {key: str(self.scope.options.get(key, "")).strip() for key in sorted(self.not_secret)}
-        said = {key: without_password(value) for key, value in given.items()}
+        said = {
+            key: without_password(value) if key.endswith("url") or "://" in value else value
+            for key, value in given.items()
+        }
         return {PROVIDER: self.scope.lock_options.provider, **{key: value for key, value in said.items() if value}}
 
     def ask(self) -> None:

@@ -41,6 +41,10 @@ def keys(**values: str) -> dict[str, str]:
             keys(provider="redis", redis__url="redis://h/1", redis__prefix="p"),
         ),
         (
+            keys(provider="redis", redis__url="redis://h", redis__prefix="team:me@lake?x"),
+            keys(provider="redis", redis__url="redis://h", redis__prefix="team:me@lake?x"),
+        ),
+        (
             keys(provider="redis", redis__url="redis://me:secret@h:1/0?password=secret&db=3"),
             keys(provider="redis", redis__url="redis://me@h:1/0?db=3"),
         ),
