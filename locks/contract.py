@@ -115,11 +115,14 @@ class LockProvider(ABC):
     def record(self) -> dict[str, str]:
         """What a table is to say of its locks to writers who do not say it: the provider, and what is no secret.
 
-        A password within a URL is left out.
+        A password within a URL is left out, and so is a URL that may hide one where it cannot be told.
         """
         given = {key: str(self.scope.options.get(key, "")).strip() for key in sorted(self.not_secret)}
-        said = {key: without_password(value) for key, value in given.items() if value}
-        return {PROVIDER: self.scope.lock_options.provider, **said}
+        said = {
+            key: without_password(value) if key.endswith("url") or "://" in value else value
+            for key, value in given.items()
+        }
+        return {PROVIDER: self.scope.lock_options.provider, **{key: value for key, value in said.items() if value}}
 
     def ask(self) -> None:
         """Asks the service one question, to hear whether it is there; nothing where there is no service.

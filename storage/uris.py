@@ -19,8 +19,11 @@ from lakelatch.storage.options import StorageOptions
 STORAGES = "lakelatch.storages"
 
 _BY_FSSPEC = ", or what fsspec creates objects in (pip install 'lakelatch[fsspec]', and the package for that scheme)"
-_USER_INFORMATION = re.compile(r"(?<=://)[^/@]*@")
-_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")  # with the user's name before it
+_HOST = re.compile(r"\s*(\[[0-9A-Fa-f:.%]+\]|[^:\[\]@]*)(:[0-9]*)?\s*")
+_NAMED = re.compile(r"\?[A-Za-z_]+=[^&]*(&[A-Za-z_]+=[^&]*)*")
+_SERVICE = re.compile(
+    r"(https?|rediss?(\+[a-z]+)?|unix)"
+)  # here a path ends at `#` and `;`; elsewhere a name may hold them
 _DATABASE = re.compile("db=[0-9]+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 
@@ -80,15 +83,58 @@ def scheme_of(uri: str) -> str:
 
 
 def without_secrets(uri: str) -> str:
-    """A URI for messages: without the user and password that it may hold."""
-    return _USER_INFORMATION.sub("", uri).partition("?")[0]
+    """A URI for messages: without the user and password that it may hold, and without its parameters.
+
+    Of one that cannot be taken apart for certain, as with a `/` in its password, the scheme alone is left.
+    """
+    parts = _taken_apart(uri)
+    if parts is not None:
+        start, _, place, _ = parts
+        return start + place
+    found = _SCHEME.match(uri)
+    return f"{found[0]}…" if found and uri[found.end(1) + 1 :].startswith("/") else "…"
 
 
 def without_password(uri: str) -> str:
-    """A URI that leads to the same place, without the password that it may hold, and of its parameters `db` alone."""
-    place, _, parameters = uri.partition("?")
+    """A URI that leads to the same place, without the password that it may hold, and of its parameters `db` alone.
+
+    Empty for one that cannot be taken apart for certain.
+    """
+    parts = _taken_apart(uri)
+    if parts is None:
+        return ""
+    start, user, place, parameters = parts
     kept = "&".join(each for each in parameters.split("&") if _DATABASE.fullmatch(each))
-    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] else "", place) + (f"?{kept}" if kept else "")
+    return start + (f"{user}@" if user else "") + place + (f"?{kept}" if kept else "")
+
+
+def _taken_apart(uri: str) -> tuple[str, str, str, str] | None:
+    """The scheme with its `://`, the user, hosts and path, and the parameters; None if a secret may hide there.
+
+    All before the last `@` of the authority is user information.
+    """
+    found = _SCHEME.match(uri)
+    start, rest = (found[0], uri[found.end() :]) if found and found[2] else ("", uri)
+    if not start:
+        may_hold = "@" in uri and ":" in uri and not uri.startswith(("/", ".")) and scheme_of(uri) != "file"
+        place, _, parameters = uri.partition("?")
+        return None if may_hold else ("", "", place, parameters)
+    scheme = start[:-3].lower()
+    service = _SERVICE.fullmatch(scheme) is not None
+    if service:  # etcd's endpoints may each be a whole URL
+        rest = rest.replace(f",{start}", ",").replace("/,", ",")
+    place = re.split("[?#;]" if service else "[?]", rest, maxsplit=1)[0]
+    behind = rest[len(place) :]
+    authority, slash, path = place.partition("/")
+    information, _, hosts = authority.rpartition("@")
+    user = information.partition(":")[0]
+    if (
+        not all(_HOST.fullmatch(host) for host in hosts.split(","))
+        or ("@" in path and (":" in authority or (service and scheme != "unix")))
+        or ("@" in behind and not _NAMED.fullmatch(behind))
+    ):
+        return None
+    return start, "" if "@" in user else user, hosts + slash + path, behind[1:] if behind.startswith("?") else ""
 
 
 def _without_host(path: str, rest: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthorizationError, NoPermissionError, NoScriptError
+from redis.connection import Connection, SSLConnection, parse_url
+from redis.exceptions import AuthorizationError, NoPermissionError, NoScriptError, RedisClusterException
 from redis.retry import Retry
 
 from lakelatch.errors import InvalidRequest, Unavailable
@@ -52,22 +53,30 @@ class RedisClient:
         """Closes all connections."""
         self._client.close()
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (redis.AuthenticationError, NoPermissionError, AuthorizationError) as error:
+    def _errors(self) -> AbstractContextManager[None]:
+        return _told(self.where, self._option)
+
+
+@contextmanager
+def _told(where: str, option: str) -> Iterator[None]:
+    try:
+        yield
+    except (redis.RedisError, RedisClusterException) as error:
+        # a cluster's client hides what stopped it behind an exception of its own
+        cause = error.__cause__ if isinstance(error, RedisClusterException) and error.__cause__ else error
+        if isinstance(cause, (ValueError, TypeError)):
+            raise cause from None
+        if isinstance(cause, (redis.AuthenticationError, NoPermissionError, AuthorizationError)):
             raise InvalidRequest(
-                f"{self.where} refuses these credentials or this user's rights ({_first_words(error)}): look at "
-                f"{self._option}, and at the username and password beside it",
-                option=self._option,
+                f"{where} refuses these credentials or this user's rights ({_first_words(cause)}): look at "
+                f"{option}, and at the username and password beside it",
+                option=option,
             ) from None
-        except redis.RedisError as error:
-            raise Unavailable(
-                f"{self.where} could not be used ({type(error).__name__}: {_first_words(error)}); is {self._option} "
-                "right, and the server up?",
-                option=self._option,
-            ) from None
+        raise Unavailable(
+            f"{where} could not be used ({type(error).__name__}: {_first_words(error)}); is {option} "
+            "right, and the server up?",
+            option=option,
+        ) from None
 
 
 def _first_words(error: Exception) -> str:
@@ -76,32 +85,60 @@ def _first_words(error: Exception) -> str:
 
 
 def _open(options: BackendOptions) -> Any:
-    """The client; nothing is connected yet. It never repeats a call by itself, because `take` has to know."""
+    """The client; nothing is connected yet, but a cluster. It never repeats a call by itself: `take` has to know."""
     url = options.text("url")
+    scheme = urlsplit(url).scheme
     timeout_s = min(options.lease_s / 3, _CONNECT_MOST_S)
     settings: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
-        "socket_keepalive": True,
         "max_connections": _CONNECTIONS_MOST,
     }
+    if scheme != "unix":
+        settings["socket_keepalive"] = True
     for name in ("username", "password"):
         if options.text(name):
             settings[name] = options.secret(name)
-    settings.update({name: options.text(name) for name in _TLS if options.text(name)})
-    scheme = urlsplit(url).scheme
+    settings.update(_tls_files(options, scheme))
     open_client: Callable[[BackendOptions, str, dict[str, Any]], Any] = _open_single
     if scheme.endswith("+sentinel"):
         open_client = _open_sentinel
     elif scheme.endswith("+cluster"):
         open_client = _open_cluster
     try:
-        return open_client(options, url, settings)
+        with _told(f"Redis at {without_secrets(url)}", options.key("url")):
+            client = open_client(options, url, settings)
+            pool = getattr(client, "connection_pool", None)
+            if pool is not None:  # what a connection cannot be made with is told now, not by the first that is made
+                _try_settings(pool.connection_class, pool.connection_kwargs)
+            return client
     except (ValueError, TypeError) as error:
         raise InvalidRequest(
             f"{options.key('url')}={without_secrets(url)!r} cannot be used: {_first_words(error)}",
             option=options.key("url"),
         ) from None
+
+
+def _try_settings(kind: Callable[..., Any], settings: dict[str, Any]) -> None:
+    try:
+        kind(**settings)
+    except redis.RedisError:  # which quotes the value
+        raise ValueError("a value behind its ? cannot be") from None
+
+
+def _tls_files(options: BackendOptions, scheme: str) -> dict[str, str]:
+    found = {name: options.text(name) for name in _TLS if options.text(name)}
+    if found and not scheme.startswith("rediss"):
+        key = options.key(next(iter(found)))
+        raise InvalidRequest(
+            f"{key} is for TLS, and {options.key('url')} is {scheme}://: write {_with_tls(scheme)}://, or remove it",
+            option=key,
+        )
+    return found
+
+
+def _with_tls(scheme: str) -> str:
+    return scheme.replace("redis", "rediss") if scheme.startswith("redis") else "rediss"
 
 
 def _open_single(options: BackendOptions, url: str, settings: dict[str, Any]) -> Any:
@@ -114,30 +151,44 @@ def _addresses(url: str, port: int) -> list[tuple[str, int]]:
     return [(place.hostname or "localhost", place.port or port) for place in found]
 
 
-def _credentials(url: str, settings: dict[str, Any]) -> dict[str, Any]:
-    user = urlsplit(url).netloc.rpartition("@")[0]
-    name, _, password = user.partition(":")
-    found = {"username": name, "password": password}
-    return {key: value for key, value in found.items() if value and key not in settings}
+def connection_settings(url: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, and what a URL of Sentinel or a cluster adds: user, password and parameters, as redis-py reads
+    those of one server. A username and password among the settings go before.
+
+    Errors: `ValueError` for a parameter that is none.
+    """
+    parts = urlsplit(url)
+    user, _, password = (unquote(part) for part in parts.netloc.rpartition("@")[0].partition(":"))
+    named = {"username": user, "password": password}
+    parameters: dict[str, Any] = cast(Any, parse_url)(f"redis://host?{parts.query}")
+    del parameters["host"]
+    found: dict[str, Any] = {**parameters, **{name: said for name, said in named.items() if said}}
+    own: dict[str, Any] = {key: settings[key] for key in ("username", "password") if key in settings}
+    return {**settings, **found, **own}
 
 
 def _open_sentinel(options: BackendOptions, url: str, settings: dict[str, Any]) -> Any:
     parts = [part for part in urlsplit(url).path.split("/") if part]
     if not parts or len(parts) > 2:
         raise ValueError("name the master, as in redis+sentinel://host:26379/mymaster/0")
-    tls = {"ssl": True} if url.startswith("rediss") else {}
+    tls = {"ssl": True} if urlsplit(url).scheme.startswith("rediss") else {}
     watching = {key: value for key, value in settings.items() if key not in ("username", "password")}
     for name in ("username", "password"):
         if options.text(f"sentinel_{name}"):
             watching[name] = options.secret(f"sentinel_{name}")
     sentinel: Any = cast(Any, redis).Sentinel(_addresses(url, 26379), sentinel_kwargs={**watching, **tls})
     database = int(parts[1]) if len(parts) == 2 else 0
-    settings = {**settings, **_credentials(url, settings), **tls, "db": database, "retry": Retry(NoBackoff(), 0)}
+    settings = {"db": database, **connection_settings(url, settings), **tls, "retry": Retry(NoBackoff(), 0)}
     return sentinel.master_for(parts[0], **settings)
 
 
 def _open_cluster(options: BackendOptions, url: str, settings: dict[str, Any]) -> Any:
     nodes = [cast(Any, redis).cluster.ClusterNode(host, port) for host, port in _addresses(url, 6379)]
-    tls = {"ssl": True} if url.startswith("rediss") else {}
-    settings = {**settings, **_credentials(url, settings), **tls}
+    tls = {"ssl": True} if urlsplit(url).scheme.startswith("rediss") else {}
+    settings = {**connection_settings(url, settings), **tls}
+    if settings.pop("db", 0):
+        raise ValueError("a cluster has no db but 0")
+    # a cluster's client drops in silence what it does not know
+    own = {key: value for key, value in settings.items() if key not in ("max_connections", "ssl")}
+    _try_settings(SSLConnection if tls else Connection, own)
     return redis.RedisCluster(startup_nodes=nodes, **settings)  # follows moved slots, so it needs its retries

@@ -12,6 +12,7 @@ from lakelatch.locks.redis.backend import RedisBackend
 from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.options import BackendOptions, without_secrets
 from lakelatch.locks.session.provider import SessionLockProvider
+from lakelatch.storage.uris import without_password
 
 _KNOWN = frozenset(
     {
@@ -61,10 +62,13 @@ class RedisLockProvider(SessionLockProvider):
 
 def _check_url(options: BackendOptions) -> None:
     url = options.required("url", _EXAMPLE)
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme if without_password(url) else ""
+    except ValueError:  # which may quote what is in the wrong place
+        scheme = ""
     if scheme.removesuffix("+sentinel").removesuffix("+cluster") not in ("redis", "rediss", "unix"):
         raise InvalidRequest(
             f"{options.key('url')}={without_secrets(url)!r} is no Redis URL: use redis://, rediss://, unix://, "
-            "redis+sentinel:// or redis+cluster://",
+            "redis+sentinel:// or redis+cluster://, and percent-encode what a user or password holds of :/?#[]@",
             option=options.key("url"),
         )

@@ -16,7 +16,7 @@ from lakelatch.locks.open import open_lock_provider, open_recorded_locks, record
 from lakelatch.locks.options import PREFIX, PROVIDER
 from lakelatch.locks.redis.provider import RedisLockProvider
 from lakelatch.locks.session.backend import Wait
-from lakelatch.storage.uris import without_password
+from lakelatch.storage.uris import without_password, without_secrets
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import Server, TcpProxy
 from lakelatch.testing.servers.reach import lock_options
@@ -39,6 +39,10 @@ def keys(**values: str) -> dict[str, str]:
         (
             keys(provider="redis", redis__url="redis://h/1", redis__prefix="p", redis__password="secret"),
             keys(provider="redis", redis__url="redis://h/1", redis__prefix="p"),
+        ),
+        (
+            keys(provider="redis", redis__url="redis://h", redis__prefix="team:me@lake?x"),
+            keys(provider="redis", redis__url="redis://h", redis__prefix="team:me@lake?x"),
         ),
         (
             keys(provider="redis", redis__url="redis://me:secret@h:1/0?password=secret&db=3"),
@@ -106,10 +110,40 @@ def test_locks_in_the_table_itself_are_reached_as_the_table_is() -> None:
         ("unix:///run/redis.sock?db=2&username=u&password=p", "unix:///run/redis.sock?db=2"),
         ("s3://bucket/a@b", "s3://bucket/a@b"),
         ("host:2181,host:2182/below", "host:2181,host:2182/below"),
+        ("http://h:1,h:2", "http://h:1,h:2"),
+        ("http://h:1/,http://h:2", "http://h:1,h:2"),
+        ("s3://bucket/a#b;c", "s3://bucket/a#b;c"),
+        ("rediss://u:p@[::1]:1/0", "rediss://u@[::1]:1/0"),
+        ("/locks/of:me@here", "/locks/of:me@here"),
     ],
 )
 def test_a_place_without_its_password(given: str, left: str) -> None:
     assert without_password(given) == left
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("redis://:s3/cr@3t@h/0", "redis://…"),
+        ("redis://:12/cr@h/0", "redis://…"),
+        ("s3://key:s3/cr3t@bucket/x", "s3://…"),
+        ("redis://u:a@s3cr3t@h/0", "redis://h/0"),
+        ("redis://u:s3#cr3t@h/0", "redis://…"),
+        ("redis://u:12?cr3t@h/0", "redis://…"),
+        ("redis://h?password=s3@cr3t", "redis://h"),
+        ("REDIS://u:s3cr3t@h/0", "REDIS://h/0"),
+        ("u:s3cr3t@h:1", "…"),
+        ("redis:/u:s3cr3t@h", "redis:…"),
+        ("redis+sentinel://u:s3cr3t@h1:1,x:cr3t@h2:2/m/0", "redis+sentinel://h2:2/m/0"),
+        ("redis+sentinel://h1:1,x:cr3t@h2:2/m/0", "redis+sentinel://h2:2/m/0"),
+        ("redis://h/0#s3cr3t", "redis://h/0"),
+        ("redis://h/0;password=s3cr3t", "redis://h/0"),
+        ("redis://h/0?db=0;password=s3cr3t", "redis://h/0"),
+    ],
+)
+def test_a_malformed_url_shows_and_records_no_secret(given: str, shown: str) -> None:
+    assert without_secrets(given) == shown
+    assert "s3" not in without_password(given).removeprefix("s3:") and "cr" not in without_password(given)
 
 
 RECORDED = {"hoodie.table.name": "flights", **keys(provider="redis", redis__url="redis://recorded", redis__prefix="p")}
