@@ -96,7 +96,7 @@ def test_conditions_find_what_they_find_in_memory(
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(2, 5))
+@pytest.mark.parametrize("seed", [2])
 def test_conditions_of_many_seeds(spark: SparkSession, make_table: Callable[..., Any], way: str, seed: int) -> None:
     met = check(spark, make_table, way, seed, predicates_of(seed, 112))
     print(f"{way}, seed {seed}: {dict(met)}")
