@@ -19,6 +19,7 @@ from lakelatch.failpoints import FailpointHit, active, calling
 DELETED = "_hoodie_is_deleted"
 ADDED = ("int", "string", "double", "boolean", "struct", "array", "timestamp")
 WIDER = {"int": "long", "long": "string"}
+MERGED_COLUMNS = {"mergeSchema": "true", "lakelatch.write.numbers.to.text": "true"}
 KINDS = {
     "upsert": 6,
     "upsert_twice": 1,
@@ -245,7 +246,7 @@ class Attack(RandomRows):
             self.oracle.columns = {**self.oracle.columns, **more}
             self.oracle.write(rows)
 
-        self.oracle_after(change, "upsert", data, mergeSchema="true")
+        self.oracle_after(change, "upsert", data, **MERGED_COLUMNS)
 
     def do_fail(self) -> str | None:
         """A write that ends on its way leaves nothing. Not every write comes by every point."""
