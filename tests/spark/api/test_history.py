@@ -33,8 +33,9 @@ def shown(table: LiveTable, limit: int | None = None) -> list[tuple[Any, ...]]:
 
 
 def test_who_was_rolled_back_and_what_a_restore_undid_is_in_the_history(
-    table: KeptTable, capsys: pytest.CaptureFixture[str]
+    table: KeptTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # or a long name of this machine would break the words
     first = table.write(rows(2, 1, "a")).instant
     bad = table.write(rows(2, 2, "b")).instant
     rollback = table.roll_back(bad).instant
