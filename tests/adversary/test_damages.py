@@ -73,9 +73,7 @@ class Damaged:
     def check(self, file: Path, damage: str) -> list[str]:
         """What is wrong with what is read beside a file that was damaged like this."""
         path, problems = str(file.relative_to(self.root)), []
-        verified = (
-            {"lakelatch.read.verify": "true"} if damage == GONE else {}
-        )  # else only what costs nothing
+        verified = {"lakelatch.read.verify": "true"} if damage == GONE else {}  # else only what costs nothing
         for kind, (options, expected) in self.reads().items():
             try:
                 found = rows_of(str(self.root), {**options, **verified})
