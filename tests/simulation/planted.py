@@ -64,7 +64,7 @@ PLANTED: dict[str, Mistake] = {
     ),
     "no roll-forward": Mistake(CommitLog, "project", (("if tail.event is not None:", "if False:"),), seeds=100),
     "no watermark": Mistake(
-        CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=100, first=960
+        CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=100, first=500
     ),
     "below the watermark never counts": Mistake(
         CommitLog,
