@@ -104,10 +104,9 @@ class CleanPlanner:
         """
         if any(one.action == CLEAN for one in self.whole.active.pending):
             return None
-        moment = self.moment
-        if not any((one.completion or "") <= moment for one in self._writes):
-            return None
         last = self._last_clean if self.options.incremental else None
+        if not self._may_find(last):
+            return None
         found, looked_at = Found(), 0
         if last is None:
             partitions = partition_files(self.storage, self.config)
@@ -126,6 +125,19 @@ class CleanPlanner:
         # What a clean of some partitions says of a moment is not so of the others: the next one goes on from before it.
         earliest = None if self.options.is_filtered else self._earliest
         return CleanPlan(found.files, self.options.policy, earliest, self._writes[-1].requested, self._extra(found))
+
+    def _may_find(self, last: LastClean | None) -> bool:
+        """Whether anything can have become superfluous: a version, or a file of what was undone a day ago.
+
+        A restore may leave so few writes that each of their versions is kept.
+        """
+        if any((one.completion or "") <= self.moment for one in self._writes):
+            return True
+        if last is not None:
+            return bool(self._writes) and any(map(self._is_released, last.held))
+        day_ago = to_instant(max(0, self.now_ms - int(self.options.tombstone_hours * _HOUR_MS)))
+        undone = (one for one in self.whole.active.completed if one.action in (ROLLBACK, RESTORE))
+        return bool(self._writes) and any((one.completion or "") <= day_ago for one in undone)
 
     def _is_worth_recording(self, last: LastClean | None, looked_at: int) -> bool:
         """Whether a clean that removes nothing spares the next one a whole listing, or the reading of many commits."""

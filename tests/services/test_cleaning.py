@@ -300,3 +300,29 @@ def test_a_base_file_of_what_was_taken_back_goes_however_late_it_comes(
         rounds(table, 2, C)
         table.clean(keeping())
     assert late not in table.files() and find_losses(table.storage, table.config) == []
+
+
+@pytest.mark.parametrize("cleaned_before", [False, True])
+def test_a_base_file_of_what_was_taken_back_goes_where_each_version_is_kept(
+    table: MadeHistory, cleaned_before: bool
+) -> None:
+    """A restore may leave fewer writes than a clean keeps."""
+    table.write(A)
+    last = table.completions()[-1]
+    for _ in range(3):
+        table.write(A)
+    plan = table.plan_compaction(A)
+    assert plan is not None
+    table.compact(plan)
+    (late,) = [path for path in table.files() if plan in path]
+    target = next(one for one in Timeline.load(table.storage).completed if one.completion == last)
+    restoring.restore(table.config, table.manager(), target.requested)
+    if cleaned_before:
+        table.write(C)
+        assert table.clean(keeping(1))
+    table.storage.put(late, b"rows")
+    table.system.advance(10 * 3600)
+    assert not table.clean(keeping(5)) and late in table.files()
+    table.system.advance(16 * 3600)
+    assert table.clean(keeping(5))
+    assert late not in table.files() and find_losses(table.storage, table.config) == []
