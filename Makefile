@@ -10,8 +10,7 @@ STAMP := $(VENV)/.installed
 # STORE=s3: a table in an object store, whose locks lie there as well if no others are named.
 STORE ?=
 LOCK ?= $(if $(STORE),storage,filesystem)
-# Long before anybody else loses patience: interrupted, pytest still says what has failed so far.
-TEST_LIMIT ?= 45m
+export TEST_LIMIT ?= 45m
 # Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest.
 VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3
 SEEDS ?= 300
@@ -19,7 +18,7 @@ LONG_SEEDS ?= 10000
 # Most lock tests wait for leases to end, so there are more workers than cores. Each of them gets whole files, and has a
 # Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
-	timeout --foreground --signal=INT --kill-after=2m $(TEST_LIMIT) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python .ci/run-tests $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .PHONY: help test test-long test-java test-versions test-containers servers demo bench lint format venv java clean
@@ -29,7 +28,7 @@ help:
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
-	@echo "make test-long   what takes longer: 10,000 other seeds each time, tests marked long, those marked stores with their tables in SeaweedFS;"
+	@echo "make test-long   what takes longer: 10,000 seeds of this tree, tests marked long, those marked stores with their tables in SeaweedFS;"
 	@echo "                 containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-versions   some tests of Spark with other Pythons and PySparks: VERSIONS='python3.10:4.0 ...'"
@@ -60,18 +59,18 @@ format: $(STAMP)
 
 test: java servers lint
 	$(if $(TEST_ARGS),,$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS))
-	$(PYTEST) -m "not long and not java" $(TEST_ARGS)
+	$(PYTEST) -m "not long and not java" -- $(TEST_ARGS)
 
 test-long: java servers
-	$(BIN)/python tests/simulation/simulate.py --drawn $(LONG_SEEDS)
-	$(PYTEST) -m "long and not java" $(TEST_ARGS)
-	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores tests/interop tests/spark)
+	$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)
+	$(PYTEST) -m "long and not java" -- $(TEST_ARGS)
+	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
 # One worker: it has two Spark sessions, ours and Java Hudi's. Some tests start a third for themselves.
 test-java: java servers
 	@.ci/install-java-hudi
-	$(PYTEST) -n 0 -m java $(or $(TEST_ARGS),tests/java)
+	$(PYTEST) -n 0 -m java -- $(or $(TEST_ARGS),tests/java)
 
 # Some tests of Spark with other versions, each in an environment of its own.
 test-versions: java

@@ -1,12 +1,13 @@
 """One seed, one run: writers, compactors and readers under faults, then without any, then the checker.
 
 `python tests/simulation/simulate.py --seeds 0:1000` runs many, on all cores, and tells of each that went wrong;
-`--drawn 1000` so many in a row, others each time; `--seed 7 --lines` shows what happened in one.
+`--of-tree 1000` so many in a row, which the source itself draws; `--seed 7 --lines` shows what happened in one.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import logging
 import multiprocessing
@@ -39,7 +40,9 @@ from lakelatch.transactions.cancellation import requests
 
 _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
 _COMMAND = "python tests/simulation/simulate.py"
-_DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that is drawn begins
+_DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree draws begins
+_CHUNKS_A_PROCESS = 20  # a process that simulates grows
+_ROOT = Path(__file__).parents[2]
 
 # All actors and the watch read the same few files again and again: what bytes say is found out once. Nobody changes it.
 records.decode = lru_cache(maxsize=1024)(records.decode)
@@ -104,7 +107,7 @@ def _give_up(_: int, frame: FrameType | None) -> None:
 
 def open_pool(processes: int = 0) -> multiprocessing.pool.Pool:
     """Processes that simulate, one on each core unless it is said otherwise."""
-    return multiprocessing.get_context("spawn").Pool(processes or None)
+    return multiprocessing.get_context("spawn").Pool(processes or None, maxtasksperchild=_CHUNKS_A_PROCESS)
 
 
 def many(
@@ -116,16 +119,24 @@ def many(
         yield from outcomes
 
 
-def drawn(count: int) -> tuple[int, int]:
-    """So many seeds in a row, which nobody has chosen: the first one, and the one after the last."""
-    first = _DRAWN_FROM + int(REAL_SYSTEM.random() * (_DRAWN_TO - _DRAWN_FROM))
+def of_tree(count: int, root: Path = _ROOT) -> tuple[int, int]:
+    """So many seeds in a row, as the first one and the one after the last: for another source others, else the same.
+
+    So whoever changes something meets seeds that nobody has chosen, and whoever repeats a run meets the same ones.
+    """
+    sources = {path.relative_to(root): path for path in root.rglob("*.py")}
+    digest = hashlib.sha256()
+    for name, path in sorted(sources.items()):
+        if not any(part.startswith(".") for part in name.parts):
+            digest.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    first = _DRAWN_FROM + int.from_bytes(digest.digest()[:8], "big") % (_DRAWN_TO - _DRAWN_FROM)
     return first, first + count
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:1000", help="FIRST:LAST, the last one not included")
-    parser.add_argument("--drawn", type=int, metavar="COUNT", help="so many, from a drawn one on, which is printed")
+    parser.add_argument("--of-tree", type=int, metavar="COUNT", help="so many, from one on that the source draws")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--lines", action="store_true", help="print what happens (with --seed)")
     parser.add_argument("--planted", default="", choices=["", *PLANTED], help="with this mistake in the product")
@@ -140,20 +151,23 @@ def main() -> int:
             json.dumps({"problems": outcome.problems, "fingerprint": outcome.fingerprint, **outcome.counts}, indent=1)
         )
         return 1 if outcome.problems else 0
-    first, last = drawn(options.drawn) if options.drawn else (int(part) for part in options.seeds.split(":"))
+    first, last = of_tree(options.of_tree) if options.of_tree else (int(part) for part in options.seeds.split(":"))
     planted_too = f" --planted '{options.planted}'" if options.planted else ""
     print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}", flush=True)
-    total = Total()
+    total, wrong = Total(), list[str]()
     with open_pool(options.processes) as pool:
         for outcome in many(pool, first, last, options.planted):
             total.add(outcome)
             if outcome.problems:
-                print(f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}")
-                print(f"What happened: {_COMMAND} --seed {outcome.seed}{planted_too} --lines", flush=True)
+                wrong.append(
+                    f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}\n"
+                    f"What happened: {_COMMAND} --seed {outcome.seed}{planted_too} --lines"
+                )
+                print(wrong[-1], flush=True)
             if total.due():
                 print(f"{total.seeds} of {last - first}, {total}", flush=True)
     print(json.dumps(dict(sorted(total.counts.items())), indent=1))
-    print(total)
+    print("\n".join([*wrong[:10], str(total)]))  # once more: what is cut off of a long output is its beginning
     return 1 if total.wrong else 0
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulate import Total, drawn, many, open_pool, simulate
+from simulate import Total, many, of_tree, open_pool, simulate
 
 SEEDS = int(os.environ.get("LAKELATCH_SIMULATION_SEEDS", "100"))
 SCRIPT = Path(__file__).with_name("simulate.py")
@@ -25,25 +25,32 @@ def test_a_seed_replays_to_the_byte_in_any_process(seed: int) -> None:
     assert simulate(seed + 1).fingerprint != here.fingerprint
 
 
-@pytest.mark.parametrize("seed", [8934, 9774])
+@pytest.mark.parametrize("seed", [8934, 9774, 307961])
 def test_a_seed_that_was_wrong_is_right(seed: int) -> None:
     assert not simulate(seed).problems
 
 
-def test_drawn_seeds_are_others_each_time() -> None:
-    ranges = [drawn(500) for _ in range(4)]
-    assert len(set(ranges)) > 1 and all(last - first == 500 for first, last in ranges)
+def test_another_source_draws_other_seeds_and_the_same_one_the_same(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "lease.py").write_text("held = True\n")
+    before = of_tree(500, tmp_path)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "other.py").write_text("pass\n")
+    assert of_tree(500, tmp_path) == before and before[1] - before[0] == 500
+    (tmp_path / "locks" / "lease.py").write_text("held = False\n")
+    assert of_tree(500, tmp_path) != before
 
 
 def test_a_range_says_how_to_repeat_it_and_each_seed_that_is_wrong() -> None:
     mistake = ("--planted", "what is taken back counts until that has begun")
     command = [sys.executable, str(SCRIPT), "--seeds", "8934:8935", "--processes", "1", *mistake]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    first, problem, again, *_ = run.stdout.splitlines()
+    first, problem, again, *counts, problem_at_the_end, again_at_the_end, total = run.stdout.splitlines()
     assert run.returncode == 1 and problem.startswith("seed 8934: ")
     script = "python tests/simulation/simulate.py"
     assert first.endswith(f"{script} --seeds 8934:8935 --planted '{mistake[1]}'")
     assert again.endswith(f"{script} --seed 8934 --planted '{mistake[1]}' --lines")
+    assert (problem_at_the_end, again_at_the_end) == (problem, again) and counts and total.endswith("1 wrong")
 
 
 def without_problems(seeds: int, with_ledger: bool = False, with_loads: bool = False) -> Total:
