@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent / "support"))  # for `live_table` and its like
 
 FORBID_SKIPS = "LAKELATCH_FORBID_SKIPS"
+FAILED_TESTS = "LAKELATCH_FAILED_TESTS"
 FUZZ_EXAMPLES = "LAKELATCH_FUZZ_EXAMPLES"
 TEST_STORE = "LAKELATCH_TEST_STORE"
 
@@ -137,6 +139,12 @@ def faults_are_injected(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Fault,
     assert not never, f"never injected: {never}"
 
 
+def reason_of_skip(report: pytest.TestReport | pytest.CollectReport) -> str:
+    found = report.longrepr
+    reason = found[2] if isinstance(found, tuple) else str(found)
+    return reason.removeprefix("Skipped: ")
+
+
 class SkipWatch:
     """Remembers what was skipped, and fails the session for it at the end."""
 
@@ -152,9 +160,7 @@ class SkipWatch:
             self._remember(report)
 
     def _remember(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        found = report.longrepr
-        reason = found[2] if isinstance(found, tuple) else str(found)
-        reason = reason.removeprefix("Skipped: ")
+        reason = reason_of_skip(report)
         if reason not in RIGHTFUL_SKIPS:
             self.skipped.append(f"{report.nodeid or 'a module'}: {reason}")
 
@@ -168,6 +174,26 @@ class SkipWatch:
             terminalreporter.section("skipped, and skips are forbidden here", red=True)
             for line in self.skipped:
                 terminalreporter.line(line)
+
+
+class FailedTests:
+    """Lists what failed, or was skipped where that is forbidden, in a file: lines of JSON with an id and a report."""
+
+    def __init__(self, path: str, skips_fail: bool) -> None:
+        self._path = path
+        self._skips_fail = skips_fail
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report, hasattr(report, "wasxfail"))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report, False)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport, was_expected: bool) -> None:
+        skipped = report.skipped and not was_expected and reason_of_skip(report) not in RIGHTFUL_SKIPS
+        if report.failed or (self._skips_fail and skipped):
+            with open(self._path, "a") as file:
+                file.write(json.dumps([report.nodeid, report.longreprtext[-_LONGEST_NEWS:]]) + "\n")
 
 
 class EarlyNews:
@@ -246,8 +272,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # Whoever changes one thing is not told of another by chance; who asks for more examples gets new ones each time.
     hypothesis.settings.register_profile("the same each time", derandomize=FUZZ_EXAMPLES not in os.environ)
     hypothesis.settings.load_profile("the same each time")
-    if config.getoption("--forbid-skips"):
+    forbids_skips = config.getoption("--forbid-skips")
+    if forbids_skips:
         config.pluginmanager.register(SkipWatch(), "lakelatch-skip-watch")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(EarlyNews(config), "lakelatch-early-news")
         config.pluginmanager.register(FileTimes(), "lakelatch-file-times")
+        if FAILED_TESTS in os.environ:
+            # Not for the sessions of pytest that tests start.
+            failed_tests = FailedTests(os.environ.pop(FAILED_TESTS), forbids_skips)
+            config.pluginmanager.register(failed_tests, "lakelatch-failed-tests")

@@ -1,0 +1,80 @@
+"""That a test which fails by chance runs once more, and that nothing else gets away with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PASSES = "def test_passes():\n    assert True\n\n"
+FAILS = "def test_fails():\n    assert False, 'always'\n\n"
+FLAKY = """
+from pathlib import Path
+
+def test_fails_once():
+    seen = Path(__file__).with_name("seen")
+    if not seen.exists():
+        seen.touch()
+        assert False, 'the first time'
+
+"""
+SKIPS = "import pytest\n\ndef test_skips():\n    pytest.skip('no server here')\n\n"
+INTERRUPTED = "def test_interrupts():\n    raise KeyboardInterrupt\n\n"
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs one small test file as the gate does, with `flaky` as the list of those that failed by chance."""
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "conftest.py")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
+
+    def start(text: str, flaky: str = str(tmp_path / "flaky"), workers: int = 0) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "test_small.py").write_text(text)
+        pytest_script = Path(sys.executable).with_name("pytest")
+        command = [
+            sys.executable,
+            str(ROOT / ".ci" / "run-tests"),
+            str(pytest_script),
+            "-n",
+            "2",
+            "--",
+            "test_small.py",
+        ]
+        environment = {**os.environ, "LAKELATCH_FLAKY": flaky, "LAKELATCH_FORBID_SKIPS": "1"}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+    return start
+
+
+def test_one_that_passes_alone_is_listed_and_one_that_fails_again_fails_the_run(run: Run, tmp_path: Path) -> None:
+    done = run(PASSES + FAILS + FLAKY, workers=2)
+    assert done.returncode == 1 and done.stdout.count("Once more, alone: ") == 2
+    flaky = (tmp_path / "flaky").read_text()
+    assert flaky.startswith("FLAKY test_small.py::test_fails_once\n") and "the first time" in flaky
+    assert "test_fails\n" not in flaky
+    (tmp_path / "seen").unlink()
+    assert run(PASSES + FLAKY).returncode == 0
+    (tmp_path / "seen").unlink()
+    assert run(FLAKY, flaky="").returncode == 1  # nobody asked for it
+
+
+@pytest.mark.parametrize("text", [SKIPS, INTERRUPTED + FLAKY], ids=["skip", "end"])
+def test_what_is_no_accident_fails_the_run(run: Run, text: str, tmp_path: Path) -> None:
+    assert run(text).returncode != 0
+    assert not (tmp_path / "flaky").exists()
+
+
+def test_many_failures_are_no_accident(run: Run, tmp_path: Path) -> None:
+    many = (
+        "import pytest\n" + FLAKY + "\n@pytest.mark.parametrize('n', range(12))\ndef test_all(n):\n    assert n < 0\n"
+    )
+    done = run(many)
+    assert done.returncode == 1 and "Once more" not in done.stdout
