@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.spark.executor import write_token
 from lakelatch.spark.options import COLUMNS, OPERATION, READ_META, normalise
 from lakelatch.spark.read.images import ImagePlan
 from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
@@ -33,16 +34,17 @@ from lakelatch.spark.read.tasks import ReadTask
 from lakelatch.spark.read.wanted import Wanted
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.shown_errors import shown_plainly
-from lakelatch.spark.spark_types import to_spark
+from lakelatch.spark.spark_types import to_arrow, to_spark
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import refuse_batch
 from lakelatch.spark.write.streaming.handed_over import begin_write
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
 
 _CHECKPOINT = "checkpointlocation"  # Spark's own; it is among the options of a sink
 _OF_CATALOGS = {"owner", "provider"}  # what Spark's catalog adds to the options of a table, where it hands them over
@@ -215,10 +217,10 @@ class LakelatchWriter(DataSourceArrowWriter):
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
         write_options = parse_write(options)
         refuse_batch(write_options.batch, 'format("lakelatch")')
-        self._begun, self._task = begin_write(path, write_options, ServiceOptions.parse(options), schema)
+        self._begun, self._task = begin_write(path, write_options, ServiceOptions.parse(options), to_arrow(schema))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return FilesMessage(self._task.write(iterator))
+        return FilesMessage(self._task.write(iterator, write_token()))
 
     @shown_plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

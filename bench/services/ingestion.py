@@ -24,7 +24,7 @@ from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.services import cleaning
 from lakelatch.spark.services import clustering
 from lakelatch.spark.services.plans import Operations, RewriteTask, Runner, pending_plans, run_here
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.events import CANCEL_FOLDER
 

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.services.cancelling import execute_cancel, open_cancellations, request_cancel
+from lakelatch.spark.services.calls import execute_cancel, open_cancellations, request_cancel
 from lakelatch.transactions.cancellation.requests import CancelRequest
 
 _SHOWN = 2

@@ -29,7 +29,8 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Cleans here, without Spark; what another process works on is named as waiting."""
-    from lakelatch.spark.services.clean import clean, preview_clean
+    from lakelatch.spark.calls import clean
+    from lakelatch.spark.services.calls import preview_clean
     from lakelatch.spark.services.plans import waiting
     from lakelatch.timeline.actions import CLEAN
 

@@ -29,7 +29,7 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Carries them out; what another process works on, or another engine has planned, is named as waiting."""
-    from lakelatch.spark.services.clustering import cluster
+    from lakelatch.spark.calls import cluster
     from lakelatch.spark.services.plans import waiting
     from lakelatch.timeline.actions import CLUSTERING
     from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS

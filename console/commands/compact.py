@@ -27,7 +27,8 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Carries them out; what another process works on is named as waiting."""
-    from lakelatch.spark.services.compaction import compact, waiting_plans
+    from lakelatch.spark.calls import compact
+    from lakelatch.spark.services.calls import waiting_plans
 
     check_least(parsed, cores=1)
     options = read_options(parsed.option)

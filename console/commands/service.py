@@ -18,9 +18,10 @@ from lakelatch.console.places import with_tables_nearby
 from lakelatch.console.service_loop import ServiceLoop, parse_duration
 from lakelatch.errors import LakelatchError
 from lakelatch.services.report import MaintenanceReport, ServiceRun
+from lakelatch.spark.executor import runner_of
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.maintenance import maintain_with
-from lakelatch.spark.services.plans import Runner, run_here, runner_of
+from lakelatch.spark.services.plans import Runner, run_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from lakelatch.console.commands.arguments import Outcome, read_options, table_parser
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.services.taking_back import delete_savepoint, restore, roll_back, savepoint, savepoints
+from lakelatch.spark.services.calls import delete_savepoint, restore, roll_back, savepoint, savepoints
 
 
 def add_parsers(

@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS
-from lakelatch.spark.api.arguments import (
+from lakelatch.spark.api.history import shown_table
+from lakelatch.spark.open_table import open_table
+from lakelatch.spark.options import (
+    OPERATION,
+    WriteOptions,
+    refuse_known_keys,
+)
+from lakelatch.spark.options_arguments import (
     Options,
     Time,
     is_pandas,
@@ -26,20 +33,14 @@ from lakelatch.spark.api.arguments import (
     with_named_index,
     without_index,
 )
-from lakelatch.spark.api.history import shown_table
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import (
-    OPERATION,
-    WriteOptions,
-    refuse_known_keys,
-)
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import plan_read_of
 from lakelatch.spark.services.plans import Runner, open_existing_storage, run_here
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.relocation import Relocator, relocate_here
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.rows import write_rows
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE, UPSERT

@@ -8,7 +8,6 @@ from html import escape
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import understood
-from lakelatch.spark.api.arguments import Expression
 from lakelatch.spark.options import INCREMENTAL, QUERY_TYPE
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import ReadPlan, all_columns, plan_read
@@ -85,8 +84,11 @@ class ReadExplanation:
         return self.left_out_by_buckets + self.left_out_by_statistics
 
 
-def explain(path: str, options: Mapping[str, object], where: Expression | None = None) -> ReadExplanation:
-    """What `read` with the same arguments would open now. Errors: as for `read`, and `InvalidRequest` for a window."""
+def explain(path: str, options: Mapping[str, object], where: object = None) -> ReadExplanation:
+    """What `read` with the same arguments would open now; a condition that is no text leaves out nothing.
+
+    Errors: as for `read`, and `InvalidRequest` for a window.
+    """
     asked = ReadOptions.parse(options)
     if asked.images or asked.query_type == INCREMENTAL:
         raise InvalidRequest(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakelatch.spark.api.history import TableDetail, detail_of, history_of
+from lakelatch.spark.api.history import TableDetail, detail_of
+from lakelatch.spark.frames_out import read
+from lakelatch.spark.history_frames import history_of
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.reader import read, read_schema
+from lakelatch.spark.read.reader import read_schema
 from lakelatch.spark.services.plans import open_existing_storage
 from lakelatch.spark.spark_types import to_spark
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import shown_type
@@ -20,18 +20,6 @@ from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_COLUMNS = (
-    "completed timestamp, instant string, completion string, action string, operation string, writer string, "
-    "rows_written long, rows_deleted long, files_written long, bytes_written long, file_groups_replaced long, "
-    "undone array<string>, undone_by string"
-)
-_LOSS_COLUMNS = (
-    "began timestamp, instant string, writer string, winner string, winner_action string, winner_writer string, "
-    "early boolean, file_groups long, rows_lost long, bytes_lost long, task_s_lost double, time_lost_s double"
-)
 _COLUMNS_SHOWN = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -103,11 +91,6 @@ def detail_of(table: OpenedTable) -> TableDetail:
     )
 
 
-def history_of(spark: SparkSession, table: OpenedTable, limit: int | None) -> DataFrame:
-    """See `history_rows`."""
-    return spark.createDataFrame(history_rows(table, limit), _COLUMNS)
-
-
 def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]:
     """The completed instants of the active timeline, newest first; behind each restore, what it took away.
 
@@ -123,20 +106,19 @@ def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]
     return rows[:limit]
 
 
-def conflicts_of(spark: SparkSession, table: OpenedTable, limit: int | None) -> DataFrame:
-    """The writes that lost lately, newest first. Errors: `InvalidRequest` for a limit below 1."""
-    if limit is not None and limit < 1:
-        raise InvalidRequest(f"limit={limit}: it is the number of conflicts to show, or None for all", option="limit")
-    found = recent_losses(table.storage)[::-1][:limit]
-    return spark.createDataFrame([_loss(one) for one in found], _LOSS_COLUMNS)
-
-
 def last_commit_until(table: OpenedTable, time: str) -> str:
     """The requested time of the write that had completed last by then. Errors: `InvalidRequest` if there is none."""
     found = WholeTimeline.load(table.storage).completed(WRITE_ACTIONS, until=time)
     if not found:
         raise InvalidRequest(f"as_of={time}: nothing had been committed to {table.storage.uri} by then", option="as_of")
     return found[-1].requested
+
+
+def conflict_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]:
+    """The writes that lost lately, newest first. Errors: `InvalidRequest` for a limit below 1."""
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit={limit}: it is the number of conflicts to show, or None for all", option="limit")
+    return [_loss(one) for one in recent_losses(table.storage)[::-1][:limit]]
 
 
 def _loss(loss: Loss) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from typing import Literal
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import LEASE, PROVIDER, WAIT_TIME
 from lakelatch.services.options import cleaning, compaction, inline
-from lakelatch.spark.api.arguments import Options, names_of
 from lakelatch.spark.options import (
     BUCKET_COUNT,
     MERGE_SCHEMA,
@@ -21,6 +20,7 @@ from lakelatch.spark.options import (
     SMALL_ROWS,
     normalise,
 )
+from lakelatch.spark.options_arguments import Options, names_of
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
 from lakelatch.transactions.settings import EARLY_OPTION, MODE_OPTION, NON_BLOCKING, OPTIMISTIC, RETRIES_OPTION
 

@@ -7,26 +7,15 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.api.arguments import (
-    Expression,
-    Options,
-    Time,
-    analysed,
-    column_of,
-    frame_of,
-    instant_of,
-    merged,
-    moment,
-    names_of,
-    reading,
-    schema_of,
-    window,
-)
+from lakelatch.spark import calls
+from lakelatch.spark.api.arguments import Expression, analysed, column_of, frame_of, schema_of
 from lakelatch.spark.api.changed_rows import changed_rows, replacing_rows
 from lakelatch.spark.api.explanation import ReadExplanation, explain
-from lakelatch.spark.api.history import TableDetail, conflicts_of, detail_of, history_of, last_commit_until, shown_table
+from lakelatch.spark.api.history import TableDetail, detail_of, last_commit_until, shown_table
 from lakelatch.spark.api.merge import Merge, MergedTable, check_set
 from lakelatch.spark.api.view import create_view
+from lakelatch.spark.frames_out import read, read_images
+from lakelatch.spark.history_frames import conflicts_of, history_of
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_for_write, open_table
 from lakelatch.spark.options import (
@@ -40,13 +29,11 @@ from lakelatch.spark.options import (
     RECORD_KEY,
     WriteOptions,
 )
-from lakelatch.spark.read.images import read_images
+from lakelatch.spark.options_arguments import Options, Time, instant_of, merged, moment, names_of, reading, window
 from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.reader import read
-from lakelatch.spark.services import clean, clustering, compaction, taking_back
-from lakelatch.spark.services.keeping import maintenance
+from lakelatch.spark.services import calls as engine_calls
+from lakelatch.spark.services.calls import verify
 from lakelatch.spark.services.plans import open_existing_storage
-from lakelatch.spark.services.verifying import verify
 from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.writer import write_as
@@ -65,6 +52,7 @@ if TYPE_CHECKING:
     from lakelatch.services.restoring import Undone
     from lakelatch.services.verifying import Verification
     from lakelatch.spark.write.result import CommitResult
+
 
 _RETRIES = "10"
 
@@ -334,21 +322,21 @@ class Table:
     def restore(self, as_of: Time, options: Options | None = None) -> Undone:
         """Takes the table back to the last write that had completed by then; see `lakelatch.restore`."""
         to = last_commit_until(self._open(), instant_of(as_of))
-        return taking_back.restore(self.path, to, self._with(options))
+        return engine_calls.restore(self.path, to, self._with(options))
 
     # -- services -----------------------------------------------------------------------------------------------------
 
     def compact(self, options: Options | None = None) -> list[CommitResult]:
         """See `lakelatch.compact`."""
-        return compaction.compact(self.spark, self.path, self._with(options))
+        return calls.compact(self.spark, self.path, self._with(options))
 
     def cluster(self, options: Options | None = None) -> list[CommitResult]:
         """See `lakelatch.cluster`."""
-        return clustering.cluster(self.spark, self.path, self._with(options))
+        return calls.cluster(self.spark, self.path, self._with(options))
 
     def clean(self, options: Options | None = None) -> list[CleanResult]:
         """See `lakelatch.clean`."""
-        return clean.clean(self.path, self._with(options), spark=self.spark)
+        return calls.clean(self.path, self._with(options), spark=self.spark)
 
     def verify(self, deep: bool = False) -> Verification:
         """What is missing, damaged or superfluous; see `lakelatch.verify`."""
@@ -356,7 +344,7 @@ class Table:
 
     def maintain(self, options: Options | None = None) -> MaintenanceReport:
         """Does what is due; see `lakelatch.maintain`."""
-        return maintenance.maintain(self.spark, self.path, self._with(options))
+        return calls.maintain(self.spark, self.path, self._with(options))
 
     # -- what these are made of ---------------------------------------------------------------------------------------
 

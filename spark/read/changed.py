@@ -17,52 +17,20 @@ import pyarrow as pa
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import changed_places_of, read_changed
-from lakelatch.spark.read.native import (
-    PATH,
-    PLACE,
-    ROWS_MAX,
-    have_places,
-    path_number,
-    path_number_in_spark,
-    place_of,
-    read_natively,
-)
+from lakelatch.spark.read.batches import for_spark
+from lakelatch.spark.read.native import path_number_in_spark, read_natively
+from lakelatch.spark.read.places import NUMBER, PATH, PLACE, ROWS_MAX, path_number, place_of
 from lakelatch.spark.read.tasks import ReadTask, packed_for
-from lakelatch.spark.spark_types import cores_of, for_each, for_spark, to_spark
-from lakelatch.storage.contract import Storage
+from lakelatch.spark.spark_types import cores_of, for_each, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakelatch.spark.read.reader import ReadPlan
 
-#: What the logs of one read have at most, compressed: the places of their rows are in the memory of each executor.
-LOGS_MAX_BYTES = 256 * 1024 * 1024
-#: Base files of fewer bytes are merged as soon as a further stage of Python is through.
-BASE_MIN_BYTES = 128 * 1024 * 1024
-#: Of more bytes the keys might take longer to read than Spark waits for what it sends to all (300 s, as it is set).
-BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024
-_BASE_TO_LOGS = 4  # as many times as large
+
 _TASK_BYTES = 256 * 1024 * 1024  # of base files, of which a tenth or so is read
-_ASKED_MAX = 64  # of so many files sizes are asked for, of some slices; the others are taken to be like them
-_NUMBER = "_lakelatch_path_number"
-#: Names of columns, in lower case, that a frame of this kind cannot have: Spark's own one, and those here.
-RESERVED = frozenset(["_metadata", PLACE, PATH, _NUMBER])
-_PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, _NUMBER)])
-
-
-def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
-    """Whether slices, all with base files and logs, are read sooner this way, and can be."""
-    if not have_places(slices):
-        return False
-    files = sum(1 + len(found.fresh_logs) for found in slices)
-    asked = slices[:: -(-files // _ASKED_MAX)]
-    bases = [partial(storage.stat, found.base_path or "") for found in asked]
-    logs = [partial(storage.stat, found.path_of(name)) for found in asked for name in found.fresh_logs]
-    sizes = [found.size_bytes * len(slices) // len(asked) for found in storage.together(*bases, *logs)]
-    base_bytes, logs_bytes = sum(sizes[: len(bases)]), sum(sizes[len(bases) :])
-    is_worth_it = max(BASE_MIN_BYTES, _BASE_TO_LOGS * logs_bytes) <= base_bytes <= BASE_MAX_BYTES
-    return is_worth_it and logs_bytes <= LOGS_MAX_BYTES
+_PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, NUMBER)])
 
 
 def read_beside_logs(spark: SparkSession, plan: ReadPlan, slices: Sequence[FileSlice]) -> DataFrame | None:
@@ -76,7 +44,7 @@ def read_beside_logs(spark: SparkSession, plan: ReadPlan, slices: Sequence[FileS
     tasks = packed_for(plan.table.storage, plan.slices, cores_of(spark), _TASK_BYTES)
     places = for_each(spark, tasks, partial(_places, plan), to_spark(_PLACES))
     # As a difference, Spark makes it no second part of the key, and computes it where places are the same.
-    is_same = path_number_in_spark(base[PATH], slices) - places[_NUMBER] == 0
+    is_same = path_number_in_spark(base[PATH], slices) - places[NUMBER] == 0
     others = base.join(functions.broadcast(places), (base[PLACE] == places[PLACE]) & is_same, "left_anti")
     changed = for_each(spark, tasks, partial(_changed, plan), to_spark(plan.schema))
     return others.select(*plan.schema.names).unionByName(changed)

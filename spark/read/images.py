@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,23 +16,19 @@ from lakelatch.format.changes.groups import GroupChange, Images, changes_between
 from lakelatch.format.table_view import TableView
 from lakelatch.spark.open_table import open_table, table_at
 from lakelatch.spark.options import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT
+from lakelatch.spark.read.batches import for_spark
 from lakelatch.spark.read.future import refuse_future
 from lakelatch.spark.read.json_images import json_texts
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.tasks import ReadTask
-from lakelatch.spark.spark_types import for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import RESTORE, SERVICE_OPERATIONS
 from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.table_config import CDC_ENABLED
 from lakelatch.timeline.timeline import Instant
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 OPERATION, INSTANT, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 _HUDI_SCHEMA = pa.schema([(name, pa.string()) for name in (OPERATION, INSTANT, BEFORE, AFTER)])
@@ -107,16 +102,6 @@ def image_schema(options: ReadOptions) -> pa.Schema:
             option=COLUMNS,
         )
     return pa.schema([_HUDI_SCHEMA.field(name) for name in options.columns])
-
-
-def read_images(spark: SparkSession, path: str, options: ReadOptions, structs: bool = False) -> DataFrame:
-    """What the commits of a window changed, as a frame. With `structs` images have the table's types, of any table."""
-    storage = open_storage(path, options.storage)
-    plan = plan_images(storage, options, of_any_table=structs)
-    plan = plan.with_structs() if structs else plan
-    if not plan.slices:
-        return spark.createDataFrame([], to_spark(plan.schema))
-    return for_each(spark, plan.slices, plan.read, to_spark(plan.schema))
 
 
 def plan_images(

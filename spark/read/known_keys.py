@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.api.arguments import analysed, checked, folder_value, same_rows
+from lakelatch.spark.frames_out import read
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.options import COLUMNS, DROP, KNOWN_KEYS_POLICY, WriteOptions
-from lakelatch.spark.read.reader import read
 from lakelatch.spark.spark_types import renamings
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.storage.uris import open_storage

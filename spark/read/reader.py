@@ -1,10 +1,9 @@
-"""Reading a table: native plans for slices without logs, merging on the executors for the others."""
+"""Planning a read: the slices and columns that it comes to, as of one look at the table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,16 +16,13 @@ from lakelatch.format.table_view import TableView
 from lakelatch.services.forgotten_deletes import ForgottenDeletes
 from lakelatch.spark.open_table import look_at, table_at
 from lakelatch.spark.options import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_META, READ_OPTIMIZED
-from lakelatch.spark.read.changed import read_beside_logs
+from lakelatch.spark.read.batches import for_spark
 from lakelatch.spark.read.future import refuse_future
-from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images, read_images
-from lakelatch.spark.read.native import read_natively
+from lakelatch.spark.read.images import ImagePlan, image_schema, plan_images
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.pruning import Condition, CountedSelection, PlanCounts, Pruning
-from lakelatch.spark.read.tasks import ReadTask, packed_for, shared_or_packed
-from lakelatch.spark.read.ways import Ways
+from lakelatch.spark.read.tasks import ReadTask, shared_or_packed
 from lakelatch.spark.read.where import conditions_in, mentioned
-from lakelatch.spark.spark_types import cores_of, for_each, for_spark, to_spark
 from lakelatch.spark.table import OpenedTable
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.uris import open_storage
@@ -34,9 +30,6 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOOKS_MAX = 20
 
@@ -140,7 +133,7 @@ def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Sc
     storage = open_storage(path, read_options.storage)
     config, look = look_at(storage)
     table = table_at(storage, config, look, read_options.end or read_options.as_of)
-    return _selected(table.full_schema, read_options)
+    return selected(table.full_schema, read_options)
 
 
 @dataclass(frozen=True)
@@ -160,7 +153,7 @@ class _Asked:
         full, options = table.full_schema, self.options
         pruning = Pruning(table, (*self.conditions, *conditions_in(self.where, full)))
         if self.where:
-            names = dict.fromkeys([*_selected(full, options).names, *mentioned(self.where, full)])
+            names = dict.fromkeys([*selected(full, options).names, *mentioned(self.where, full)])
             options = replace(options, columns=tuple(names), meta_columns=False)
         return pruning, options
 
@@ -212,7 +205,7 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
             option=INCREMENTAL_FORMAT,
         )
     refuse_future(view, read_options, now_ms)
-    schema = _selected(table.full_schema, read_options)
+    schema = selected(table.full_schema, read_options)
     completions = view.whole.all_completion_times() if table.config.column_groups else {}
     if read_options.query_type == INCREMENTAL:
         written = view.completed_between(read_options.begin or "", read_options.end)
@@ -262,71 +255,14 @@ def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
         table.config.check_mergeable()
 
 
-def read(
-    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, where: str | Column | None = None
-) -> DataFrame:
-    """The table as a frame: the rows of one moment, fixed when this is called.
-
-    Hudi's five meta columns are there with `lakelatch.read.meta.columns=true`, or where `columns` names them.
-
-    Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
-    Python, to which Spark tells neither. So name `columns` if few are needed, and say as `where` which rows are wanted:
-    of SQL text that joins comparisons of single columns with AND, those of partition fields and of the record key say
-    which partitions, buckets and parts of files need no look; all of it says which rows there are. `as.of.instant` and
-    incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
-    completes until then would change the answer.
-    """
-    asked = ReadOptions.parse(options)
-    if asked.images:
-        changes = read_images(spark, path, asked)
-        return changes if where is None else changes.where(where)
-    if where is None:
-        return _frame(spark, plan_read(path, options))
-    plan = plan_read(path, options, where=where) if isinstance(where, str) else plan_read(path, all_columns(options))
-    frame = _named(plan, _frame(spark, plan)).where(where)
-    return frame.select(*_selected(plan.table.full_schema, asked).names)
-
-
 def all_columns(options: Mapping[str, object] | None) -> dict[str, object]:
     """The options of a read of all columns, for a condition of which nobody can say of which columns it speaks."""
     given = {key: value for key, value in (options or {}).items() if key.lower() not in (COLUMNS, READ_META)}
     return {**given, READ_META: True}
 
 
-def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
-    ways = Ways.of(plan)
-    native = read_natively(spark, plan.table, plan.schema, plan.instants, ways.native)
-    beside_logs = read_beside_logs(spark, plan, ways.beside_logs) if ways.beside_logs else None
-    frames = [frame for frame in (native, beside_logs) if frame is not None]
-    merged = [
-        *ways.in_python,
-        *(ways.native if native is None else ()),
-        *(ways.beside_logs if beside_logs is None else ()),
-    ]
-    if merged:
-        frames.append(_merged(spark, plan, merged))
-    if not frames:
-        return spark.createDataFrame([], to_spark(plan.schema))
-    result = frames[0]
-    for frame in frames[1:]:
-        result = result.unionByName(frame)
-    return result
-
-
-def _named(plan: ReadPlan, frame: DataFrame) -> DataFrame:
-    """The frame under a name that says what was left out: `explain(True)` shows it, and Spark's optimizer drops it."""
-    if plan.instants is not None:
-        return frame
-    return frame.alias(f"{plan.table.config.name}: {plan.counts.summary(len(plan.slices))}")
-
-
-def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
-    plan = replace(plan, slices=tuple(slices))
-    tasks = packed_for(plan.table.storage, plan.slices, cores_of(spark))
-    return for_each(spark, tasks, plan.read_task, to_spark(plan.schema))
-
-
-def _selected(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
+def selected(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
+    """The columns that a read asks for. Errors: `InvalidRequest`."""
     if options.columns is None:
         return schema if options.meta_columns else without_meta_columns(schema)
     missing = [name for name in options.columns if name not in schema.names]

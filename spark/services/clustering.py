@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict, reraise
 from lakelatch.failpoints import failpoint
@@ -24,6 +23,7 @@ from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.clustering import ClusteringOptions
 from lakelatch.services.options.compaction import KEEP_DELETES
 from lakelatch.spark.open_table import as_of_now
+from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.clustering_commit import Clustered, ClusteringCommit, place_of
 from lakelatch.spark.services.clustering_task import ClusterTask, clustering_stats, target_of
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
@@ -37,13 +37,10 @@ from lakelatch.spark.services.plans import (
     operation_on,
     pending_plans,
     refuse_missing,
-    runner_of,
-    table_at_rest,
 )
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.table_schema import keeping_schema, learn_schema
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
@@ -56,9 +53,6 @@ from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.transaction import Transaction
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _log = logging.getLogger("lakelatch.spark")
 _LEFT = (TransactionEnded, PlanBusy, WriteConflict)
 _SORTED_BY = "lakelatch.clustered.by"  # in a clustering's commit: how the rows of its files are sorted
@@ -66,48 +60,15 @@ _PLAN_KEY, _PLAN_OF_BUCKETS = "lakelatch.clustering", "buckets"  # in plans of o
 
 
 def cluster(
-    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+    run: Runner, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
 ) -> list[CommitResult]:
-    """Carries out the clusterings that wait, schedules another one, carries that out; returns what was completed.
+    """See `lakelatch.cluster`; `run` runs the task for each file group, wherever that is."""
+    results = [execute_or_leave(run, table, manager, instant) for instant in plans_of_ours(table, manager)]
+    instant = schedule(table, manager, options.clustering, options.cancellation)
+    if instant is not None:
+        results.append(execute_or_leave(run, table, manager, instant))
 
-    Writers go on meanwhile. A file group that somebody has written to since it was planned is left as it is; if all
-    were, or if the plan is to be carried out whole, nothing of it is completed, and a later call plans anew. Plans of
-    Java writers are left to them, and those that another process is working on to it.
-    """
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        run = runner_of(spark)
-        results = [execute_or_leave(run, table, manager, instant) for instant in plans_of_ours(table, manager)]
-        instant = schedule(table, manager, parsed.clustering, parsed.cancellation)
-        if instant is not None:
-            results.append(execute_or_leave(run, table, manager, instant))
     return [result for result in results if result is not None]
-
-
-def schedule_clustering(
-    path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
-) -> str | None:
-    """Puts a clustering plan on the timeline, for `execute_clustering`; None if there is nothing to cluster.
-
-    Errors: `InvalidRequest` for columns that the table does not have, and for another number of buckets; `CorruptTable`
-    if a file is missing in a partition that would be planned.
-    """
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        return schedule(table, manager, parsed.clustering, parsed.cancellation)
-
-
-def execute_clustering(
-    spark: SparkSession,
-    path: str,
-    instant: str,
-    options: Mapping[str, object] | None = None,
-    system: System = REAL_SYSTEM,
-) -> CommitResult:
-    """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it.
-
-    `WriteConflict` if others have written to its file groups since: the plan has ended, and nothing of it is visible.
-    """
-    with table_at_rest(path, options, system) as (table, manager, _):
-        return execute(runner_of(spark), table, manager, instant)
 
 
 def plans_of_ours(table: OpenedTable, manager: TransactionManager) -> list[str]:

@@ -15,7 +15,7 @@ from lakelatch.format.sorting.row_order import LINEAR, order_of
 from lakelatch.spark.services.clustering_commit import Place, called_off, place_of, touched_since
 from lakelatch.spark.services.compaction_task import CompactTask, slice_of, stats_of
 from lakelatch.spark.write.base_files.base_file import SORTED_GROUP_ROWS
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.timeline.metadata import CompactionOperation, WriteStat
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakelatch.services.compaction_choice import chosen
 from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.services.options.compaction import KEEP_DELETES, CompactionOptions
+from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.compaction_task import CompactTask, stats_of
 from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
@@ -25,80 +25,37 @@ from lakelatch.spark.services.plans import (
     due_operations,
     ensure_has_logs,
     pending_plans,
-    runner_of,
-    table_at_rest,
-    waiting,
 )
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage.contract import Storage, path_below
-from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.actions import COMPACT, COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.actions import COMPACT, COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.manager import TransactionManager
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def compact(
-    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+    run: Runner, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
 ) -> list[CommitResult]:
-    """Carries out the plans that wait, schedules another one, carries that out; returns what this call completed.
-
-    With `hoodie.log.compaction.enable` it also schedules and carries out a log compaction of file groups that are not
-    due for a compaction; plans of one that wait are carried out in any case. Writers go on meanwhile, under either
-    concurrency mode. A plan that another process is working on is left to it, and so is that of a process which died,
-    until its heartbeat has expired; `waiting_plans` names those. Errors: `InvalidRequest` for a copy-on-write table.
-    """
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        ensure_has_logs(table)
-        run = runner_of(spark)
-        results = [
-            carry_out_or_leave(service, run, table, manager, instant)
-            for service in (log_compaction.SERVICE, SERVICE)
-            for instant in pending_plans(manager.folder, service.action)
-            if service is SERVICE or log_compaction.is_ours(table.storage, instant)
-        ]
-        finish_foreign_compactions(run, table)
-        instant = schedule(table, manager, parsed.compaction, parsed.cancellation)
+    """See `lakelatch.compact`; `run` runs the task for each operation, wherever that is."""
+    ensure_has_logs(table)
+    results = [
+        carry_out_or_leave(service, run, table, manager, instant)
+        for service in (log_compaction.SERVICE, SERVICE)
+        for instant in pending_plans(manager.folder, service.action)
+        if service is SERVICE or log_compaction.is_ours(table.storage, instant)
+    ]
+    finish_foreign_compactions(run, table)
+    instant = schedule(table, manager, options.compaction, options.cancellation)
+    if instant is not None:
+        results.append(carry_out_or_leave(SERVICE, run, table, manager, instant))
+    if options.compaction.log_compaction:
+        instant = log_compaction.schedule(table, manager, options.compaction)
         if instant is not None:
-            results.append(carry_out_or_leave(SERVICE, run, table, manager, instant))
-        if parsed.compaction.log_compaction:
-            instant = log_compaction.schedule(table, manager, parsed.compaction)
-            if instant is not None:
-                results.append(carry_out_or_leave(log_compaction.SERVICE, run, table, manager, instant))
+            results.append(carry_out_or_leave(log_compaction.SERVICE, run, table, manager, instant))
+
     return [result for result in results if result is not None]
-
-
-def schedule_compaction(
-    path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
-) -> str | None:
-    """Puts a compaction plan on the timeline, for `execute_compaction`; None if there is nothing to compact."""
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        ensure_has_logs(table)
-        return schedule(table, manager, parsed.compaction, parsed.cancellation)
-
-
-def execute_compaction(
-    spark: SparkSession,
-    path: str,
-    instant: str,
-    options: Mapping[str, object] | None = None,
-    system: System = REAL_SYSTEM,
-) -> CommitResult:
-    """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it."""
-    with table_at_rest(path, options, system) as (table, manager, _):
-        return execute(runner_of(spark), table, manager, instant)
-
-
-def waiting_plans(path: str, options: Mapping[str, object] | None = None) -> list[str]:
-    """Requested times of compactions and log compactions that are scheduled and not completed, oldest first.
-
-    One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
-    """
-    return waiting(path, (COMPACTION, LOG_COMPACTION), options)
 
 
 def schedule(

@@ -16,7 +16,7 @@ from lakelatch.format.merge.stream import joined_deletes, joined_group_deletes
 from lakelatch.format.names import check_own_file, kept_deletes_file, planned_base_file
 from lakelatch.spark.services.plans import RewriteTask
 from lakelatch.spark.write.base_files.base_file import GatheredRows
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.metadata import CompactionOperation, WriteStat
 

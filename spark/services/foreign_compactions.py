@@ -20,7 +20,7 @@ from lakelatch.spark.services.compaction_task import CompactTask, slice_of
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
 from lakelatch.spark.services.plans import Operations, Runner
 from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.metadata import CompactionOperation

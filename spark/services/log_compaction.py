@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
@@ -30,53 +29,19 @@ from lakelatch.spark.services.plans import (
     Service,
     carry_out,
     due_operations,
-    ensure_has_logs,
     read_plan,
-    runner_of,
-    table_at_rest,
 )
 from lakelatch.spark.table import OpenedTable
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.contract import NotFound, Storage, path_below
-from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import LOG_COMPACT, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.manager import TransactionManager
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _PLAN_KEY = "lakelatch.log.compaction"  # marks plans of ours in their extra metadata: a Java writer's are not for us
 _PLAN_OF_RUNS = "runs"
-
-
-def schedule_log_compaction(
-    path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
-) -> str | None:
-    """Puts a log compaction plan on the timeline, for `execute_log_compaction`; None if there is nothing to do.
-
-    Writers may be in flight: files that were requested on different sides of one stay apart.
-    """
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        ensure_has_logs(table)
-        return schedule(table, manager, parsed.compaction)
-
-
-def execute_log_compaction(
-    spark: SparkSession,
-    path: str,
-    instant: str,
-    options: Mapping[str, object] | None = None,
-    system: System = REAL_SYSTEM,
-) -> CommitResult:
-    """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it.
-
-    `lakelatch.compact` carries out the plans that wait as well. Errors: `InvalidRequest` for a Java writer's plan.
-    """
-    with table_at_rest(path, options, system) as (table, manager, _):
-        return execute(runner_of(spark), table, manager, instant)
 
 
 def schedule(table: OpenedTable, manager: TransactionManager, options: CompactionOptions) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 
@@ -25,12 +25,11 @@ from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import as_of_now, load_config, require_writable
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.left_over_bases import remove_left_over_bases
-from lakelatch.spark.spark_types import for_each
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.table_schema import keeping_schema, learn_schema
 from lakelatch.spark.write.base_files.base_file import put_base_file
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.storage.uris import open_storage
@@ -52,9 +51,6 @@ from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("lakelatch.spark")
 
@@ -347,32 +343,6 @@ def run_here(task: RewriteTask, operations: Operations) -> list[FileReport]:
         task.ensure_wanted()
         reports.append(task.run(operation))
     return [report for report in reports if report is not None]
-
-
-@dataclass(frozen=True)
-class SparkRunner:
-    """Runs tasks on the executors of a session."""
-
-    spark: SparkSession
-
-    def __call__(self, task: RewriteTask, operations: Operations) -> list[FileReport]:
-        """See `Runner`."""
-        if not operations:
-            return []
-        reports = for_each(self.spark, operations, partial(_rewrite, task), report_type())
-        return collect_reports(reports, f"lakelatch: {task.service} of {task.table.config.name!r}")
-
-
-def runner_of(spark: SparkSession) -> SparkRunner:
-    """Runs the tasks on the executors."""
-    return SparkRunner(spark)
-
-
-def _rewrite(task: RewriteTask, operation: CompactionOperation) -> Iterator[pa.RecordBatch]:
-    task.ensure_wanted()
-    report = task.run(operation)
-    if report is not None:
-        yield reports_to_batch([report])
 
 
 def open_existing_storage(path: str, options: Mapping[str, object] | None) -> Storage:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from lakelatch.errors import CommitUnknown, InvariantBroken, WriteConflict
+from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, WriteConflict, from_text
 from lakelatch.retry import Backoff, tries
-from lakelatch.spark.write.cancellation import abort_after
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.transactions.conflicts.winner import wait_for_winner
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.transaction import Transaction
+from lakelatch.transactions.transaction import OPEN, Transaction
 
 _BACKOFF = Backoff(first_s=0.05, longest_s=5.0, jitter=1.0)
 _log = logging.getLogger("lakelatch.spark")
@@ -83,3 +83,18 @@ def result_or_raise(outcome: CommitResult | Lost) -> CommitResult:
     if isinstance(outcome, Lost):
         raise outcome.conflict
     return outcome
+
+
+def abort_after(transaction: Transaction, error: BaseException) -> BaseException:
+    """Rolls a write back after an error, and returns the one that says what was wrong: itself, or what is behind it.
+
+    Spark hands over no more than a text of what a task has raised. Of a conflict that a task has found the storage
+    knows all.
+    """
+    typed = error if isinstance(error, LakelatchError) else from_text(str(error))
+    conflict: WriteConflict | None = None
+    if transaction.status == OPEN and isinstance(error, Exception) and isinstance(typed, WriteConflict | None):
+        with suppress(LakelatchError):
+            conflict = transaction.found_early()
+    transaction.abort_quietly(conflict)
+    return conflict or typed or error

@@ -25,7 +25,7 @@ from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.base_files.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.spark.write.base_files.first_bases import first_bases
 from lakelatch.spark.write.base_files.merge_task import MergeTask
-from lakelatch.spark.write.cancellation import work_of
+from lakelatch.spark.write.file_report import FileReport, work_of
 from lakelatch.spark.write.placement import Placement
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import (
@@ -38,7 +38,7 @@ from lakelatch.spark.write.relocation import (
 )
 from lakelatch.spark.write.replace import Choice, Replacement, every, none_else
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.transactions.commit import Resolve

@@ -15,7 +15,7 @@ from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import parse_data_file
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.base_files.first_bases import first_bases, in_the_way
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata

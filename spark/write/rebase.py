@@ -25,8 +25,9 @@ from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.reader import with_schema
 from lakelatch.format.names import LogFile, check_own_file, token_within
 from lakelatch.spark.write.base_files.bulk_task import BulkTask
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.relocation import Relocation, Relocator, relocations_to
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.storage.checksums import strip_checksum, verify_checksum
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.transactions.conflicts.contract import FileGroup

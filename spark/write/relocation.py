@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
-
-import pyarrow as pa
+from typing import Protocol, TypeAlias
 
 from lakelatch.errors import InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.format.log.blocks import encode_empty_log
 from lakelatch.format.names import NO_TASK, LogFile, check_own_file, parse_data_file, placeholder_file, token_within
-from lakelatch.spark.spark_types import for_each
-from lakelatch.spark.write.task import FileReport, collect_reports, report_type, reports_to_batch, write_token
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import path_below
 from lakelatch.transactions.markers.direct import Markers
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_HERE_MAX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -109,22 +100,6 @@ def relocations_to(
 def relocate_here(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
     """Copies the files in this process."""
     return [task.run(relocation, NO_TASK) for relocation in relocations]
-
-
-def relocator_of(spark: SparkSession) -> Relocator:
-    """Copies files on the executors, or here if they are small."""
-
-    def relocate_files(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
-        if sum(relocation.report.size_bytes for relocation in relocations) <= _HERE_MAX_BYTES:
-            return relocate_here(task, relocations)
-        reports = for_each(spark, relocations, partial(_relocate_file, task), report_type())
-        return collect_reports(reports, "lakelatch: files copied to where they belong by now")
-
-    return relocate_files
-
-
-def _relocate_file(task: FileTask, relocation: Relocation) -> Iterator[pa.RecordBatch]:
-    yield reports_to_batch([task.run(relocation, write_token())])
 
 
 def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:

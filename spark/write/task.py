@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,23 +19,18 @@ from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.merge.ordering import in_java_s_order
-from lakelatch.format.names import NO_TASK, BaseFile, LogFile, check_own_file, parse_data_file, token_within
+from lakelatch.format.names import NO_TASK, LogFile, check_own_file, token_within
 from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import record_keys
-from lakelatch.spark.progress import told
 from lakelatch.spark.write.columns import check_rows, delete_rows
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import DELETE, UPSERT
-from lakelatch.timeline.metadata import WriteStat
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 from lakelatch.transactions.early.detection import EarlyDetection
 from lakelatch.transactions.markers.own_files import OwnFiles
 from lakelatch.transactions.markers.server.client import ServerAddress
 from lakelatch.transactions.markers.task_files import TaskFiles
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 PARTITION_COLUMN = "_lakelatch_partition"
 BUCKET_COLUMN = "_lakelatch_bucket"
@@ -262,129 +256,6 @@ class LogNames:
         file = LogFile(self.groups.of(partition, bucket), self.instant, version, token)
         check_own_file(file)
         return file
-
-
-@dataclass(frozen=True)
-class FileReport:
-    """What a task tells the driver of one file: a small row, never data.
-
-    `kept_bytes` is the size of the deletes that a compaction has kept in a log file beside it, 0 if there is none. A
-    base file has `rows` in all, and `merged_base` is the one that it was made of, if there was one. One without a name
-    is of no file: it says how many rows were `skipped`, or why the task has `refused` rows.
-    """
-
-    partition: str
-    file_id: str
-    file_name: str
-    records: int
-    deletes: int
-    size_bytes: int
-    version: int
-    task_ms: int = 0
-    kept_bytes: int = 0
-    rows: int = 0
-    merged_base: str = ""
-    skipped: int = 0
-    refused: str = ""
-
-    def to_stat(self, instant: str) -> WriteStat:
-        """The file as the commit's metadata names it."""
-        if isinstance(parse_data_file(self.file_name), BaseFile):
-            return self._base_file_stat()
-        return WriteStat(
-            partition=self.partition,
-            file_id=self.file_id,
-            path=path_below(self.partition, self.file_name),
-            previous_commit=instant,
-            num_writes=self.records,
-            num_deletes=self.deletes,
-            num_update_writes=self.records,
-            total_write_bytes=self.size_bytes,
-            file_size_bytes=self.size_bytes,
-            log_version=self.version,
-            base_file="",
-            log_files=(self.file_name,),
-        )
-
-    def _base_file_stat(self) -> WriteStat:
-        """Nobody has counted which of the rows took the place of others."""
-        merged = parse_data_file(self.merged_base)
-        return WriteStat(
-            partition=self.partition,
-            file_id=self.file_id,
-            path=path_below(self.partition, self.file_name),
-            previous_commit=None if merged is None else merged.instant,
-            num_writes=self.rows,
-            num_inserts=self.rows if merged is None else 0,
-            num_update_writes=0 if merged is None else self.records,
-            num_deletes=self.deletes,
-            total_write_bytes=self.size_bytes,
-            file_size_bytes=self.size_bytes,
-            previous_base_file=self.merged_base or None,
-        )
-
-
-REPORT_SCHEMA = pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in fields(FileReport)])
-
-
-def write_token() -> str:
-    """This task attempt's part of a file name: partition, stage, attempt; no other attempt has the same."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        return NO_TASK
-    return f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
-
-
-def reports_to_batch(reports: list[FileReport]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([asdict(report) for report in reports], schema=REPORT_SCHEMA)
-
-
-def report_type() -> StructType:
-    """What Spark calls a report's columns."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(REPORT_SCHEMA)
-
-
-def collect_reports(reports: DataFrame, what: str) -> list[FileReport]:
-    """Runs what makes these reports, and brings them to the driver. `what` says it to those who wait.
-
-    Errors: `InvalidRequest` for rows that a task has refused.
-    """
-    with told(reports.sparkSession, what):
-        found = [FileReport(**row.asDict()) for row in reports.collect()]
-    ensure_none_refused(found)
-    return found
-
-
-def or_refusal(reports: Iterable[FileReport]) -> Iterator[FileReport]:
-    """The reports of a task; where it refuses rows, a report that says so comes in the place of the others.
-
-    Spark logs an error that a task raises with its stack, and has the task tried again, before the driver hears of it.
-    """
-    try:
-        yield from reports
-    except InvalidRequest as error:
-        yield FileReport("", "", "", 0, 0, 0, 0, refused=refusal_text(error))
-
-
-def ensure_none_refused(reports: Iterable[FileReport]) -> None:
-    """Errors: `InvalidRequest` of the first task that has refused its rows."""
-    for report in reports:
-        if report.refused:
-            raise refusal_error(report.refused)
-
-
-def refusal_text(error: InvalidRequest) -> str:
-    """Why rows are refused, as it travels among the results of tasks."""
-    return json.dumps([error.message, error.details], default=str)
-
-
-def refusal_error(text: str | bytes) -> InvalidRequest:
-    message, details = json.loads(text)
-    return InvalidRequest(message, **details)
 
 
 def buffer_bytes(values: pa.Array) -> int:

@@ -13,30 +13,19 @@ import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
+from lakelatch.spark.executor import collect_reports, relocator_of, report_type, runner_of, write_token
 from lakelatch.spark.options import UPDATE, WriteOptions
 from lakelatch.spark.read.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
-from lakelatch.spark.services.plans import Runner, runner_of
+from lakelatch.spark.services.plans import Runner
 from lakelatch.spark.spark_types import default_parallelism, renamings, to_arrow
 from lakelatch.spark.write.base_files.sorted_runs import RUN_COLUMN, RUN_SCHEMA, from_runs, to_runs
-from lakelatch.spark.write.cancellation import ended_when_lost
-from lakelatch.spark.write.marker_server import served
-from lakelatch.spark.write.relocation import Relocator, relocator_of
+from lakelatch.spark.write.file_report import FileReport, or_refusal, refusal_error, refusal_text, reports_to_batch
+from lakelatch.spark.write.marker_server import ended_when_lost, served
+from lakelatch.spark.write.relocation import Relocator
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.rows import write_rows
 from lakelatch.spark.write.small.rows_in_driver import has_required_in_nullable, rows_in_driver
-from lakelatch.spark.write.task import (
-    BUCKET_COLUMN,
-    PARTITION_COLUMN,
-    FileReport,
-    WriteTask,
-    collect_reports,
-    or_refusal,
-    refusal_error,
-    refusal_text,
-    report_type,
-    reports_to_batch,
-    write_token,
-)
+from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.transactions.transaction import Transaction
 

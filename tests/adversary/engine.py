@@ -17,9 +17,10 @@ from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services import clustering, compaction, log_compaction
 from lakelatch.spark.services.keeping.maintenance import maintain_with
 from lakelatch.spark.services.plans import run_here, table_at_rest
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.rows import write_rows
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.transactions.transaction import Transaction
 

@@ -16,14 +16,13 @@ from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.services import compaction, log_compaction
 from lakelatch.spark.services.plans import run_here
 from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.attempt import attempted, result_or_raise
-from lakelatch.spark.write.cancellation import abort_after
+from lakelatch.spark.write.attempt import abort_after, attempted, result_or_raise
 from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.replace import matching
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.batch import Batch
 from lakelatch.spark.write.streaming.register import BatchRegister, written_once
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage import Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator

@@ -18,8 +18,9 @@ from lakelatch.errors import CorruptTable
 from lakelatch.failpoints import calling
 from lakelatch.spark.api.arrow_table import ArrowRows
 from lakelatch.spark.options import BLOCK_FORMAT, OPERATION, WriteOptions
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.rows import write_rows
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.transaction import Transaction

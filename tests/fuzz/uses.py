@@ -13,7 +13,7 @@ from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import compaction, log_compaction
-from lakelatch.spark.services.compaction import waiting_plans
+from lakelatch.spark.services.calls import waiting_plans
 from lakelatch.spark.services.plans import carry_out, pending_plans, run_here
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION

@@ -14,7 +14,7 @@ from world import Process, SimulatedSystem
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.spark.write.cancellation import abort_after
+from lakelatch.spark.write.attempt import abort_after
 from lakelatch.spark.write.streaming.batch import Batch
 from lakelatch.spark.write.streaming.register import BatchCommitted, BatchRegister
 from lakelatch.storage.contract import NotFound, path_below

@@ -16,7 +16,8 @@ from lakelatch.spark.options import WriteOptions
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.base_files.bulk_task import BulkTask
 from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.file_report import FileReport
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.timeline.actions import BULK_INSERT
 from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC

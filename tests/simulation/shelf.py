@@ -26,8 +26,8 @@ from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.base_files.merge_task import MergeTask
 from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.replace import Replacement, none_else
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, INSERT_OVERWRITE, REPLACE_COMMIT
 from lakelatch.timeline.history.whole_timeline import WholeTimeline

@@ -36,7 +36,7 @@ from lakelatch.spark.services.plans import Operations, RewriteTask
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.commit import commit_files, file_ids_of
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.actions import CLUSTERING, INSERT_OVERWRITE, UPSERT, WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline

@@ -22,10 +22,10 @@ from lakelatch.spark.services.plans import Runner, run_here
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.write.attempt import attempted, result_or_raise
 from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.relocation import Relocator, relocate_here
 from lakelatch.spark.write.replace import matching
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE, DELETE_PARTITION

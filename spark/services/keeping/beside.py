@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.services.report import MaintenanceReport
+from lakelatch.spark.executor import runner_of
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.maintenance import maintain_with
 from lakelatch.spark.services.keeping.steps import (
@@ -24,7 +25,7 @@ from lakelatch.spark.services.keeping.steps import (
     Step,
     clusterings,
 )
-from lakelatch.spark.services.plans import Runner, runner_of
+from lakelatch.spark.services.plans import Runner
 from lakelatch.system import REAL_SYSTEM, System
 
 if TYPE_CHECKING:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING
 
 from lakelatch.services.due import Standing
 from lakelatch.services.report import DONE, MaintenanceReport, ServiceRun
@@ -25,34 +23,9 @@ from lakelatch.spark.services.keeping.steps import (
     clusterings,
     keep,
 )
-from lakelatch.spark.services.plans import Runner, runner_of
+from lakelatch.spark.services.plans import Runner
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def maintain(
-    spark: SparkSession,
-    path: str,
-    options: Mapping[str, object] | None = None,
-    system: System = REAL_SYSTEM,
-    tell: Callable[[ServiceRun], None] | None = None,
-) -> MaintenanceReport:
-    """Does what is due, in this order: rolls back what the dead left, cancels plans past their policy and carries out
-    cancellations, carries out plans that wait, compacts, compacts logs (with `hoodie.log.compaction.enable`), clusters
-    (if sort columns are named, or an option asks for clusterings), cleans (unless `hoodie.clean.automatic` is off) and
-    archives (unless `hoodie.archive.automatic` is). Last it makes a file index, if the one there is has grown old.
-
-    What is due is decided by Hudi's inline triggers (`hoodie.compact.inline.max.delta.commits` and so on), and a
-    compaction is then of every file group that has log files. A plan that another live process works on is left to
-    it. A service that fails is in the report, and keeps no other from running; the next call tries it again. `tell`
-    is given each piece when it ends. Any number of calls may run at once. Errors: `InvalidRequest` for the options, or
-    if there is no table that can be written.
-    """
-    service_options = ServiceOptions.parse(options)
-    return maintain_with(cache(partial(runner_of, spark)), path, service_options, system, tell)
 
 
 def maintain_with(

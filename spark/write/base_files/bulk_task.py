@@ -24,7 +24,8 @@ from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.names import NO_TASK
 from lakelatch.spark.options import UPDATE, WriteOptions
 from lakelatch.spark.write.base_files.merge_task import MergeTask, bucket_of, bucket_pieces
-from lakelatch.spark.write.task import FileReport, LogNames, WriteTask
+from lakelatch.spark.write.file_report import FileReport
+from lakelatch.spark.write.task import LogNames, WriteTask
 from lakelatch.timeline.actions import BULK_INSERT, INSERT, WRITE_ACTIONS
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline

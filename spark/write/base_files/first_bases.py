@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from lakelatch.format.names import BaseFile, parse_data_file
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import DELTA_COMMIT
 from lakelatch.timeline.history.whole_timeline import read_commit

@@ -31,7 +31,8 @@ from lakelatch.format.sorting.row_order import LINEAR, order_of
 from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import TakenBack
 from lakelatch.spark.write.base_files.base_file import SORTED_GROUP_ROWS, GatheredRows, put_base_file
-from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, FileReport, WriteTask
+from lakelatch.spark.write.file_report import FileReport
+from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.timeline import Timeline

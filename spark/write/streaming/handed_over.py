@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,24 +21,21 @@ from lakelatch.spark.open_table import prepare_table
 from lakelatch.spark.options import TABLE_TYPE, WriteOptions, refuse_known_keys
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
-from lakelatch.spark.spark_types import to_arrow
 from lakelatch.spark.table import OpenedTable
 from lakelatch.spark.table_schema import say_schema_again
 from lakelatch.spark.write.attempt import Lost, attempted, retried
 from lakelatch.spark.write.columns import fitted
 from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.spark.write.rebase import LostFiles
 from lakelatch.spark.write.relocation import relocate_here
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.register import BatchRegister, written_once
-from lakelatch.spark.write.task import FileReport, WriteTask, ensure_none_refused, or_refusal, write_token
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import COPY_ON_WRITE
 from lakelatch.transactions.context import TransactionState
 from lakelatch.transactions.manager import TransactionManager
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 _log = logging.getLogger("lakelatch.spark")
 
@@ -116,9 +112,11 @@ class TaskWrite:
     interval_ms: int
     meta: tuple[str, ...]
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> list[FileReport]:
-        """What it has written; rows that are refused are told among the reports, and end the write at its commit."""
-        token = write_token()
+    def write(self, batches: Iterator[pa.RecordBatch], token: str) -> list[FileReport]:
+        """What it has written, under names with this attempt's token.
+
+        Rows that are refused are told among the reports, and end the write at its commit.
+        """
         heartbeat = TaskHeartbeat(self.task.storage, self.task.instant, token, self.interval_ms)
         heartbeat.start()
         try:
@@ -132,11 +130,10 @@ class TaskWrite:
 
 
 def begin_write(
-    path: str, write_options: WriteOptions, services: ServiceOptions, schema: StructType
+    path: str, write_options: WriteOptions, services: ServiceOptions, columns: pa.Schema
 ) -> tuple[BegunWrite, TaskWrite]:
     """Begins a transaction, making the table if there is none. Errors: `InvalidRequest`, and nothing has changed."""
     refuse_known_keys(write_options, "a Python data source")
-    columns = to_arrow(schema)
     meta = tuple(name for name in columns.names if name in META_COLUMNS)
     data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
     storage = open_storage(path, write_options.manager.storage)

@@ -15,17 +15,20 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.spark.executor import write_token
 from lakelatch.spark.options import normalise
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.shown_errors import shown_plainly
+from lakelatch.spark.spark_types import to_arrow
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
 from lakelatch.spark.write.streaming.handed_over import BegunWrite, TaskWrite, begin_write
 from lakelatch.spark.write.streaming.sink import ensure_nothing_beside
-from lakelatch.spark.write.task import FileReport
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
 
 _QUERY_ID = "sql.streaming.queryId"  # Spark keeps it in the query's checkpoint, and tells it to the tasks
 _WHERE = "the sink's processes end with each batch"
@@ -59,14 +62,14 @@ class LakelatchStreamWriter(DataSourceStreamArrowWriter):
     @shown_plainly
     def __getstate__(self) -> dict[str, Any]:
         if self._begun is None:
-            self._begun = begin_write(self._path, self._options, self._services, self._schema)
+            self._begun = begin_write(self._path, self._options, self._services, to_arrow(self._schema))
         return dict(self.__dict__)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._begun is None:
             raise InvalidRequest("a stream writer writes where Spark has shipped it to: call lakelatch.write instead")
         begun, task = self._begun
-        reports = task.write(iterator)
+        reports = task.write(iterator, write_token())
         context = TaskContext.get()
         if context is not None and context.partitionId() > 0:
             return BatchMessage(reports)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 import lakelatch
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
 from lakelatch.format.avro import arrow_to_avro
+from lakelatch.format.names import NO_TASK
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.locks.options import PREFIX, PROVIDER
@@ -27,7 +27,7 @@ from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.options import ManagerOptions
 from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services.taking_back import savepoint
+from lakelatch.spark.services.calls import savepoint
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.handed_over import begin_write
 from lakelatch.storage import LocalStorage
@@ -138,7 +138,7 @@ def test_a_table_that_moves_takes_along_those_who_say_nothing(path: str, locks: 
 
 
 PARTED = {"hoodie.datasource.write.partitionpath.field": "part"}
-ROW = StructType([StructField("id", StringType())])
+ROW = pa.schema([("id", pa.string())])
 
 
 def moved(path: str, locks: dict[str, str]) -> None:
@@ -163,7 +163,7 @@ def test_a_write_that_is_handed_over_looks_again(path: str) -> None:
         upsert(path, key)
     moved(path, {PROVIDER: "in_process"})
     begun, task = begin_write(path, parse_write({}), ServiceOptions.parse({}), ROW)
-    begun.commit(task.write(iter(pa.table({"id": ["c"]}).to_batches())))
+    begun.commit(task.write(iter(pa.table({"id": ["c"]}).to_batches()), NO_TASK))
     assert keys(path) == ["a", "b", "c"]
 
 

@@ -16,9 +16,9 @@ from lakelatch.spark import open_table
 from lakelatch.spark.api.arrow_table import ArrowRows, ArrowTable
 from lakelatch.spark.open_manager import open_manager
 from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.native import split_by_types
 from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.read.stream_reader import LakelatchStreamReader, WindowPartition
+from lakelatch.spark.read.ways import split_by_types
 from lakelatch.spark.services import compaction
 from lakelatch.spark.services.plans import run_here
 from lakelatch.spark.spark_types import to_spark

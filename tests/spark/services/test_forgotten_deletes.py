@@ -16,7 +16,7 @@ from lakelatch.services import cleaning
 from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read import changed
+from lakelatch.spark.read import ways
 from lakelatch.spark.read.options import ReadOptions
 from lakelatch.spark.read.reader import ReadPlan, plan_read_of
 from lakelatch.spark.read.ways import Ways
@@ -135,7 +135,7 @@ def test_spark_does_not_read_files_that_another_engine_may_clean(
     table: LiveTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("BASE_MIN_BYTES", 0), ("_BASE_TO_LOGS", 0)):
-        monkeypatch.setattr(changed, name, value)
+        monkeypatch.setattr(ways, name, value)
     wide = planned(table.storage)
     assert Ways.of(wide).in_python == wide.slices
     keep_deletes(table)

@@ -22,7 +22,8 @@ from lakelatch.spark.read.reader import plan_read
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import RewriteTask, run_here
 from lakelatch.spark.write.commit import file_ids_of
-from lakelatch.spark.write.task import FileReport, WriteTask
+from lakelatch.spark.write.file_report import FileReport
+from lakelatch.spark.write.task import WriteTask
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan
 from lakelatch.timeline.table_config import COMMIT_TIME
 from lakelatch.timeline.timeline import Timeline, requested

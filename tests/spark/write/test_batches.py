@@ -22,7 +22,7 @@ from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.spark.open_table import open_table
 from lakelatch.spark.services import log_compaction
 from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.cancellation import abort_after
+from lakelatch.spark.write.attempt import abort_after
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch
 from lakelatch.spark.write.streaming.register import BATCHES_FOLDER, BatchCommitted, BatchRegister, written_once

@@ -17,10 +17,10 @@ from lakelatch.format.file_groups import FileIds, ReplaceCommit, replace_commits
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.write.delete_partitions import delete_partitions
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.relocation import FileTask, Relocation, relocate_here
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.rows import delete_partitions
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms

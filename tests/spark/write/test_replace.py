@@ -15,7 +15,7 @@ from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
 from lakelatch.spark.services.plans import Operations, RewriteTask, run_here
 from lakelatch.spark.write import commit as committing
 from lakelatch.spark.write import replace as replacing
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC

@@ -15,8 +15,8 @@ from lakelatch.services.report import DONE, FAILED, SCHEDULED, ServiceRun
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.services.plans import Operations, RewriteTask, Runner, run_here
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.timeline import Timeline
 

@@ -20,7 +20,7 @@ from lakelatch.spark.services import clustering
 from lakelatch.spark.services.keeping import steps as keeping
 from lakelatch.spark.services.keeping.maintenance import maintain_with, steps_of
 from lakelatch.spark.services.plans import Operations, RewriteTask, Runner, run_here
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.timeline import TIMELINE_FOLDER
 

@@ -31,9 +31,10 @@ from lakelatch.spark.services.plans import run_here
 from lakelatch.spark.write.attempt import Lost
 from lakelatch.spark.write.base_files.bulk_task import BulkTask
 from lakelatch.spark.write.commit import commit_files, write_task
+from lakelatch.spark.write.file_report import FileReport
 from lakelatch.spark.write.result import CommitResult
 from lakelatch.spark.write.rows import write_rows
-from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, FileReport, WriteTask
+from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.history.whole_timeline import read_commit

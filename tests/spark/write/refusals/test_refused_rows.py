@@ -14,7 +14,7 @@ import pytest
 import lakelatch
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.shown_errors import shown_plainly
-from lakelatch.spark.write.task import FileReport, ensure_none_refused, or_refusal
+from lakelatch.spark.write.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.spark.write.writer import _REFUSALS_MAX, _not_refused, _refusal
 
 pytestmark = pytest.mark.spark
