@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from lakelatch.services import cleaning
-from lakelatch.services.cleaning import CleanResult, Remover
-from lakelatch.services.report import MaintenanceReport, ServiceRun
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import cleaning, clustering, compaction, log_compaction
+from lakelatch.engine.services.cleaning import CleanResult, Remover
+from lakelatch.engine.services.keeping.maintenance import maintain_with
+from lakelatch.engine.services.planned import table_at_rest
+from lakelatch.engine.services.removal import remover
 from lakelatch.spark.executor import runner_of
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import clustering, compaction, log_compaction
-from lakelatch.spark.services.clean import remover
-from lakelatch.spark.services.keeping.maintenance import maintain_with
-from lakelatch.spark.services.plans import table_at_rest
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.system import REAL_SYSTEM, System
 
 if TYPE_CHECKING:

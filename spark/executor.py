@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakelatch.engine.run.file_report import REPORT_SCHEMA, FileReport, ensure_none_refused, reports_to_batch
+from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.planned import Operations, RewriteTask
+from lakelatch.engine.write.relocation import FileTask, Relocation, Relocator, relocate_here
 from lakelatch.errors import reraise
 from lakelatch.format.names import NO_TASK
-from lakelatch.services import cleaning
 from lakelatch.spark.progress import told
-from lakelatch.spark.services.plans import Operations, RewriteTask
 from lakelatch.spark.spark_types import for_each
-from lakelatch.spark.write.file_report import REPORT_SCHEMA, FileReport, ensure_none_refused, reports_to_batch
-from lakelatch.spark.write.relocation import FileTask, Relocation, Relocator, relocate_here
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.metadata import CompactionOperation
 

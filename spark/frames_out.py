@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.read.images import plan_images
+from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selected
+from lakelatch.engine.read.tasks import packed_for
+from lakelatch.engine.read.ways import Ways
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.spark.read.changed import read_beside_logs
-from lakelatch.spark.read.images import plan_images
-from lakelatch.spark.read.native import read_natively
-from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.reader import ReadPlan, all_columns, plan_read, selected
-from lakelatch.spark.read.tasks import packed_for
-from lakelatch.spark.read.ways import Ways
+from lakelatch.spark.changed import read_beside_logs
+from lakelatch.spark.native import read_natively
 from lakelatch.spark.spark_types import cores_of, for_each, to_spark
 from lakelatch.storage.uris import open_storage
 

@@ -14,23 +14,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakelatch.services.archiving import Archived
-    from lakelatch.spark.api.arrow_table import ArrowTable, open
-    from lakelatch.spark.api.functions import detail, history, schema, show
-    from lakelatch.spark.api.keywords import options
-    from lakelatch.spark.api.table import Table
-    from lakelatch.spark.calls import (
-        clean,
-        cluster,
-        compact,
-        execute_clustering,
-        execute_compaction,
-        execute_log_compaction,
-        maintain,
-    )
-    from lakelatch.spark.frames_out import read
-    from lakelatch.spark.progress import Progress, on_progress
-    from lakelatch.spark.services.calls import (
+    from lakelatch.engine.arrow import ArrowTable, open
+    from lakelatch.engine.calls import (
         archive,
         delete_savepoint,
         execute_cancel,
@@ -47,52 +32,67 @@ if TYPE_CHECKING:
         verify,
         waiting_plans,
     )
+    from lakelatch.engine.options.keywords import options
+    from lakelatch.engine.run.result import CommitResult
+    from lakelatch.engine.services.archiving import Archived
+    from lakelatch.engine.writing import delete_partitions
+    from lakelatch.spark.calls import (
+        clean,
+        cluster,
+        compact,
+        execute_clustering,
+        execute_compaction,
+        execute_log_compaction,
+        maintain,
+    )
+    from lakelatch.spark.frames_in import write
+    from lakelatch.spark.frames_out import read
+    from lakelatch.spark.functions import detail, history, schema, show
+    from lakelatch.spark.progress import Progress, on_progress
+    from lakelatch.spark.sink import write_batch
     from lakelatch.spark.spark_types import use_in_thread
-    from lakelatch.spark.write.result import CommitResult
-    from lakelatch.spark.write.rows import delete_partitions
-    from lakelatch.spark.write.streaming.sink import write_batch
-    from lakelatch.spark.write.writer import write
+    from lakelatch.spark.table import Table
 
 _MODULES = {
-    "Table": "lakelatch.spark.api.table",
-    "ArrowTable": "lakelatch.spark.api.arrow_table",
-    "options": "lakelatch.spark.api.keywords",
-    "open": "lakelatch.spark.api.arrow_table",
-    "write": "lakelatch.spark.write.writer",
-    "CommitResult": "lakelatch.spark.write.result",
-    "delete_partitions": "lakelatch.spark.write.rows",
+    "Table": "lakelatch.spark.table",
+    "ArrowTable": "lakelatch.engine.arrow",
+    "options": "lakelatch.engine.options.keywords",
+    "open": "lakelatch.engine.arrow",
+    "write": "lakelatch.spark.frames_in",
+    "CommitResult": "lakelatch.engine.run.result",
+    "delete_partitions": "lakelatch.engine.writing",
     "read": "lakelatch.spark.frames_out",
-    "show": "lakelatch.spark.api.functions",
-    "history": "lakelatch.spark.api.functions",
-    "detail": "lakelatch.spark.api.functions",
-    "schema": "lakelatch.spark.api.functions",
+    "show": "lakelatch.spark.functions",
+    "history": "lakelatch.spark.functions",
+    "detail": "lakelatch.spark.functions",
+    "schema": "lakelatch.spark.functions",
     "Progress": "lakelatch.spark.progress",
     "on_progress": "lakelatch.spark.progress",
-    "Archived": "lakelatch.services.archiving",
-    "archive": "lakelatch.spark.services.calls",
+    "Archived": "lakelatch.engine.services.archiving",
+    "archive": "lakelatch.engine.calls",
     "clean": "lakelatch.spark.calls",
-    "preview_clean": "lakelatch.spark.services.calls",
+    "preview_clean": "lakelatch.engine.calls",
     "cluster": "lakelatch.spark.calls",
-    "schedule_clustering": "lakelatch.spark.services.calls",
+    "schedule_clustering": "lakelatch.engine.calls",
     "execute_clustering": "lakelatch.spark.calls",
     "compact": "lakelatch.spark.calls",
-    "schedule_compaction": "lakelatch.spark.services.calls",
-    "request_cancel": "lakelatch.spark.services.calls",
-    "execute_cancel": "lakelatch.spark.services.calls",
-    "open_cancellations": "lakelatch.spark.services.calls",
+    "schedule_compaction": "lakelatch.engine.calls",
+    "request_cancel": "lakelatch.engine.calls",
+    "execute_cancel": "lakelatch.engine.calls",
+    "open_cancellations": "lakelatch.engine.calls",
     "execute_compaction": "lakelatch.spark.calls",
-    "schedule_log_compaction": "lakelatch.spark.services.calls",
+    "schedule_log_compaction": "lakelatch.engine.calls",
     "execute_log_compaction": "lakelatch.spark.calls",
-    "savepoint": "lakelatch.spark.services.calls",
-    "delete_savepoint": "lakelatch.spark.services.calls",
-    "savepoints": "lakelatch.spark.services.calls",
-    "roll_back": "lakelatch.spark.services.calls",
-    "restore": "lakelatch.spark.services.calls",
+    "savepoint": "lakelatch.engine.calls",
+    "delete_savepoint": "lakelatch.engine.calls",
+    "savepoints": "lakelatch.engine.calls",
+    "roll_back": "lakelatch.engine.calls",
+    "restore": "lakelatch.engine.calls",
     "maintain": "lakelatch.spark.calls",
-    "write_batch": "lakelatch.spark.write.streaming.sink",
+    "write_batch": "lakelatch.spark.sink",
     "use_in_thread": "lakelatch.spark.spark_types",
-    "verify": "lakelatch.spark.services.calls",
-    "waiting_plans": "lakelatch.spark.services.calls",
+    "verify": "lakelatch.engine.calls",
+    "waiting_plans": "lakelatch.engine.calls",
 }
 
 __all__ = [

@@ -16,19 +16,6 @@ RINGS: dict[str, list[set[str]]] = {
     "console": [{"console", "console/commands", "console/demo"}],
     "format": [{"format", "format/expected", "format/index", "format/log", "format/merge"}],
     "locks": [{"locks/dynamodb", "locks/hudi", "locks/object_store"}],
-    "spark": [
-        {
-            "spark",
-            "spark/api",
-            "spark/read",
-            "spark/services",
-            "spark/services/keeping",
-            "spark/write",
-            "spark/write/base_files",
-            "spark/write/small",
-            "spark/write/streaming",
-        }
-    ],
     "storage": [{"storage", "storage/fsspec"}],
     "timeline": [{"timeline", "timeline/history", "timeline/plans"}],
     "torture": [{"torture", "torture/nemesis", "torture/traffic"}, {"torture/check", "torture/history"}],

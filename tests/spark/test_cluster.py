@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sweep import find_losses
 
 import lakelatch
-from lakelatch.spark.open_table import open_table
+from lakelatch.engine.table.opening import open_table
 from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 

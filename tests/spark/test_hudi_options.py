@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
+from lakelatch.engine.options import hints as hudi_options
+from lakelatch.engine.options.hints import OTHER_NAMES, PAYLOAD_KEYS, RULES, page, rule_of
+from lakelatch.engine.options.write import KNOWN_KEYS, WriteOptions, normalise
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark import hudi_options
-from lakelatch.spark.hudi_options import OTHER_NAMES, PAYLOAD_KEYS, RULES, page, rule_of
-from lakelatch.spark.options import KNOWN_KEYS, WriteOptions, normalise
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 from lakelatch.transactions.settings import NON_BLOCKING
 

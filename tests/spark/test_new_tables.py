@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from live_table import LiveTable
 
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.table import opening as open_table
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark import open_table
-from lakelatch.spark.api.arrow_table import ArrowTable
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import is_table, load_table_config
 

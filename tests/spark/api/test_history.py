@@ -13,9 +13,9 @@ from taken_back_table import KeptTable, new_table, rows
 
 import lakelatch
 from lakelatch.console.main import main
-from lakelatch.spark.api.history import TableDetail, history_rows
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.write.commit import commit_files
+from lakelatch.engine.table.history import TableDetail, history_rows
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.write.commit import commit_files
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import lakelatch
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import AS_OF, WriteOptions, normalise
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.options import AS_OF, WriteOptions, normalise
-from lakelatch.spark.service_options import ServiceOptions
 
 ALL: dict[str, Any] = {
     "key": ["a", "b"],

@@ -14,22 +14,22 @@ import pyarrow as pa
 import pytest
 
 import lakelatch
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.calls import savepoint
+from lakelatch.engine.handed_over import begin_write
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.services.verifying import MISSING
+from lakelatch.engine.table import manager as module
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.writing import parse_write
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
 from lakelatch.format.avro import arrow_to_avro
 from lakelatch.format.names import NO_TASK
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.locks.options import PREFIX, PROVIDER
-from lakelatch.services.verifying import MISSING
-from lakelatch.spark import open_manager as module
-from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import ManagerOptions
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services.calls import savepoint
-from lakelatch.spark.write.rows import parse_write
-from lakelatch.spark.write.streaming.handed_over import begin_write
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import lock_options

@@ -13,12 +13,12 @@ import pytest
 
 import lakelatch
 from lakelatch import failpoints
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.table import manager as module
+from lakelatch.engine.table import opening as open_table
+from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark import open_manager as module
-from lakelatch.spark import open_table
-from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.options import ManagerOptions
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.table_config import is_table

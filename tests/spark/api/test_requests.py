@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from storages.counting import CountingStorage
 
+from lakelatch.engine import writing as rows
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.locks.options import PROVIDER
-from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.write import rows
 
 OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",

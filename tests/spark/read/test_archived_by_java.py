@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from live_table import LiveTable
 
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.history import History

@@ -11,13 +11,13 @@ from archiver import Archiver, remove_from_timeline
 from clean_files import clean_metadata
 from live_table import LiveTable, Snapshot, rows_since
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.services import log_compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.table_view import TableView
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.plans import run_here
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH
 from lakelatch.timeline.metadata import RollbackMetadata

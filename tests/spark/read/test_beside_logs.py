@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 import lakelatch
-from lakelatch.spark.read import places, ways
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.read.ways import Ways
+from lakelatch.engine.read import places, ways
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.read.ways import Ways
 
 URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
 Make = Callable[..., Any]

@@ -12,9 +12,9 @@ import pytest
 from grouped_table import A, D, GroupedTable
 from live_table import LiveTable
 
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import CorruptTable
 from lakelatch.format.log.framing import PARQUET_BLOCK, encode_block, read_blocks
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.storage.local import LocalStorage
 

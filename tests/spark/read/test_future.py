@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.instant_time import to_instant, to_ms
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.table.opening import open_table, require_writable
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.open_table import open_table, require_writable
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.storage.local import LocalStorage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 

@@ -14,8 +14,8 @@ from archiver import Archiver
 from live_table import LiveTable, Snapshot, rows_of, window
 from storages.counting import CountingStorage
 
+from lakelatch.engine.read.plan import plan_read, read_schema
 from lakelatch.errors import Unavailable
-from lakelatch.spark.read.reader import plan_read, read_schema
 from lakelatch.storage.contract import Listing, Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline

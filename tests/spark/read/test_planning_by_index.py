@@ -14,6 +14,21 @@ import pytest
 from live_table import SCHEMA, LiveTable, rows_of, window
 from storages.counting import CountingStorage
 
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.read.where import conditions_in
+from lakelatch.engine.run.report import DONE
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import compaction
+from lakelatch.engine.services.keeping import steps
+from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.keeping.maintenance import steps_of
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import open_table
 from lakelatch.format import partitions
 from lakelatch.format.index import making
 from lakelatch.format.index.file_index import INDEX_FOLDER
@@ -21,21 +36,6 @@ from lakelatch.format.index.making import make_index
 from lakelatch.format.partitions import FEW_FOLDERS
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.services.report import DONE
-from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.read.where import conditions_in
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import compaction
-from lakelatch.spark.services.keeping import steps
-from lakelatch.spark.services.keeping.inline import after_commit
-from lakelatch.spark.services.keeping.maintenance import steps_of
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage import LocalStorage
 from lakelatch.storage.contract import Storage
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from live_table import LiveTable, WorkedTable, window
 from storages.counting import CountingStorage
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import plan_read, read_schema
+from lakelatch.engine.read.pruning import Bound, Condition, OneOf, Present
+from lakelatch.engine.table.opening import open_for_write
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.pruning import Bound, Condition, OneOf, Present
-from lakelatch.spark.read.reader import plan_read, read_schema
 from lakelatch.storage.local import LocalStorage
 from lakelatch.transactions.settings import NON_BLOCKING
 

@@ -8,14 +8,13 @@ import pytest
 from live_table import LiveTable
 
 from lakelatch import failpoints
+from lakelatch.engine.options.cancellation import CancellationOptions
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.services import cancelling, compaction, log_compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.services import cancelling
-from lakelatch.services.options.cancellation import CancellationOptions
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services import compaction, log_compaction
-from lakelatch.spark.services.plans import run_here
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.timeline import Timeline, aborted
 from lakelatch.transactions.outcome import PlanCancelled

@@ -13,18 +13,17 @@ from live_table import LiveTable, rows_of
 from sweep import find_losses
 
 import lakelatch
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.read.plan import plan_read, plan_read_of
+from lakelatch.engine.services import cleaning, log_compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import calling
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.services import cleaning
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.reader import plan_read, plan_read_of
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.plans import run_here
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator

@@ -11,14 +11,14 @@ from clustered import ROWS, done, live, made, planned
 from grouped_table import A, D, GroupedTable
 from live_table import LiveTable, rows_since
 
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.services import clustering
+from lakelatch.engine.services.planned import run_here, waiting
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.bucket_index import successor_file_id
 from lakelatch.format.names import BASE_TOKEN, NO_TASK, token_within
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import clustering
-from lakelatch.spark.services.plans import run_here, waiting
 from lakelatch.timeline.actions import CLUSTERING
 
 

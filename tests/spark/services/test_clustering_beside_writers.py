@@ -12,13 +12,13 @@ import pytest
 from clustered import ROWS, WHOLE, bucket_of, done, live, made, planned
 from live_table import LiveTable, Row
 
+from lakelatch.engine.services.cancelling import request_cancel
+from lakelatch.engine.services.planned import Runner, run_here, waiting
 from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import active
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.table_view import TableView
-from lakelatch.services.cancelling import request_cancel
-from lakelatch.spark.services.plans import Runner, run_here, waiting
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.timeline import Timeline

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.services.compaction_choice import chosen
 from lakelatch.errors import InvalidRequest
-from lakelatch.services.compaction_choice import chosen
-from lakelatch.services.options.compaction import CompactionOptions
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan
 from lakelatch.timeline.timeline import requested
 

@@ -16,11 +16,11 @@ from other_engines.compaction import (
     others_base,
 )
 
+from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import calling
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
-from lakelatch.spark.services.plans import run_here
 from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
 ROWS = [("p", 1, 6, "late"), ("p", 2, 5, "b")]

@@ -11,19 +11,18 @@ import pytest
 from live_table import LiveTable, rows_of
 from other_engines.compaction import compacted_by_another
 
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.read import ways
+from lakelatch.engine.read.plan import ReadPlan, plan_read_of
+from lakelatch.engine.read.ways import Ways
+from lakelatch.engine.services import cleaning, clustering, compaction
+from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import Unavailable
-from lakelatch.services import cleaning
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read import ways
-from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.reader import ReadPlan, plan_read_of
-from lakelatch.spark.read.ways import Ways
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import clustering, compaction
-from lakelatch.spark.services.foreign_compactions import finish_foreign_compactions
-from lakelatch.spark.services.plans import run_here
 from lakelatch.storage.contract import Storage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import LiveTable, Row, Snapshot, rows_since
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.services import log_compaction
+from lakelatch.engine.services.planned import RewriteTask, run_here
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.write.commit import file_ids_of
+from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.names import COMPACTED_MARK
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.plans import RewriteTask, run_here
-from lakelatch.spark.write.commit import file_ids_of
-from lakelatch.spark.write.file_report import FileReport
-from lakelatch.spark.write.task import WriteTask
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan
 from lakelatch.timeline.table_config import COMMIT_TIME
 from lakelatch.timeline.timeline import Timeline, requested

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from grouped_table import GROUPS, SCHEMA, A, D, GroupedTable, V
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.table.columns import fitted
+from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CorruptTable, InvalidRequest
-from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.columns import fitted
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.timeline.column_groups import ColumnGroup, parse_column_groups, show_column_groups
 from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config

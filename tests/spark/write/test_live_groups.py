@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable, Row, Writing
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.services import log_compaction
+from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.write import commit as committing
+from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.relocation import relocate_here
+from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import CorruptTable, InvalidRequest, WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import twins
 from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import is_placeholder, parse_data_file
 from lakelatch.format.table_view import TableView
-from lakelatch.services.cancelling import execute_cancel, request_cancel
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write import commit as committing
-from lakelatch.spark.write.attempt import Lost
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.relocation import relocate_here
-from lakelatch.spark.write.replace import Replacement
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable, Row, Writing
 
+from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.write.attempt import Lost, attempted, retried
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.rebase import LostFiles
+from lakelatch.engine.write.relocation import relocate_here
 from lakelatch.errors import TransactionEnded, Unavailable, WriteConflict
 from lakelatch.failpoints import active
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.spark.options import BLOCK_FORMAT, OPERATION, WriteOptions
-from lakelatch.spark.write.attempt import Lost, attempted, retried
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.rebase import LostFiles
-from lakelatch.spark.write.relocation import relocate_here
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.timeline import Timeline

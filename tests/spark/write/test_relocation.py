@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.write.relocation import FileTask, Relocation, relocate_here
+from lakelatch.engine.writing import delete_partitions
 from lakelatch.errors import InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import FileIds, ReplaceCommit, replace_commits
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.write.file_report import FileReport
-from lakelatch.spark.write.relocation import FileTask, Relocation, relocate_here
-from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.rows import delete_partitions
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms

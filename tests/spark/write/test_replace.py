@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from live_table import LiveTable, rows_since
 
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.services.planned import Operations, RewriteTask, run_here
+from lakelatch.engine.write import commit as committing
+from lakelatch.engine.write import replace as replacing
 from lakelatch.errors import WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
-from lakelatch.spark.services.plans import Operations, RewriteTask, run_here
-from lakelatch.spark.write import commit as committing
-from lakelatch.spark.write import replace as replacing
-from lakelatch.spark.write.file_report import FileReport
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC

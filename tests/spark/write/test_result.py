@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakelatch.spark.write.result import CommitResult
+from lakelatch.engine.run.result import CommitResult
 
 RESULT = CommitResult(
     instant="20261122120000123",

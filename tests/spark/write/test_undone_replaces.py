@@ -10,10 +10,10 @@ from archiver import Archiver
 from live_table import LiveTable
 from taken_back_table import undone_by_java
 
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.write import commit as committing
+from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import WriteConflict
-from lakelatch.spark.write import commit as committing
-from lakelatch.spark.write.replace import Replacement
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 MODES = pytest.mark.parametrize("mode", [NON_BLOCKING, OPTIMISTIC])

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from random_tables.predicates import found_by
 
 import lakelatch
+from lakelatch.engine.read import ways
 from lakelatch.format.names import NO_TASK, BaseFile, parse_data_file
-from lakelatch.spark.read import ways
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.history import named_files
 from lakelatch.timeline.metadata import CommitMetadata

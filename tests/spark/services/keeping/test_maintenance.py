@@ -11,16 +11,16 @@ from live_table import LiveTable
 from taken_back_table import new_table
 
 import lakelatch
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.report import CANCELLED, FAILED, LEFT, MaintenanceReport, ServiceRun
+from lakelatch.engine.services import clustering
+from lakelatch.engine.services.cancelling import request_cancel
+from lakelatch.engine.services.keeping import steps as keeping
+from lakelatch.engine.services.keeping.maintenance import maintain_with, steps_of
+from lakelatch.engine.services.planned import Operations, RewriteTask, Runner, run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable
-from lakelatch.services.cancelling import request_cancel
-from lakelatch.services.report import CANCELLED, FAILED, LEFT, MaintenanceReport, ServiceRun
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import clustering
-from lakelatch.spark.services.keeping import steps as keeping
-from lakelatch.spark.services.keeping.maintenance import maintain_with, steps_of
-from lakelatch.spark.services.plans import Operations, RewriteTask, Runner, run_here
-from lakelatch.spark.write.file_report import FileReport
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.timeline import TIMELINE_FOLDER
 

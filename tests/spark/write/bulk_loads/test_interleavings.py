@@ -15,26 +15,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakelatch.engine.arrow import ArrowRows, ArrowTable
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.write import OPERATION, WriteOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.bulk_task import BulkTask
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
+from lakelatch.engine.writing import write_rows
 from lakelatch.errors import WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.format.base_files import read_base_file
 from lakelatch.format.bucket_index import bucket_ids_of_texts
 from lakelatch.format.names import BaseFile, parse_data_file
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.api.arrow_table import ArrowRows, ArrowTable
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import OPERATION, WriteOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import compaction
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.attempt import Lost
-from lakelatch.spark.write.base_files.bulk_task import BulkTask
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.file_report import FileReport
-from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.rows import write_rows
-from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.history.whole_timeline import read_commit
