@@ -124,7 +124,7 @@ def test_a_table_that_is_replaced_during_the_opening_is_another_one(path: str, m
 def test_a_forked_child_begins_anew() -> None:
     script = """
 import os
-from lakelatch.spark import open_manager as module
+from lakelatch.engine.table import manager as module
 module._memories["a table"] = None
 with module._guard:
     child = os.fork()

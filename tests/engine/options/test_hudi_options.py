@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
-from lakelatch.engine.options import hints as hudi_options
+from lakelatch.engine.options import hints
 from lakelatch.engine.options.hints import OTHER_NAMES, PAYLOAD_KEYS, RULES, page, rule_of
 from lakelatch.engine.options.write import KNOWN_KEYS, WriteOptions, normalise
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 from lakelatch.transactions.settings import NON_BLOCKING
 
-OPTIONS_PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+OPTIONS_PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 MODELS, KEYGEN = "org.apache.hudi.common.model.", "org.apache.hudi.keygen."
 PASTED = {  # as a job has them that comes from Hudi's own guides
     "hoodie.clean.allow.multiple": "false",
@@ -34,7 +34,7 @@ PASTED = {  # as a job has them that comes from Hudi's own guides
 def test_a_pasted_job_works_and_is_told_once_what_has_no_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hudi_options, "_told", set())
+    monkeypatch.setattr(hints, "_told", set())
     more = {
         **PASTED,
         "hoodie.compact.inline": "true",
@@ -139,7 +139,7 @@ def test_the_page_of_options_is_made_from_these_rules() -> None:
 def test_a_key_generator_that_takes_effect_is_not_told_to_have_none(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hudi_options, "_told", set())
+    monkeypatch.setattr(hints, "_told", set())
     normalise({"hoodie.datasource.write.keygenerator.type": "TIMESTAMP"})
     assert caplog.messages == []
     normalise({"hoodie.datasource.write.keygenerator.type": "SIMPLE"})
