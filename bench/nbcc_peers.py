@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.table.opening import open_for_write
 from lakelatch.locks.options import PROVIDER
-from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import WriteOptions
 from lakelatch.storage.uris import open_storage
 from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING
 

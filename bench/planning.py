@@ -16,15 +16,15 @@ from typing import TypeVar
 import pyarrow as pa
 from bench.harness import Result, time_ms
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.format.index.making import make_index
 from lakelatch.format.names import BaseFile, LogFile
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
-from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.table import OpenedTable
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import Listing
 from lakelatch.system import REAL_SYSTEM

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.harness import Result, time_ms
 from bench.services.stream import KEYS, ROWS, Stream
 
-from lakelatch.services.report import FAILED
+from lakelatch.engine.run.report import FAILED
 from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
 _COMMITS = int(os.environ.get("STEADY_COMMITS", "4000"))

@@ -14,8 +14,8 @@ from lakelatch.console.commands.arguments import Outcome
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakelatch.services.cleaning import CleanResult
-    from lakelatch.spark.write.result import CommitResult
+    from lakelatch.engine.run.result import CommitResult
+    from lakelatch.engine.services.cleaning import CleanResult
 
     Result = TypeVar("Result", CommitResult, CleanResult)
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.retry import Backoff
-from lakelatch.services.report import MaintenanceReport, ServiceRun
 from lakelatch.system import REAL_SYSTEM, System
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

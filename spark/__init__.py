@@ -1,1 +1,1 @@
-"""The PySpark side: options, writing, reading, the data source, table services."""
+"""The PySpark side: frames in and out, executors, the data source, streams, tables as users hold them."""

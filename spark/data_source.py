@@ -25,24 +25,26 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from lakelatch.engine.handed_over import begin_write
+from lakelatch.engine.options.batch import refuse_batch
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import COLUMNS, OPERATION, READ_META, normalise
+from lakelatch.engine.read.images import ImagePlan
+from lakelatch.engine.read.plan import ReadPlan, plan_query, read_schema
+from lakelatch.engine.read.tasks import ReadTask
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.writing import parse_write
 from lakelatch.errors import InvalidRequest, LakelatchError
-from lakelatch.spark.options import COLUMNS, OPERATION, READ_META, normalise
-from lakelatch.spark.read.images import ImagePlan
-from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
-from lakelatch.spark.read.tasks import ReadTask
-from lakelatch.spark.read.wanted import Wanted
-from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.executor import write_token
 from lakelatch.spark.shown_errors import shown_plainly
-from lakelatch.spark.spark_types import to_spark
-from lakelatch.spark.write.rows import parse_write
-from lakelatch.spark.write.streaming.batch import refuse_batch
-from lakelatch.spark.write.streaming.handed_over import begin_write
-from lakelatch.spark.write.task import FileReport
+from lakelatch.spark.spark_types import to_arrow, to_spark
+from lakelatch.spark.wanted import Wanted
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
 
 _CHECKPOINT = "checkpointlocation"  # Spark's own; it is among the options of a sink
 _OF_CATALOGS = {"owner", "provider"}  # what Spark's catalog adds to the options of a table, where it hands them over
@@ -76,7 +78,7 @@ class LakelatchDataSource(DataSource):
         return LakelatchWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from lakelatch.spark.read.stream_reader import LakelatchStreamReader
+        from lakelatch.spark.stream_reader import LakelatchStreamReader
 
         try:
             return LakelatchStreamReader(self._path(), self._given(), schema)
@@ -87,7 +89,7 @@ class LakelatchDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
             raise InvalidRequest("writeStream needs PySpark 4.1 or later: use foreachBatch with lakelatch.write_batch")
-        from lakelatch.spark.write.streaming.stream_writer import LakelatchStreamWriter
+        from lakelatch.spark.stream_writer import LakelatchStreamWriter
 
         given = {key: value for key, value in self._given().items() if key != _CHECKPOINT}
         return LakelatchStreamWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)
@@ -215,10 +217,10 @@ class LakelatchWriter(DataSourceArrowWriter):
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
         write_options = parse_write(options)
         refuse_batch(write_options.batch, 'format("lakelatch")')
-        self._begun, self._task = begin_write(path, write_options, ServiceOptions.parse(options), schema)
+        self._begun, self._task = begin_write(path, write_options, ServiceOptions.parse(options), to_arrow(schema))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return FilesMessage(self._task.write(iterator))
+        return FilesMessage(self._task.write(iterator, write_token()))
 
     @shown_plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+
 T = TypeVar("T")
 _TASKS_MAX = 10_000
 
@@ -66,26 +67,6 @@ def to_spark(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
-
-def for_spark(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Batches whose types are exactly those that Spark has for the schema's, as `mapInArrow` demands."""
-    fields = [pa.field(field.name, _for_spark(field.type)) for field in schema]
-    batches: list[pa.RecordBatch] = table.cast(pa.schema(fields)).combine_chunks().to_batches(max_chunksize=64 * 1024)
-    return batches
-
-
-def _for_spark(kind: pa.DataType) -> pa.DataType:
-    """Other writers store times in milliseconds as well; Spark takes microseconds only."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, _for_spark(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_for_spark(kind.key_type), _for_spark(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _for_spark(field.type)) for field in kind])
-    return kind
 
 
 def renamings(given: Sequence[str], known: Sequence[str], spark: SparkSession) -> dict[str, str]:

@@ -1,201 +1,389 @@
-"""A table as one call sees it, and what its writers must agree on."""
+"""A table as Spark users hold it: what it reads, how it is changed, what keeps it well."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import RECORD_KEY_COLUMN, arrow_to_avro, with_meta_columns
-from lakelatch.format.base_file_options import BaseFileOptions
-from lakelatch.format.keygen.time_partitions import TimePartitions
-from lakelatch.format.merge.column_groups import each_column_has_an_order
-from lakelatch.spark.options import (
+from lakelatch.engine import calls as engine_calls
+from lakelatch.engine.calls import verify
+from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, names_of, reading, window
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.write import (
     BUCKET_COUNT,
-    HASH_FIELD,
-    HIVE_STYLE,
-    KEY_GENERATOR,
-    MERGE_MODE,
+    DROP,
+    FAIL,
+    KNOWN_KEYS_POLICY,
+    OPERATION,
     ORDERING_FIELD,
     PARTITION_FIELD,
     RECORD_KEY,
-    TABLE_NAME,
-    TABLE_TYPE,
-    TABLE_VERSION,
-    URL_ENCODE,
     WriteOptions,
 )
-from lakelatch.storage.contract import Storage
-from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, show_column_groups
-from lakelatch.timeline.table_config import (
-    CDC_ENABLED,
-    CDC_MODE,
-    CUSTOM_KEYS,
-    EVENT_TIME,
-    FIELD_PREFIXED,
-    KEY_ENCODING,
-    PROPERTIES_PATH,
-    VALUE_ONLY,
-    TableConfig,
-)
-from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
+from lakelatch.engine.read.explanation import ReadExplanation, explain
+from lakelatch.engine.services.planned import open_existing_storage
+from lakelatch.engine.table.history import TableDetail, detail_of, last_commit_until, shown_table
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.errors import InvalidRequest
+from lakelatch.spark import calls
+from lakelatch.spark.changed_rows import changed_rows, replacing_rows
+from lakelatch.spark.columns import Expression, analysed, column_of, frame_of, schema_of
+from lakelatch.spark.frames_in import write_as
+from lakelatch.spark.frames_out import read, read_images
+from lakelatch.spark.history import conflicts_of, history_of
+from lakelatch.spark.merge import Merge, MergedTable, check_set
+from lakelatch.spark.spark_types import to_arrow, to_spark
+from lakelatch.spark.view import create_view
+from lakelatch.storage.uris import open_storage, without_secrets
+from lakelatch.timeline.actions import DELETE, INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, UPSERT
+from lakelatch.timeline.table_config import is_table
+from lakelatch.transactions.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
-_KEY_GENERATOR_TYPE = "hoodie.table.keygenerator.type"
-_KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.class"
-_KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NONPARTITION", "NONPARTITIONED", "TIMESTAMP", "TIMESTAMPBASED", "CUSTOM")
-_EXTRACTOR = "hoodie.table.partition_extractor_class"
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from lakelatch.engine.run.report import MaintenanceReport
+    from lakelatch.engine.run.result import CommitResult
+    from lakelatch.engine.services.cleaning import CleanResult
+    from lakelatch.engine.services.restoring import Undone
+    from lakelatch.engine.services.verifying import Verification
 
 
-@dataclass(frozen=True)
-class OpenedTable:
-    """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns).
+_RETRIES = "10"
 
-    `schema_path` is the file that names the columns, to which a write that `changes_schema` adds what is in `schema`
-    alone. One that `is_new` is made with its first commit. `base_files` is how this call lays out those that it writes.
+
+class Table:
+    """One table, held by a Spark session. It keeps nothing but its place and its options: all else is read when asked.
+
+    Every change is one commit. `upsert` and `overwrite` of a frame go under the concurrency mode of the options. What
+    reads before it writes (`insert`, `update`, `delete`, `merge`, `overwrite` of a condition) is an optimistic
+    transaction, which reads again after a conflict, ten times unless the options say otherwise. In a table with an
+    ordering field a change counts if its ordering value is not less than that of the row that is there.
+
+    `options` are those of `write` and `read` (lock provider, storage, services, ...); each method takes more.
     """
 
-    storage: Storage
-    config: TableConfig
-    schema: pa.Schema
-    schema_path: str = ""
-    changes_schema: bool = False
-    is_new: bool = False
-    base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
+    def __init__(self, spark: SparkSession, path: str | PathLike[str], options: Options | None = None) -> None:
+        self.spark = spark
+        self.path = fspath(path)
+        self._options = merged(options)
 
-    @property
-    def full_schema(self) -> pa.Schema:
-        """The columns with the meta columns first, as data files have them."""
-        return with_meta_columns(self.schema)
+    def __repr__(self) -> str:
+        return f"Table({without_secrets(self.path)!r})"
 
-    @property
-    def avro_schema(self) -> str:
-        """The schema as commits carry it."""
-        return arrow_to_avro(self.schema, self.config.name)
+    def _repr_html_(self) -> str:
+        return shown_table(self.path, self._open)
 
-    @property
-    def full_avro_schema(self) -> str:
-        """The schema as base files carry it."""
-        return arrow_to_avro(self.full_schema, self.config.name)
+    @classmethod
+    def for_path(cls, spark: SparkSession, path: str | PathLike[str], options: Options | None = None) -> Table:
+        """The table at a path. Errors: `InvalidRequest` if there is none."""
+        table = cls(spark, path, options)
+        table._open()
+        return table
 
-    def with_base_files(self, options: BaseFileOptions) -> OpenedTable:
-        """The table for a call with these options. Errors: `InvalidRequest` for columns that it does not have."""
-        return replace(self, base_files=options.for_table(self.full_schema))
+    @classmethod
+    def is_table(cls, path: str | PathLike[str], options: Options | None = None) -> bool:
+        """Whether there is a table at a path."""
+        return is_table(open_storage(fspath(path), ReadOptions.parse(options).storage))
 
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str | PathLike[str],
+        schema: StructType | pa.Schema | str,
+        *,
+        key: str | Iterable[str],
+        ordering: str | None = None,
+        partition_by: str | Iterable[str] = (),
+        buckets: int | None = None,
+        if_exists: str = "error",
+        options: Options | None = None,
+    ) -> Table:
+        """Makes an empty table; what is fixed for good is said by name.
 
-def check_writable(config: TableConfig) -> None:
-    """`InvalidRequest` for a table that may only be read."""
-    if config.metadata_partitions:
-        raise InvalidRequest(
-            f"the table {config.name!r} has a metadata table ({config.metadata_partitions}), which lakelatch does not "
-            "keep: its readers would miss new files. Turn it off with Hudi (hoodie.metadata.enable=false) first"
-        )
-    if config.bucket_count is None:
-        raise InvalidRequest(
-            f"the table {config.name!r} says nowhere how many buckets it has, so it was made by another writer: "
-            f"if all its writers use a SIMPLE bucket index, add {BUCKET_COUNT}=<their number> to {PROPERTIES_PATH}"
-        )
-    if config.timezone != "UTC":
-        raise InvalidRequest(
-            f"the table {config.name!r} has hoodie.table.timeline.timezone={config.timezone}: times would not be in "
-            "order with those of lakelatch, which are in UTC"
-        )
-    config.check_mergeable()
-    check_key_generator(config)
+        `key` names the columns that identify a row within its partition, and `ordering` the one whose greater value
+        wins. `if_exists` is `error` or `ignore`; a table that is there must agree with what is said here. Errors:
+        `InvalidRequest`, with nothing made.
+        """
+        table = cls(spark, path, options)
+        if if_exists not in ("error", "ignore"):
+            raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'ignore'", option="if_exists")
+        said: dict[str, object] = {RECORD_KEY: names_of(key, "key")}
+        if ordering is not None:
+            said[ORDERING_FIELD] = ordering
+        if partition_by:
+            said[PARTITION_FIELD] = names_of(partition_by, "partition_by")
+        if buckets is not None:
+            said[BUCKET_COUNT] = buckets
+        parsed = WriteOptions.parse({**table._options, **said})
+        storage = open_storage(table.path, parsed.manager.storage)
+        if if_exists == "error" and is_table(storage):
+            raise InvalidRequest(f"there is a table at {table.path} already: use it, or say if_exists='ignore'")
+        with open_manager(storage, parsed.manager):  # so that wrong lock options make no table
+            open_for_write(storage, parsed, to_arrow(schema_of(schema)))
+        return table
 
+    # -- reading ------------------------------------------------------------------------------------------------------
 
-def check_key_generator(config: TableConfig) -> None:
-    """`InvalidRequest` for a table whose other writers make keys or folders in a way that is not known here."""
-    name = config.raw.get(_KEY_GENERATOR_CLASS, "").rpartition(".")[2].removesuffix("KeyGenerator")
-    for option, found in ((_KEY_GENERATOR_TYPE, config.raw.get(_KEY_GENERATOR_TYPE)), (_KEY_GENERATOR_CLASS, name)):
-        if found and found.upper().replace("_", "").removesuffix("AVRO") not in _KEY_GENERATORS:
-            raise InvalidRequest(
-                f"the table {config.name!r} has {option}={config.raw[option]}: lakelatch would put rows into other "
-                "folders than this key generator does. Write to it with Hudi; reading is possible here"
+    def to_df(
+        self,
+        as_of: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool | None = None,
+        where: Expression | None = None,
+    ) -> DataFrame:
+        """The rows of one moment, fixed when this is called: now, or as of a completion time.
+
+        `meta_columns` adds Hudi's five, as the option `lakelatch.read.meta.columns` does for all reads. With `where`,
+        those that fulfil a condition: as SQL text it says as well which partitions, buckets and parts of files need not
+        be read (see `lakelatch.read`). Errors: `InvalidRequest` for a time that is still to come, and for columns that
+        are not there.
+        """
+        return self._read(moment(as_of), columns, meta_columns, where)
+
+    def explain(
+        self, where: Expression | None = None, as_of: Time | None = None, columns: Iterable[str] | None = None
+    ) -> ReadExplanation:
+        """What `to_df` with the same arguments would read, leave out and merge now; no data file is opened for it.
+
+        Errors: as for `to_df`.
+        """
+        return explain(self.path, self._reading(moment(as_of), columns, None), where)
+
+    def create_view(
+        self,
+        name: str,
+        as_of: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool | None = None,
+        tasks: int | None = None,
+    ) -> None:
+        """Makes or replaces the temporary view `name` (or `global_temp.name`), which follows the table.
+
+        Each query has the rows of one moment for each place where it names the view: that at which Spark analyses it,
+        or `as_of`. It is read by `tasks` tasks, by default one for each file slice that there is now. Its columns stay
+        as they are. Errors: `InvalidRequest`.
+        """
+        options = self._reading(moment(as_of), columns, meta_columns)
+        create_view(self.spark, name, self.path, options, tasks)
+
+    def changes(
+        self,
+        after: Time,
+        until: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool | None = None,
+        images: bool = False,
+    ) -> DataFrame:
+        """The rows that were written by what completed after a time and until another, as they are at its end.
+
+        With `images` one row for each commit and key that it changed: `op` is `i`, `u` or `d`, `ts_ms` the commit's
+        requested time as Hudi has it, and `before` and `after` are structs of the table's columns as they are at the
+        window's end. No property of the table is needed. Errors: `InvalidRequest` for a window that needs files which
+        a clean has removed.
+        """
+        if images:
+            if columns is not None or meta_columns:
+                raise InvalidRequest("images=True goes without columns and meta_columns: select from the images")
+            return read_images(
+                self.spark, self.path, ReadOptions.parse({**self._options, **window(after, until)}), True
             )
-    if config.key_generator == CUSTOM_KEYS and config.partition_fields and not config.partition_kinds:
-        raise InvalidRequest(
-            f"the table {config.name!r} has {_KEY_GENERATOR_TYPE}={CUSTOM_KEYS}, as of its CustomKeyGenerator, and "
-            f"{PROPERTIES_PATH} gives its partition fields no kinds: write hoodie.table.partition.fields as in "
-            "region:SIMPLE,time:TIMESTAMP"
-        )
-    if config.time_fields:
-        try:
-            TimePartitions.of(dict(config.time_options))
-        except InvalidRequest as error:
-            raise InvalidRequest(
-                f"the table {config.name!r} has {_KEY_GENERATOR_TYPE}={config.key_generator}, and {PROPERTIES_PATH} "
-                f"does not say how folders are made of times: {error.message}. Add there what its writers use",
-                option=error.details.get("option"),
-            ) from error
-    extractor = config.raw.get(_EXTRACTOR, "")
-    if extractor.endswith("SlashEncodedDayPartitionValueExtractor"):
-        raise InvalidRequest(
-            f"the table {config.name!r} has {_EXTRACTOR}={extractor}: its writers make three folders of a day "
-            "(2024/01/31), which lakelatch does not. Write to it with Hudi; reading is possible here"
-        )
-    if config.prefixed_keys is None:
-        raise InvalidRequest(
-            f"the table {config.name!r} says nowhere whether its keys are 'field:value' (written by Hudi 1.1 and "
-            f"later) or plain values (0.14.1 to 1.0.2): look at {RECORD_KEY_COLUMN}, and add {KEY_ENCODING}="
-            f"{FIELD_PREFIXED} or {VALUE_ONLY} to {PROPERTIES_PATH}"
+        return self._read(window(after, until), columns, meta_columns)
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns, without meta columns, as Spark reads them."""
+        return to_spark(self._open().schema)
+
+    def history(self, limit: int | None = 100) -> DataFrame:
+        """What has completed, newest first: one row for each instant of the active timeline, `limit` at most.
+
+        `operation` is what was done (UPSERT, UPDATE, MERGE, OVERWRITE of a condition, ...). A rollback or restore says
+        which instants it has `undone`, and those of a restore follow it, with no completion and `undone_by`.
+        """
+        return history_of(self.spark, self._open(), limit)
+
+    def conflicts(self, limit: int | None = 100) -> DataFrame:
+        """The writes that lost to others lately, newest first: to whom, and what was thrown away."""
+        return conflicts_of(self.spark, self._open(), limit)
+
+    def detail(self) -> TableDetail:
+        """What was fixed when the table was made."""
+        return detail_of(self._open())
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def upsert(self, data: Any, options: Options | None = None) -> CommitResult:
+        """Writes rows; those whose keys are there take their place.
+
+        Rows in which `_hoodie_is_deleted` is true delete theirs. Errors: those of `write`.
+        """
+        return self._write(frame_of(self.spark, data), UPSERT, options)
+
+    def insert(self, data: Any, if_exists: str = "error", options: Options | None = None) -> CommitResult:
+        """Writes rows whose keys are new: not in the table, and once in the frame. Of others `if_exists` says what
+        happens.
+
+        `error` refuses all of the rows (`InvalidRequest`, with a key), `skip` leaves out those that are there, and
+        counts them in the result (`rows_skipped`). Of several rows with one new key it keeps the one with the greatest
+        ordering value, and of several such rows the one whose other columns, in the frame's order, are the greatest.
+        """
+        if if_exists not in ("error", "skip"):
+            why = ", and a table with a record key holds one row of each" if if_exists == "keep" else ""
+            raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'skip'{why}", option="if_exists")
+        frame, _ = frame_of(self.spark, data), self._target("an insert")
+        policy = {KNOWN_KEYS_POLICY: DROP if if_exists == "skip" else FAIL}
+        return self._change(lambda: frame, INSERT, {**merged(options), **policy})
+
+    def update(
+        self, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None
+    ) -> CommitResult:
+        """Gives columns other values in the rows where a condition holds, or in all of them for None.
+
+        Values are SQL text or columns, and speak of the row as it was. Errors: `InvalidRequest` for a column that is
+        not there or of the record key.
+        """
+        known = self._target()
+        check_set(set, known.schema, known.keys)
+        if not set.keys().isdisjoint(known.partition_fields):
+            self._target("an update of a partition field")
+
+        def rows() -> DataFrame:
+            from pyspark.sql import functions
+
+            target = self._target()  # a column that others have added by this try keeps its values
+            frame = self._where(condition)
+            old = {field.name: frame[field.name] for field in target.schema}
+            new = {**old, **{name: column_of(value) for name, value in set.items()}}
+            if set.keys().isdisjoint(target.partition_fields):
+                return frame.select(*[new[one.name].cast(one.dataType).alias(one.name) for one in target.schema])
+            never = functions.lit(False)
+            return changed_rows(frame, target.schema, old, new, never, ~never, target.partition_fields)
+
+        return self._change(lambda: analysed(rows, "the update"), UPSERT, options, "update")
+
+    def delete(self, condition: Expression, options: Options | None = None) -> CommitResult:
+        """Deletes the rows where a condition holds; `"true"` means all of them."""
+        target = self._target()
+        ordering = self._open().config.ordering_field
+        names = [*target.identity, *([ordering] if ordering and ordering not in target.identity else [])]
+        return self._change(
+            lambda: analysed(lambda: self._where(condition).select(*names), "the deletion"), DELETE, options
         )
 
+    def merge(self, source: Any, condition: Expression | None = None, options: Options | None = None) -> Merge:
+        """Begins a merge, which `execute()` ends: see `Merge`.
 
-def check_agreement(options: WriteOptions, config: TableConfig) -> None:
-    """What the caller names must be what the table has. Errors: `InvalidRequest`."""
-    claims = (
-        (BUCKET_COUNT, options.bucket_count, config.bucket_count),
-        (RECORD_KEY, options.record_key_fields, config.record_key_fields),
-        (PARTITION_FIELD, options.partition_fields, config.partition_fields),
-        (ORDERING_FIELD, options.ordering_field, config.ordering_field),
-        (MERGE_MODE, options.merge_mode, config.merge_mode),
-        (HASH_FIELD, options.hash_fields, config.hash_fields or config.record_key_fields),
-        (COLUMN_GROUPS, _groups(options.column_groups), _groups(config.column_groups)),
-        (TABLE_TYPE, options.table_type, config.table_type),
-        (TABLE_NAME, options.table_name, config.name),
-        (KEY_GENERATOR, options.key_generator, config.key_generator),
-        (PARTITION_FIELD, options.partition_kinds or None, config.partition_kinds),
-        *((key, value, dict(config.time_options).get(key)) for key, value in options.time_options),
-        (HIVE_STYLE, options.hive_style, config.hive_style_partitioning),
-        (URL_ENCODE, options.url_encode, config.url_encode_partitioning),
-        (TABLE_VERSION, options.table_version, config.version),
-        (CDC_ENABLED, options.cdc_enabled, config.cdc_enabled),
-        (CDC_MODE, options.cdc_mode if config.cdc_enabled else None, config.cdc_mode),
-    )
-    for option, wanted, stored in claims:
-        if wanted is not None and wanted != stored:
+        Rows belong together that have the same record key and partition, or for which the condition holds.
+        """
+        return Merge(
+            self._target("a merge"),
+            frame_of(self.spark, source),
+            condition,
+            self._target,
+            lambda: self.to_df(meta_columns=False),
+            lambda rows: self._change(rows, UPSERT, options, "merge"),
+        )
+
+    def overwrite(
+        self,
+        data: Any,
+        condition: Expression | None = None,
+        partitions: str = "all",
+        options: Options | None = None,
+    ) -> CommitResult:
+        """Puts rows in the place of what is there: in the whole table, in the partitions that they touch, or in the
+        rows where a condition holds, which it then has to do for all new ones as well.
+
+        `partitions` is `all` or `touched`.
+        """
+        operations = {"all": INSERT_OVERWRITE_TABLE, "touched": INSERT_OVERWRITE}
+        if partitions not in operations or (condition is not None and partitions != "all"):
             raise InvalidRequest(
-                f"{option}={_shown(wanted)}, and the table {config.name!r} was made with {_shown(stored)}: it cannot "
-                "change later. Leave the option out, or write to a new table",
-                option=option,
+                f"partitions={partitions!r}: it is 'all' or 'touched', and goes without a condition",
+                option="partitions",
             )
+        frame = frame_of(self.spark, data)
+        if condition is None:
+            return self._write(frame, operations[partitions], options)
 
+        def replacing() -> DataFrame:
+            target, there = self._target("the overwrite of a condition"), self.to_df(meta_columns=False)
+            return replacing_rows(frame, there, condition, target)
 
-def check_mode(options: WriteOptions, config: TableConfig) -> None:
-    """`InvalidRequest` for non-blocking writes where two of one file group cannot both stay."""
-    if not options.non_blocking:
-        return
-    if config.copies_on_write:
-        raise InvalidRequest(
-            f"{MODE_OPTION}={NON_BLOCKING} needs a table that is MERGE_ON_READ, and {config.name!r} is "
-            f"{config.table_type}: of two writes that make one file group's next base file only one can stay. Use "
-            f"{OPTIMISTIC}",
-            option=MODE_OPTION,
-        )
-    if not each_column_has_an_order(config):
-        raise InvalidRequest(
-            f"{MODE_OPTION}={NON_BLOCKING} needs {MERGE_MODE}={EVENT_TIME} and an ordering field "
-            f"({ORDERING_FIELD}): without one, a compaction could change which writer's row wins. "
-            f"Name one when the table is made (columns in {COLUMN_GROUPS} have their own), or use {OPTIMISTIC}"
-        )
+        return self._change(lambda: analysed(replacing, "the overwrite"), UPSERT, options, "overwrite")
 
+    def restore(self, as_of: Time, options: Options | None = None) -> Undone:
+        """Takes the table back to the last write that had completed by then; see `lakelatch.restore`."""
+        to = last_commit_until(self._open(), instant_of(as_of))
+        return engine_calls.restore(self.path, to, self._with(options))
 
-def _groups(groups: tuple[ColumnGroup, ...] | None) -> str | None:
-    return None if groups is None else show_column_groups(groups) or "no groups"
+    # -- services -----------------------------------------------------------------------------------------------------
 
+    def compact(self, options: Options | None = None) -> list[CommitResult]:
+        """See `lakelatch.compact`."""
+        return calls.compact(self.spark, self.path, self._with(options))
 
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    def cluster(self, options: Options | None = None) -> list[CommitResult]:
+        """See `lakelatch.cluster`."""
+        return calls.cluster(self.spark, self.path, self._with(options))
+
+    def clean(self, options: Options | None = None) -> list[CleanResult]:
+        """See `lakelatch.clean`."""
+        return calls.clean(self.path, self._with(options), spark=self.spark)
+
+    def verify(self, deep: bool = False) -> Verification:
+        """What is missing, damaged or superfluous; see `lakelatch.verify`."""
+        return verify(self.path, self._options, deep)
+
+    def maintain(self, options: Options | None = None) -> MaintenanceReport:
+        """Does what is due; see `lakelatch.maintain`."""
+        return calls.maintain(self.spark, self.path, self._with(options))
+
+    # -- what these are made of ---------------------------------------------------------------------------------------
+
+    def _with(self, options: Options | None) -> dict[str, object]:
+        return merged(self._options, options)
+
+    def _open(self) -> OpenedTable:
+        return open_table(open_existing_storage(self.path, self._options))
+
+    def _target(self, what: str = "") -> MergedTable:
+        """The table as a change sees it. Errors: `InvalidRequest` for `what` compares values of times with folders'."""
+        opened = self._open()
+        config = opened.config
+        if what and config.time_fields:
+            raise InvalidRequest(
+                f"the table {config.name!r} makes folders of times ({', '.join(config.time_fields)}): {what} would "
+                "take rows of one folder for those of several. Use upsert, delete, and update of other columns"
+            )
+        return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
+
+    def _read(
+        self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None
+    ) -> DataFrame:
+        return read(self.spark, self.path, self._reading(more, columns, meta_columns), where)
+
+    def _reading(self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> dict[str, object]:
+        return reading({**self._options, **more}, columns, meta_columns)
+
+    def _where(self, condition: Expression | None) -> DataFrame:
+        return self.to_df(meta_columns=False, where=condition)
+
+    def _write(
+        self, frame: DataFrame | Callable[[], DataFrame], operation: str, options: Options | None, called: str = ""
+    ) -> CommitResult:
+        return write_as(called, frame, self.path, {**self._with(options), OPERATION: operation})
+
+    def _change(
+        self, rows: Callable[[], DataFrame], operation: str, options: Options | None, called: str = ""
+    ) -> CommitResult:
+        """One that reads first: `rows` is called inside each try. `called` is its name, if Hudi has none."""
+        own: dict[str, object] = {RETRIES_OPTION: _RETRIES, **self._options, MODE_OPTION: OPTIMISTIC}
+        return self._write(rows, operation, {**own, **(options or {})}, called)

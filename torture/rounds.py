@@ -11,10 +11,9 @@ from contextlib import suppress
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
+from lakelatch.engine.services import cleaning, clustering, compaction
+from lakelatch.engine.services.planned import pending_plans, run_here
 from lakelatch.errors import LakelatchError, TransactionEnded
-from lakelatch.services import cleaning
-from lakelatch.spark.services import clustering, compaction
-from lakelatch.spark.services.plans import pending_plans, run_here
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.torture.check.checker import check_round

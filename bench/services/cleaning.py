@@ -18,12 +18,12 @@ from pathlib import Path
 
 from bench.harness import Result, time_ms
 
+from lakelatch.engine.options.cleaning import KEEP_LATEST_FILE_VERSIONS, CleaningOptions
+from lakelatch.engine.services import cleaning
 from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.format.names import planned_base_file
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.services import cleaning
-from lakelatch.services.options.cleaning import KEEP_LATEST_FILE_VERSIONS, CleaningOptions
 from lakelatch.storage import LocalStorage
 from lakelatch.storage.contract import Listing
 from lakelatch.timegen.hybrid import HybridTimeGenerator

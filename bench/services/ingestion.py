@@ -20,11 +20,10 @@ from pathlib import Path
 from bench.harness import Result
 from bench.services.stream import Stream
 
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.services import cleaning, clustering
+from lakelatch.engine.services.planned import Operations, RewriteTask, Runner, pending_plans, run_here
 from lakelatch.errors import LakelatchError, Unavailable
-from lakelatch.services import cleaning
-from lakelatch.spark.services import clustering
-from lakelatch.spark.services.plans import Operations, RewriteTask, Runner, pending_plans, run_here
-from lakelatch.spark.write.task import FileReport
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.events import CANCEL_FOLDER
 

@@ -20,15 +20,15 @@ import numpy as np
 import pyarrow as pa
 from bench.harness import Result, save, time_ms
 
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.services import clustering, compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import as_of_now, open_existing, open_for_write
+from lakelatch.engine.write.attempt import result_or_raise
+from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.spark.open_table import as_of_now, open_existing, open_for_write
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import clustering, compaction
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.attempt import result_or_raise
-from lakelatch.spark.write.commit import commit_files, write_task
 from lakelatch.storage import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.transactions.manager import TransactionManager

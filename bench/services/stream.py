@@ -8,17 +8,17 @@ from functools import partial
 import pyarrow as pa
 from bench.harness import time_ms
 
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.write.attempt import attempted, result_or_raise
+from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services.keeping.inline import after_commit
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.attempt import attempted, result_or_raise
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.transactions.manager import TransactionManager

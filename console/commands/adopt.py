@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from rich.console import Console
 
 from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
+from lakelatch.engine.options.write import BUCKET_COUNT
+from lakelatch.engine.table.adoption import Adoption, examine
 from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.open import open_recorded_locks
-from lakelatch.spark.adoption import Adoption, examine
-from lakelatch.spark.options import BUCKET_COUNT
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.properties_update import update_properties
 from lakelatch.timeline.table_config import recorded_lock_options

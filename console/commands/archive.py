@@ -22,7 +22,7 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Archives what may leave, and says what is first in the way of more."""
-    from lakelatch.spark.services.archiving import archive
+    from lakelatch.engine.calls import archive
 
     options = read_options(parsed.option)
     open_table(parsed.table, options)

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from lakelatch.engine.options.write import normalise
+from lakelatch.engine.table.opening import load_config
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.open_table import load_config
-from lakelatch.spark.options import normalise
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
+from lakelatch.engine.calls import execute_cancel, open_cancellations, request_cancel
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.services.cancelling import execute_cancel, open_cancellations, request_cancel
 from lakelatch.transactions.cancellation.requests import CancelRequest
 
 _SHOWN = 2

@@ -11,7 +11,7 @@ from lakelatch.console.commands.arguments import Outcome, open_table, read_optio
 from lakelatch.console.planned import show_results
 
 if TYPE_CHECKING:
-    from lakelatch.services.cleaning import CleanResult
+    from lakelatch.engine.services.cleaning import CleanResult
 
 _SHOWN_MAX = 20
 
@@ -29,8 +29,9 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Cleans here, without Spark; what another process works on is named as waiting."""
-    from lakelatch.spark.services.clean import clean, preview_clean
-    from lakelatch.spark.services.plans import waiting
+    from lakelatch.engine.calls import preview_clean
+    from lakelatch.engine.services.planned import waiting
+    from lakelatch.spark.calls import clean
     from lakelatch.timeline.actions import CLEAN
 
     options = read_options(parsed.option)

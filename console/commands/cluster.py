@@ -11,7 +11,7 @@ from lakelatch.console.commands.arguments import Outcome, check_least, open_tabl
 from lakelatch.console.planned import run_on_spark, show_results
 
 if TYPE_CHECKING:
-    from lakelatch.spark.write.result import CommitResult
+    from lakelatch.engine.run.result import CommitResult
 
 
 def add_parsers(
@@ -29,8 +29,8 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Carries them out; what another process works on, or another engine has planned, is named as waiting."""
-    from lakelatch.spark.services.clustering import cluster
-    from lakelatch.spark.services.plans import waiting
+    from lakelatch.engine.services.planned import waiting
+    from lakelatch.spark.calls import cluster
     from lakelatch.timeline.actions import CLUSTERING
     from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS
 

@@ -11,7 +11,7 @@ from lakelatch.console.commands.arguments import Outcome, check_least, open_tabl
 from lakelatch.console.planned import run_on_spark, show_results
 
 if TYPE_CHECKING:
-    from lakelatch.spark.write.result import CommitResult
+    from lakelatch.engine.run.result import CommitResult
 
 
 def add_parsers(
@@ -27,7 +27,8 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Carries them out; what another process works on is named as waiting."""
-    from lakelatch.spark.services.compaction import compact, waiting_plans
+    from lakelatch.engine.calls import waiting_plans
+    from lakelatch.spark.calls import compact
 
     check_least(parsed, cores=1)
     options = read_options(parsed.option)

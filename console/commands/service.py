@@ -16,11 +16,12 @@ from rich.markup import escape
 from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
 from lakelatch.console.places import with_tables_nearby
 from lakelatch.console.service_loop import ServiceLoop, parse_duration
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
+from lakelatch.engine.services.keeping.maintenance import maintain_with
+from lakelatch.engine.services.planned import Runner, run_here
 from lakelatch.errors import LakelatchError
-from lakelatch.services.report import MaintenanceReport, ServiceRun
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services.keeping.maintenance import maintain_with
-from lakelatch.spark.services.plans import Runner, run_here, runner_of
+from lakelatch.spark.executor import runner_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lakelatch.console.commands.arguments import Outcome, read_options, table_parser
+from lakelatch.engine.calls import delete_savepoint, restore, roll_back, savepoint, savepoints
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.services.taking_back import delete_savepoint, restore, roll_back, savepoint, savepoints
 
 
 def add_parsers(

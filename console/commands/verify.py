@@ -22,7 +22,7 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Names each finding; 1 if a file is missing or damaged."""
-    from lakelatch.spark.services.verifying import verify
+    from lakelatch.engine.calls import verify
 
     options = read_options(parsed.option)
     with console.status("verifying"):

@@ -9,13 +9,13 @@ import lakelatch
 from lakelatch.console.demo.checks import Check
 from lakelatch.console.demo.events import Events, read_events
 from lakelatch.console.demo.plan import FEEDS, KEEPER, DemoPlan
+from lakelatch.engine.options.clustering import INLINE, INLINE_COMMITS
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.report import CANCELLED, DONE, ServiceRun
+from lakelatch.engine.services.cancelling import request_cancel
+from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.failpoints import calling
-from lakelatch.services.cancelling import request_cancel
-from lakelatch.services.options.clustering import INLINE, INLINE_COMMITS
-from lakelatch.services.report import CANCELLED, DONE, ServiceRun
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
 from lakelatch.timeline.timeline import Timeline

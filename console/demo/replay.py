@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakelatch.console.demo.flights import sorted_by_key
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.options import StorageOptions

@@ -14,68 +14,85 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakelatch.services.archiving import Archived
-    from lakelatch.spark.api.arrow_table import ArrowTable, open
-    from lakelatch.spark.api.functions import detail, history, schema, show
-    from lakelatch.spark.api.keywords import options
-    from lakelatch.spark.api.table import Table
+    from lakelatch.engine.arrow import ArrowTable, open
+    from lakelatch.engine.calls import (
+        archive,
+        delete_savepoint,
+        execute_cancel,
+        open_cancellations,
+        preview_clean,
+        request_cancel,
+        restore,
+        roll_back,
+        savepoint,
+        savepoints,
+        schedule_clustering,
+        schedule_compaction,
+        schedule_log_compaction,
+        verify,
+        waiting_plans,
+    )
+    from lakelatch.engine.options.keywords import options
+    from lakelatch.engine.run.result import CommitResult
+    from lakelatch.engine.services.archiving import Archived
+    from lakelatch.engine.writing import delete_partitions
+    from lakelatch.spark.calls import (
+        clean,
+        cluster,
+        compact,
+        execute_clustering,
+        execute_compaction,
+        execute_log_compaction,
+        maintain,
+    )
+    from lakelatch.spark.frames_in import write
+    from lakelatch.spark.frames_out import read
+    from lakelatch.spark.functions import detail, history, schema, show
     from lakelatch.spark.progress import Progress, on_progress
-    from lakelatch.spark.read.reader import read
-    from lakelatch.spark.services.archiving import archive
-    from lakelatch.spark.services.cancelling import execute_cancel, open_cancellations, request_cancel
-    from lakelatch.spark.services.clean import clean, preview_clean
-    from lakelatch.spark.services.clustering import cluster, execute_clustering, schedule_clustering
-    from lakelatch.spark.services.compaction import compact, execute_compaction, schedule_compaction, waiting_plans
-    from lakelatch.spark.services.keeping.maintenance import maintain
-    from lakelatch.spark.services.log_compaction import execute_log_compaction, schedule_log_compaction
-    from lakelatch.spark.services.taking_back import delete_savepoint, restore, roll_back, savepoint, savepoints
-    from lakelatch.spark.services.verifying import verify
+    from lakelatch.spark.sink import write_batch
     from lakelatch.spark.spark_types import use_in_thread
-    from lakelatch.spark.write.delete_partitions import delete_partitions
-    from lakelatch.spark.write.result import CommitResult
-    from lakelatch.spark.write.streaming.sink import write_batch
-    from lakelatch.spark.write.writer import write
+    from lakelatch.spark.table import Table
 
 _MODULES = {
-    "Table": "lakelatch.spark.api.table",
-    "ArrowTable": "lakelatch.spark.api.arrow_table",
-    "options": "lakelatch.spark.api.keywords",
-    "open": "lakelatch.spark.api.arrow_table",
-    "write": "lakelatch.spark.write.writer",
-    "CommitResult": "lakelatch.spark.write.result",
-    "delete_partitions": "lakelatch.spark.write.delete_partitions",
-    "read": "lakelatch.spark.read.reader",
-    "show": "lakelatch.spark.api.functions",
-    "history": "lakelatch.spark.api.functions",
-    "detail": "lakelatch.spark.api.functions",
-    "schema": "lakelatch.spark.api.functions",
+    "Table": "lakelatch.spark.table",
+    "ArrowTable": "lakelatch.engine.arrow",
+    "options": "lakelatch.engine.options.keywords",
+    "open": "lakelatch.engine.arrow",
+    "write": "lakelatch.spark.frames_in",
+    "CommitResult": "lakelatch.engine.run.result",
+    "delete_partitions": "lakelatch.engine.writing",
+    "read": "lakelatch.spark.frames_out",
+    "show": "lakelatch.spark.functions",
+    "history": "lakelatch.spark.functions",
+    "detail": "lakelatch.spark.functions",
+    "schema": "lakelatch.spark.functions",
     "Progress": "lakelatch.spark.progress",
     "on_progress": "lakelatch.spark.progress",
-    "Archived": "lakelatch.services.archiving",
-    "archive": "lakelatch.spark.services.archiving",
-    "clean": "lakelatch.spark.services.clean",
-    "preview_clean": "lakelatch.spark.services.clean",
-    "cluster": "lakelatch.spark.services.clustering",
-    "schedule_clustering": "lakelatch.spark.services.clustering",
-    "execute_clustering": "lakelatch.spark.services.clustering",
-    "compact": "lakelatch.spark.services.compaction",
-    "schedule_compaction": "lakelatch.spark.services.compaction",
-    "request_cancel": "lakelatch.spark.services.cancelling",
-    "execute_cancel": "lakelatch.spark.services.cancelling",
-    "open_cancellations": "lakelatch.spark.services.cancelling",
-    "execute_compaction": "lakelatch.spark.services.compaction",
-    "schedule_log_compaction": "lakelatch.spark.services.log_compaction",
-    "execute_log_compaction": "lakelatch.spark.services.log_compaction",
-    "savepoint": "lakelatch.spark.services.taking_back",
-    "delete_savepoint": "lakelatch.spark.services.taking_back",
-    "savepoints": "lakelatch.spark.services.taking_back",
-    "roll_back": "lakelatch.spark.services.taking_back",
-    "restore": "lakelatch.spark.services.taking_back",
-    "maintain": "lakelatch.spark.services.keeping.maintenance",
-    "write_batch": "lakelatch.spark.write.streaming.sink",
+    "Archived": "lakelatch.engine.services.archiving",
+    "archive": "lakelatch.engine.calls",
+    "clean": "lakelatch.spark.calls",
+    "preview_clean": "lakelatch.engine.calls",
+    "cluster": "lakelatch.spark.calls",
+    "schedule_clustering": "lakelatch.engine.calls",
+    "execute_clustering": "lakelatch.spark.calls",
+    "compact": "lakelatch.spark.calls",
+    "schedule_compaction": "lakelatch.engine.calls",
+    "request_cancel": "lakelatch.engine.calls",
+    "execute_cancel": "lakelatch.engine.calls",
+    "open_cancellations": "lakelatch.engine.calls",
+    "execute_compaction": "lakelatch.spark.calls",
+    "schedule_log_compaction": "lakelatch.engine.calls",
+    "execute_log_compaction": "lakelatch.spark.calls",
+    "savepoint": "lakelatch.engine.calls",
+    "delete_savepoint": "lakelatch.engine.calls",
+    "savepoints": "lakelatch.engine.calls",
+    "roll_back": "lakelatch.engine.calls",
+    "restore": "lakelatch.engine.calls",
+    "maintain": "lakelatch.spark.calls",
+    "write_batch": "lakelatch.spark.sink",
     "use_in_thread": "lakelatch.spark.spark_types",
-    "verify": "lakelatch.spark.services.verifying",
-    "waiting_plans": "lakelatch.spark.services.compaction",
+    "verify": "lakelatch.engine.calls",
+    "waiting_plans": "lakelatch.engine.calls",
 }
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from engine import Engine
+from driver import Engine
 from option_space import COPIED, OPTIMISTIC, Layout
 from plain_oracle import Group, Key, PlainOracle
 from random_rows import RandomRows

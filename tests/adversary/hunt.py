@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from attack import KINDS, Attack
-from engine import Engine
+from driver import Engine
 from looks import Looks
 
 Kinds = dict[str, int]

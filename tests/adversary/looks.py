@@ -17,13 +17,13 @@ from random_tables.made_slice import holding
 from random_tables.readers import NOT_WIDENED
 
 import lakelatch
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.write import BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE, READ_OPTIMIZED
+from lakelatch.engine.read.images import plan_images
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import OneOf
 from lakelatch.format.merge.spilled_logs import LogBounds
-from lakelatch.spark.options import BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE, READ_OPTIMIZED
-from lakelatch.spark.read.images import plan_images
-from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.storage.uris import open_storage
 
 TINY = LogBounds(held=0, run=1, batch=1, part=1)

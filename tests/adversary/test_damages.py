@@ -15,9 +15,9 @@ from attack import Attack
 from looks import in_order, plain
 from plain_oracle import Values
 
+from lakelatch.engine.options.write import BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
-from lakelatch.spark.options import BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE
-from lakelatch.spark.read.reader import plan_read
 
 # One of each type, with clusterings, compactions, overwrites, deletes and a history that was archived.
 STEPS = ["upsert", "bulk_insert", "delete", "compact", "upsert", "overwrite", "upsert", "cluster", "delete", "upsert"]

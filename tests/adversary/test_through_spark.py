@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from attack import KINDS, Attack
-from engine import OPERATION, Engine
+from driver import OPERATION, Engine
 from hunt import attack
 from looks import Looks, rows_by_format
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.spark.write.result import CommitResult
+from lakelatch.engine.run.result import CommitResult
 
 pytestmark = pytest.mark.spark
 SPARK_KINDS = {

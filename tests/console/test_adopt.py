@@ -12,12 +12,12 @@ import pytest
 from grouped_table import D, GroupedTable
 
 from lakelatch.console.main import main
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.table.table import check_writable
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.table import check_writable
 from lakelatch.storage.local import LocalStorage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.properties_update import update_properties

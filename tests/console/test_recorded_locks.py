@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from lakelatch.console.main import main
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.locks.options import PREFIX, PROVIDER
-from lakelatch.spark.api.arrow_table import ArrowTable
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, open_server
 from lakelatch.testing.servers.reach import lock_options

@@ -15,8 +15,8 @@ from live_table import LiveTable
 
 from lakelatch.console.main import main
 from lakelatch.console.service_loop import ServiceLoop, parse_duration
+from lakelatch.engine.run.report import DONE, FAILED, MaintenanceReport, ServiceRun
 from lakelatch.errors import InvalidRequest, Unavailable
-from lakelatch.services.report import DONE, FAILED, MaintenanceReport, ServiceRun
 from lakelatch.testing.clock import ManualSystem
 
 COMMITS = "hoodie.compact.inline.max.delta.commits"

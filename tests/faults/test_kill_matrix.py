@@ -34,7 +34,7 @@ REACHED_ONLY_WITH_SPARK = {
     "relocate.after_file",
     "rebase.after_file",
 }
-OF_SERVICES = ("archive.", "cancel.", "clean.", "restore.", "savepoint.", "undo.")  # tests/services
+OF_SERVICES = ("archive.", "cancel.", "clean.", "restore.", "savepoint.", "undo.")  # tests/engine/services
 POINTS = [name for name in NAMES if name not in REACHED_ONLY_WITH_SPARK and not name.startswith(OF_SERVICES)]
 #: Of the second write, whose files its own process makes; the first one has announced and made three.
 OF_OWN_FILES = ["mark.after", "data.after", "commit.before_slot", "commit.after_slot"]

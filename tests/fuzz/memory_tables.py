@@ -8,22 +8,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakelatch.engine.options.batch import Batch
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import compaction, log_compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import abort_after, attempted, result_or_raise
+from lakelatch.engine.write.batches import BatchRegister, written_once
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.replace import matching
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.services import compaction, log_compaction
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.attempt import attempted, result_or_raise
-from lakelatch.spark.write.cancellation import abort_after
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.replace import matching
-from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.streaming.batch import Batch
-from lakelatch.spark.write.streaming.register import BatchRegister, written_once
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage import Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator

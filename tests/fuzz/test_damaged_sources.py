@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 from live_table import SCHEMA, LiveTable, Row
 
+from lakelatch.engine.arrow import ArrowRows
+from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.writing import write_rows
 from lakelatch.errors import CorruptTable
 from lakelatch.failpoints import calling
-from lakelatch.spark.api.arrow_table import ArrowRows
-from lakelatch.spark.options import BLOCK_FORMAT, OPERATION, WriteOptions
-from lakelatch.spark.write.rows import write_rows
-from lakelatch.spark.write.task import FileReport, WriteTask
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.transaction import Transaction

@@ -10,9 +10,9 @@ from fuzzed_table import Made, Place
 from test_damaged_tables import _check_named, _watched
 from uses import INCREMENTAL, compact, plain, rows, write
 
+from lakelatch.engine.services.verifying import Verification, verify
 from lakelatch.errors import LakelatchError
 from lakelatch.format.names import is_placeholder
-from lakelatch.services.verifying import Verification, verify
 from lakelatch.storage import Storage
 from lakelatch.timeline.table_config import load_table_config
 

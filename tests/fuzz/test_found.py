@@ -10,13 +10,13 @@ from fuzzed_table import START_MS, Made, Place, row, unchecksummed
 from memory_tables import PARTITIONED, PLAIN, MemoryTable, manager_of
 from uses import plain
 
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import CorruptTable
 from lakelatch.format.avro import with_meta_columns
 from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.names import NO_TASK, token_within
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.object_store.provider import HudiStorageLockProvider
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.timeline.timeline import Timeline

@@ -9,12 +9,12 @@ from fuzzed_table import Place, row
 from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manager_of
 
 from lakelatch.console.entries import timeline_entries
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import compaction, log_compaction
-from lakelatch.spark.services.compaction import waiting_plans
-from lakelatch.spark.services.plans import carry_out, pending_plans, run_here
+from lakelatch.engine.calls import waiting_plans
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.services import compaction, log_compaction
+from lakelatch.engine.services.planned import carry_out, pending_plans, run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.commit_log import CommitLog

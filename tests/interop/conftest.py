@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.console.demo.replay import hudi_rs_settings
-from lakelatch.spark.read.reader import plan_read
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.testing.servers.reach import place_options
 
 DATA = Path(__file__).parent.parent / "data"

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakelatch
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.names import parse_data_file
-from lakelatch.spark.api.arrow_table import ArrowTable
 
 pytestmark = pytest.mark.spark
 Read = Callable[..., list[dict[str, Any]]]

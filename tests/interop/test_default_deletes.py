@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.engine.arrow import ArrowTable
 
 Read = Callable[..., list[dict[str, Any]]]
 FLAG = "_hoodie_is_deleted"

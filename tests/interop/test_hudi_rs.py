@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active, calling
 from lakelatch.format.names import parse_data_file
-from lakelatch.spark.write.task import WriteTask
 from lakelatch.storage import Storage, open_storage
 
 pytestmark = pytest.mark.spark

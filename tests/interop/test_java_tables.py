@@ -14,7 +14,7 @@ import pytest
 from hudi import HudiTableBuilder
 from java_hudi import Rows, plain
 
-from lakelatch.spark.read.reader import plan_read
+from lakelatch.engine.read.plan import plan_read
 
 TABLES = Path(__file__).parents[1] / "data" / "java"
 NAMES = sorted(file.stem for file in TABLES.glob("*.zip"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.locks.options import PREFIX, PROVIDER
-from lakelatch.spark.api.arrow_table import ArrowTable
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.table_config import load_table_config

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakelatch
-from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.engine.arrow import ArrowTable
 
 pytestmark = pytest.mark.spark
 Read = Callable[..., list[dict[str, Any]]]

@@ -14,14 +14,13 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch import failpoints
+from lakelatch.engine.options.cancellation import CancellationOptions
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.services import cancelling, compaction
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.failpoints import calling
 from lakelatch.format.names import BASE_TOKEN, token_within
-from lakelatch.services import cancelling
-from lakelatch.services.options.cancellation import CancellationOptions
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services import compaction
 from lakelatch.testing.servers import Server
 from lakelatch.timeline.table_config import load_table_config
 

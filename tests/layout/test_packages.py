@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-BELOW_SPARK = ("services", "format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage")
+BELOW_SPARK = ("engine", "format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage")
 MAY_KNOW: dict[str, set[str]] = {
     "storage": set(),
     "locks": {"storage"},
@@ -14,7 +14,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "timeline": {"storage"},
     "transactions": {"timeline", "heartbeat", "timegen", "locks", "storage"},
     "format": {"timeline", "storage"},
-    "services": {"format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
+    "engine": {"format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
     "spark": {*BELOW_SPARK},
     "torture": {"testing", "spark", *BELOW_SPARK},
     "console": {"torture", "spark", *BELOW_SPARK},
@@ -99,6 +99,13 @@ def test_nothing_shipped_imports_the_test_suites(source_tree: Any) -> None:
 def test_spark_is_known_above_only(source_tree: Any) -> None:
     users = {source.package.split(".")[0] for source in source_tree.shipped if uses(source, "pyspark")}
     assert "spark" in users and users <= SPARK_PACKAGES
+
+
+def test_the_engine_does_without_spark(source_tree: Any) -> None:
+    """Not a word of it, so that nothing brings it in by another way."""
+    engine = [source for source in source_tree.shipped if source.package == "engine"]
+    assert len(engine) > 50
+    assert not [source.name for source in engine if "pyspark" in source.text or "py4j" in source.text]
 
 
 def test_client_libraries_stay_in_their_own_module(source_tree: Any) -> None:

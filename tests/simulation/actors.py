@@ -11,12 +11,12 @@ from typing import Any
 from seams import URI, Place, SimulatedLocks, SimulatedScope
 from world import Process, SimulatedSystem
 
+from lakelatch.engine.options.batch import Batch
+from lakelatch.engine.write.attempt import abort_after
+from lakelatch.engine.write.batches import BatchCommitted, BatchRegister
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.spark.write.cancellation import abort_after
-from lakelatch.spark.write.streaming.batch import Batch
-from lakelatch.spark.write.streaming.register import BatchCommitted, BatchRegister
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator

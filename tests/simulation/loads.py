@@ -9,14 +9,15 @@ from functools import partial
 from actors import Actor, aborted_on_error
 from stock import CONFIG, STOCK, table_of
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.bulk_task import BulkTask
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.names import LogFile, planned_base_file
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.write.attempt import Lost
-from lakelatch.spark.write.base_files.bulk_task import BulkTask
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.task import FileReport, WriteTask
 from lakelatch.timeline.actions import BULK_INSERT
 from lakelatch.transactions.markers.task_files import TaskFiles
 from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC

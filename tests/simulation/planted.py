@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from lakelatch.engine.services import archiving
+from lakelatch.engine.services.clean_planning import CleanPlanner
+from lakelatch.engine.services.clustering_commit import ClusteringCommit
+from lakelatch.engine.write import first_bases
+from lakelatch.engine.write.batches import BatchRegister
+from lakelatch.engine.write.replace import Replacement
 from lakelatch.format.index.file_index import FileIndex
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
-from lakelatch.services import archiving
-from lakelatch.services.clean_planning import CleanPlanner
-from lakelatch.spark.services.clustering_commit import ClusteringCommit
-from lakelatch.spark.write.base_files import first_bases
-from lakelatch.spark.write.replace import Replacement
-from lakelatch.spark.write.streaming.register import BatchRegister
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.projection import Projections
 from lakelatch.timeline.rollbacks import Rollbacks

@@ -17,17 +17,17 @@ from typing import Any, cast
 from actors import Actor, aborted_on_error, instant_of
 from stock import CONFIG, table_of
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.merge_task import MergeTask
+from lakelatch.engine.write.replace import Replacement, none_else
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.file_groups import replace_commit
 from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.names import BaseFile, parse_data_file, planned_base_file
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.attempt import Lost
-from lakelatch.spark.write.base_files.merge_task import MergeTask
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.replace import Replacement, none_else
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, INSERT_OVERWRITE, REPLACE_COMMIT
 from lakelatch.timeline.history.whole_timeline import WholeTimeline

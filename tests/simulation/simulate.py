@@ -30,9 +30,9 @@ from run import Outcome, Run
 from seams import Place, step
 
 from lakelatch import failpoints
+from lakelatch.engine.services import clustering_commit
 from lakelatch.format import file_groups as file_ids
 from lakelatch.locks.session import session as sessions
-from lakelatch.spark.services import clustering_commit
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline import records
 from lakelatch.timeline.history import named_files

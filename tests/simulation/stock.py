@@ -14,6 +14,21 @@ import pyarrow as pa
 from actors import Actor, aborted_on_error
 from seams import Place
 
+from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.options.cancellation import CancellationOptions
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.clustering import ClusteringOptions
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.services import archiving, cleaning, clustering, compaction
+from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
+from lakelatch.engine.services.clustering_task import ClusterTask
+from lakelatch.engine.services.compaction_task import CompactTask
+from lakelatch.engine.services.planned import Operations, RewriteTask
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.commit import commit_files, file_ids_of
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.live_groups import LiveGroups
@@ -21,22 +36,6 @@ from lakelatch.format.log.framing import MAGIC
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
-from lakelatch.services import archiving, cleaning
-from lakelatch.services.cancelling import execute_cancel, execute_open, request_cancel
-from lakelatch.services.options.archiving import ArchivingOptions
-from lakelatch.services.options.cancellation import CancellationOptions
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.services.options.clustering import ClusteringOptions
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.services import clustering, compaction
-from lakelatch.spark.services.clustering_task import ClusterTask
-from lakelatch.spark.services.compaction_task import CompactTask
-from lakelatch.spark.services.plans import Operations, RewriteTask
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.attempt import Lost
-from lakelatch.spark.write.commit import commit_files, file_ids_of
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.actions import CLUSTERING, INSERT_OVERWRITE, UPSERT, WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline

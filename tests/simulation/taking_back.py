@@ -6,9 +6,9 @@ from actors import Actor
 from seams import Place
 from stock import CONFIG
 
+from lakelatch.engine.services.restoring import restore, roll_back
+from lakelatch.engine.services.savepoints import create_savepoint, delete_savepoint, savepoints
 from lakelatch.errors import InvalidRequest
-from lakelatch.services.restoring import restore, roll_back
-from lakelatch.services.savepoints import create_savepoint, delete_savepoint, savepoints
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.timeline import Instant, Timeline
 from lakelatch.transactions.settings import NON_BLOCKING

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from random_tables.index_checks import IndexChecks
 from stock import CONFIG, STOCK, is_stock, rows_of
 
+from lakelatch.engine.services.clean_planning import UNTIL
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import file_slices
 from lakelatch.format.names import BaseFile, is_placeholder, parse_data_file
 from lakelatch.format.table_view import TableView
-from lakelatch.services.clean_planning import UNTIL
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import (

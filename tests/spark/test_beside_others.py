@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch.engine.table.table import check_writable
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.log.framing import AVRO_BLOCK, DELETE_BLOCK, PARQUET_BLOCK, read_blocks
-from lakelatch.spark.table import check_writable
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig, load_table_config
 

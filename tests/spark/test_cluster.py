@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sweep import find_losses
 
 import lakelatch
-from lakelatch.spark.open_table import open_table
+from lakelatch.engine.table.opening import open_table
 from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 
@@ -72,12 +72,12 @@ print(json.dumps(life(spark, path, options)))
 # `disturbed` travels by value (it is defined in the main module), so workers run it in place of the package's own.
 DISTURBED_SCRIPT = f"""{HEAD}
 import functools
-from lakelatch.spark.write import writer
+from lakelatch.spark import frames_in as writer
 
 DISTURB
 
 def disturbed(task, in_runs, skips, batches):
-    from lakelatch.spark.write import writer
+    from lakelatch.spark import frames_in as writer
     for report in writer._write_batches(task, in_runs, skips, batches):
         yield report
         try:

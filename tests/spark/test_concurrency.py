@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import lakelatch
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.format.avro import META_COLUMNS
-from lakelatch.spark.read.reader import plan_read
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import lakelatch
+from lakelatch.engine.table import schema as table_schema
 from lakelatch.errors import CorruptTable, LakelatchError
-from lakelatch.spark import table_schema
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
+from lakelatch.engine.write import attempt
 from lakelatch.errors import InvalidRequest, WriteConflict, reraise
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
-from lakelatch.spark.write import attempt
 from lakelatch.storage import LocalStorage
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Loss, recent_losses

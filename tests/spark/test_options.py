@@ -6,12 +6,12 @@ import re
 
 import pytest
 
+from lakelatch.engine.options.other_formats import OTHER_OPTIONS, OtherOption
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import KNOWN_KEYS, WriteOptions, normalise
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.options import KNOWN_KEYS, WriteOptions, normalise
-from lakelatch.spark.other_options import OTHER_OPTIONS, OtherOption
-from lakelatch.spark.read.options import ReadOptions
-from lakelatch.spark.read.stream_reader import StreamOptions
-from lakelatch.spark.service_options import ServiceOptions
+from lakelatch.spark.stream_reader import StreamOptions
 
 PARSERS = (WriteOptions, ReadOptions, StreamOptions, ServiceOptions)
 

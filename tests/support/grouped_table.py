@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 from live_table import WorkedTable, window
 
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.result import CommitResult
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import log_compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_for_write, open_table
 from lakelatch.storage import LocalStorage
 from lakelatch.transactions.settings import NON_BLOCKING
 

@@ -10,22 +10,22 @@ from typing import Any
 import hudi
 import pyarrow as pa
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import ReadPlan, plan_read
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import clustering, compaction
+from lakelatch.engine.services.planned import Runner, run_here
+from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import attempted, result_or_raise
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.relocation import Relocator, relocate_here
+from lakelatch.engine.write.replace import matching
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.reader import ReadPlan, plan_read
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import clustering, compaction
-from lakelatch.spark.services.plans import Runner, run_here
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.attempt import attempted, result_or_raise
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.relocation import Relocator, relocate_here
-from lakelatch.spark.write.replace import matching
-from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE, DELETE_PARTITION

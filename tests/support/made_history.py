@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.cleaning import CleanResult
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.names import BaseFile, LogFile
 from lakelatch.format.partitions import partition_files
 from lakelatch.format.table_view import TableView
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
-from lakelatch.services import cleaning
-from lakelatch.services.cleaning import CleanResult
-from lakelatch.services.options.cleaning import CleaningOptions
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import Storage, path_below

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from live_table import LiveTable, Snapshot
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import log_compaction, restoring, savepoints
+from lakelatch.engine.services.restoring import Undone
+from lakelatch.engine.services.savepoints import Savepoint
+from lakelatch.engine.table.opening import open_table
 from lakelatch.format.names import parse_data_file
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
-from lakelatch.services import restoring, savepoints
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.services.restoring import Undone
-from lakelatch.services.savepoints import Savepoint
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import ROLLBACK

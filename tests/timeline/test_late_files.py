@@ -13,11 +13,11 @@ import pytest
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
 from lakelatch.console.entries import timeline_entries
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CommitUnknown, CorruptTable, LakelatchError, TransactionEnded, Unavailable
 from lakelatch.failpoints import FailpointHit, active, calling
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage import LocalStorage
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.testing.faults.storage import FaultyStorage

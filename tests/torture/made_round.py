@@ -11,16 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.write.attempt import result_or_raise
+from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_for_write, open_table
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.services import compaction
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.attempt import result_or_raise
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.torture.traffic import bank

@@ -13,14 +13,13 @@ import pytest
 import round_damages as do
 from made_round import go_on, make_round
 
-from lakelatch.services import archiving, cancelling, cleaning
-from lakelatch.services.options.archiving import ArchivingOptions
-from lakelatch.services.options.cancellation import CancellationOptions
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.services.options.clustering import ClusteringOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services import clustering
-from lakelatch.spark.services.plans import run_here
+from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.options.cancellation import CancellationOptions
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.clustering import ClusteringOptions
+from lakelatch.engine.services import archiving, cancelling, cleaning, clustering
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.torture.check.archived import HISTORY
 from lakelatch.torture.check.checker import check_round
 from lakelatch.torture.check.services import live_of

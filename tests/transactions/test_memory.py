@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from one_table import Table, commit, timeline_names, write
 
+from lakelatch.engine.services.restoring import roll_back
 from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.services.restoring import roll_back
 from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.events import LOG_FOLDER

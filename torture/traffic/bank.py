@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import ReadPlan
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import result_or_raise
+from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.format.avro import with_meta_columns
 from lakelatch.format.bucket_index import bucket_ids_of_texts, bucket_of_file_id
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.open_table import open_for_write
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.reader import ReadPlan
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.attempt import result_or_raise
-from lakelatch.spark.write.commit import commit_files, write_task
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage.contract import Storage
 from lakelatch.transactions.settings import MODE_OPTION
 from lakelatch.transactions.transaction import Transaction

@@ -17,6 +17,12 @@ from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
 from lakelatch import failpoints
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.inline import SERVICES_ENABLED
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import compaction
+from lakelatch.engine.services.planned import pending_plans, run_here
+from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import (
     CommitUnknown,
     CorruptTable,
@@ -28,13 +34,7 @@ from lakelatch.errors import (
 from lakelatch.heartbeat.contract import HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.open import open_lock_provider
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.services.options.inline import SERVICES_ENABLED
-from lakelatch.spark.services import compaction
-from lakelatch.spark.services.plans import pending_plans, run_here
-from lakelatch.spark.table import OpenedTable
-from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.writer import write
+from lakelatch.spark.frames_in import write
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.faults.lying_lock import LyingLockProvider

@@ -6,19 +6,18 @@ from dataclasses import replace
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import TYPE_CHECKING
 
+from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.options.cancellation import CancellationOptions
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.clustering import ClusteringOptions
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, ServiceRun
+from lakelatch.engine.services import cancelling, clustering, compaction
+from lakelatch.engine.services.keeping.maintenance import steps_of
+from lakelatch.engine.services.keeping.steps import Work, keep
+from lakelatch.engine.services.planned import Runner, run_here
+from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
-from lakelatch.services import cancelling
-from lakelatch.services.options.archiving import ArchivingOptions
-from lakelatch.services.options.cancellation import CancellationOptions
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.services.options.clustering import ClusteringOptions
-from lakelatch.services.report import CANCELLED, DONE, FAILED, ServiceRun
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import clustering, compaction
-from lakelatch.spark.services.keeping.maintenance import steps_of
-from lakelatch.spark.services.keeping.steps import Work, keep
-from lakelatch.spark.services.plans import Runner, run_here
-from lakelatch.spark.table import OpenedTable
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
 from lakelatch.torture.settings import COMMITS_RETAINED, Place
 from lakelatch.torture.traffic.bank import open_bank

@@ -15,16 +15,15 @@ from archiver import Archiver
 from live_table import LiveTable
 from random_tables.index_checks import IndexChecks
 
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.services import cleaning, log_compaction, restoring, savepoints
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.format import partitions
 from lakelatch.format.index.file_index import FileIndex, files_of
 from lakelatch.format.index.reading import current_index
 from lakelatch.format.table_view import TableView
-from lakelatch.services import cleaning, restoring, savepoints
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.plans import run_here
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed, inflight, requested
 from lakelatch.transactions.settings import OPTIMISTIC

@@ -12,12 +12,12 @@ from live_table import LiveTable
 from random_tables.index_checks import IndexChecks
 from random_tables.services import Services, steps_of
 
+from lakelatch.engine.read.pruning import Pruning
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.index import file_index, making, reading, statistics
 from lakelatch.format.index.file_index import FileIndex
 from lakelatch.format.index.statistics import Statistics
 from lakelatch.format.names import parse_data_file
-from lakelatch.spark.read.pruning import Pruning
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.transactions.settings import NON_BLOCKING
 

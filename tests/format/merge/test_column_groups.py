@@ -18,6 +18,11 @@ from hypothesis import strategies as st
 from live_table import Writing
 from random_tables.made_slice import holding
 
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.services import compaction
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.write.rebase import rewritten
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, arrow_to_avro, avro_to_arrow, with_meta_columns
 from lakelatch.format.file_slices import FileSlice
@@ -27,11 +32,6 @@ from lakelatch.format.log.framing import SCHEMA as SCHEMA_HEADER
 from lakelatch.format.merge.slice import compact_logs, merge_slice
 from lakelatch.format.merge.spilled_logs import LogBounds
 from lakelatch.format.names import LogFile
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.services import compaction
-from lakelatch.spark.write.rebase import rewritten
 from lakelatch.storage import MemoryStorage
 from lakelatch.timeline.column_groups import ColumnGroup
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig

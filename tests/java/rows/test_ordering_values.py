@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from java_hudi import OURS, JavaHudi
 
-from lakelatch.spark.api.arrow_table import ArrowTable
+from lakelatch.engine.arrow import ArrowTable
 
 FLAG = "_hoodie_is_deleted"
 

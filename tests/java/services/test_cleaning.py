@@ -13,12 +13,12 @@ from java_hudi import ORDERED, OURS, PARTITIONED, PARTITIONED_COLUMNS, SHARED, J
 from sweep import find_losses
 
 import lakelatch
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.write import ManagerOptions, normalise
+from lakelatch.engine.services import cleaning
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
-from lakelatch.services import cleaning
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.options import ManagerOptions, normalise
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.timeline import Timeline

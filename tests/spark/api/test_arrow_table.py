@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import lakelatch
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
-from lakelatch.spark.api.arrow_table import ArrowTable
 
 OPTIONS: dict[str, object] = {
     "hoodie.datasource.write.recordkey.field": "id",

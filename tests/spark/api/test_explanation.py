@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as functions
 
 from lakelatch import Table
+from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.errors import InvalidRequest
 from lakelatch.format import partitions
 from lakelatch.format.index import making
-from lakelatch.spark.api.explanation import ReadExplanation, explain
 
 DAY = datetime.date(2026, 11, 21)
 

@@ -13,12 +13,12 @@ import pytest
 
 import lakelatch
 from lakelatch import failpoints
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.table import manager as module
+from lakelatch.engine.table import opening as open_table
+from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark import open_manager as module
-from lakelatch.spark import open_table
-from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.options import ManagerOptions
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.table_config import is_table
@@ -124,7 +124,7 @@ def test_a_table_that_is_replaced_during_the_opening_is_another_one(path: str, m
 def test_a_forked_child_begins_anew() -> None:
     script = """
 import os
-from lakelatch.spark import open_manager as module
+from lakelatch.engine.table import manager as module
 module._memories["a table"] = None
 with module._guard:
     child = os.fork()

@@ -9,20 +9,20 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
+from lakelatch.engine.arrow import ArrowRows, ArrowTable
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.read.ways import split_by_types
+from lakelatch.engine.services import compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table import opening as open_table
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark import open_table
-from lakelatch.spark.api.arrow_table import ArrowRows, ArrowTable
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.options import WriteOptions
-from lakelatch.spark.read.native import split_by_types
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.read.stream_reader import LakelatchStreamReader, WindowPartition
-from lakelatch.spark.services import compaction
-from lakelatch.spark.services.plans import run_here
 from lakelatch.spark.spark_types import to_spark
-from lakelatch.spark.write.rows import write_rows
+from lakelatch.spark.stream_reader import LakelatchStreamReader, WindowPartition
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline import table_config

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 import lakelatch
-from lakelatch.spark.read import changed, native
-from lakelatch.spark.read.reader import plan_read
-from lakelatch.spark.read.ways import Ways
+from lakelatch.engine.read import places, ways
+from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.read.ways import Ways
 
 URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
 Make = Callable[..., Any]
@@ -23,8 +23,8 @@ Make = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def for_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed, "BASE_MIN_BYTES", 0)
-    monkeypatch.setattr(changed, "_BASE_TO_LOGS", 0)
+    monkeypatch.setattr(ways, "BASE_MIN_BYTES", 0)
+    monkeypatch.setattr(ways, "_BASE_TO_LOGS", 0)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def rows_of(table: Any, options: Mapping[str, object] | None = None, where: str 
     assert is_joined(frame)
     found = sorted(map(tuple, frame.collect()), key=repr)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(changed, "LOGS_MAX_BYTES", -1)
+        patched.setattr(ways, "LOGS_MAX_BYTES", -1)
         merged = lakelatch.read(table.spark, table.path, options, where)
         assert not is_joined(merged)
         assert found == sorted(map(tuple, merged.collect()), key=repr)
@@ -98,7 +98,7 @@ def test_commit_time_decides_where_there_is_no_ordering(make_table: Make) -> Non
 
 
 def test_files_that_cannot_be_told_apart_are_merged(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "zlib", SimpleNamespace(crc32=lambda _: 7))
+    monkeypatch.setattr(places, "zlib", SimpleNamespace(crc32=lambda _: 7))
     assert not is_joined(lakelatch.read(table.spark, table.path))
 
 
@@ -136,11 +136,11 @@ def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypa
     assert not is_joined(lakelatch.read(table.spark, table.path, where="id = 3"))
     window = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "0"}
     assert not is_joined(lakelatch.read(table.spark, table.path, window))
-    monkeypatch.setattr(changed, "BASE_MIN_BYTES", 1 << 20)
+    monkeypatch.setattr(ways, "BASE_MIN_BYTES", 1 << 20)
     assert not is_joined(lakelatch.read(table.spark, table.path))
-    monkeypatch.setattr(changed, "BASE_MIN_BYTES", 0)
-    monkeypatch.setattr(changed, "_BASE_TO_LOGS", 100)
+    monkeypatch.setattr(ways, "BASE_MIN_BYTES", 0)
+    monkeypatch.setattr(ways, "_BASE_TO_LOGS", 100)
     assert not is_joined(lakelatch.read(table.spark, table.path))
-    monkeypatch.setattr(changed, "_BASE_TO_LOGS", 0)
-    monkeypatch.setattr(changed, "BASE_MAX_BYTES", 1000)
+    monkeypatch.setattr(ways, "_BASE_TO_LOGS", 0)
+    monkeypatch.setattr(ways, "BASE_MAX_BYTES", 1000)
     assert not is_joined(lakelatch.read(table.spark, table.path))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import lakelatch
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.read.reader import plan_read
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 import lakelatch
+from lakelatch.engine.read.plan import read_schema
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.read.reader import read_schema
-from lakelatch.spark.read.stream_reader import LakelatchStreamReader
 from lakelatch.spark.spark_types import to_spark
+from lakelatch.spark.stream_reader import LakelatchStreamReader
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as functions
 
 import lakelatch
+from lakelatch.engine.read.plan import ReadPlan, plan_read
+from lakelatch.engine.read.pruning import Bound, Condition, OneOf, Present
+from lakelatch.engine.read.where import conditions_in, mentioned
 from lakelatch.errors import CorruptTable
 from lakelatch.format import parquet
-from lakelatch.spark.read.pruning import Bound, Condition, OneOf, Present
-from lakelatch.spark.read.reader import ReadPlan, plan_read
-from lakelatch.spark.read.where import conditions_in, mentioned
 from lakelatch.storage.checksums import strip_checksum
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("d", pa.date32()), ("b", pa.bool_()), ("f", pa.float64())])

@@ -11,12 +11,13 @@ from live_table import LiveTable
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.cleaning import CleanResult, Remover
+from lakelatch.engine.services.planned import Runner, run_here
+from lakelatch.engine.services.removal import remover
 from lakelatch.errors import Unavailable
-from lakelatch.services import cleaning
-from lakelatch.services.cleaning import CleanResult, Remover
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.spark.services.clean import remover
-from lakelatch.spark.services.plans import Runner, run_here, runner_of
+from lakelatch.spark.executor import runner_of
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.timeline import Timeline

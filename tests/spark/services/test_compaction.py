@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import lakelatch
+from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import TransactionEnded, Unavailable
 from lakelatch.failpoints import active, calling
-from lakelatch.spark.read.reader import plan_read
 from lakelatch.system import REAL_SYSTEM
 
 pytestmark = pytest.mark.spark

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from live_table import LiveTable, Row, Snapshot, Writing
 
 import lakelatch
+from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import log_compaction
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.write.attempt import abort_after
+from lakelatch.engine.write.batches import BATCHES_FOLDER, BatchCommitted, BatchRegister, written_once
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.services import log_compaction
-from lakelatch.spark.services.plans import run_here
-from lakelatch.spark.write.cancellation import abort_after
-from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch
-from lakelatch.spark.write.streaming.register import BATCHES_FOLDER, BatchCommitted, BatchRegister, written_once
-from lakelatch.spark.write.streaming.sink import ensure_nothing_beside
+from lakelatch.spark.sink import ensure_nothing_beside
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
 

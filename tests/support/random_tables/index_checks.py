@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
+from lakelatch.engine.read.pruning import Pruning
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import LakelatchError
 from lakelatch.format import partitions
 from lakelatch.format.file_slices import FileSlice
@@ -17,8 +19,6 @@ from lakelatch.format.index.reading import current_index
 from lakelatch.format.merge.conditions import Bound, Condition, OneOf, Present, fulfilling
 from lakelatch.format.merge.slice import read_slice
 from lakelatch.format.table_view import TableView
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.pruning import Pruning
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import TableConfig
 

@@ -15,16 +15,15 @@ from typing import Any
 from live_table import LiveTable, Row, Snapshot, Writing
 from sweep import find_losses
 
+from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.read.plan import ReadPlan, plan_read
+from lakelatch.engine.services import archiving, cancelling, cleaning, compaction, log_compaction, restoring, savepoints
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, Unavailable, WriteConflict
-from lakelatch.services import archiving, cancelling, cleaning, restoring, savepoints
-from lakelatch.services.options.archiving import ArchivingOptions
-from lakelatch.services.options.cleaning import CleaningOptions
-from lakelatch.services.options.compaction import CompactionOptions
-from lakelatch.spark.open_table import open_table
-from lakelatch.spark.read.reader import ReadPlan, plan_read
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services import compaction, log_compaction
-from lakelatch.spark.services.plans import run_here
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.history.whole_timeline import WholeTimeline
 from lakelatch.timeline.timeline import Instant, Timeline

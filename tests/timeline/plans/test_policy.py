@@ -5,8 +5,8 @@ import io
 import fastavro
 import pytest
 
+from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.errors import CorruptTable, InvalidRequest
-from lakelatch.services.options.cancellation import CancellationOptions
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan
 from lakelatch.timeline.plans.policy import PlanPolicy, parse_threshold

@@ -9,10 +9,10 @@ import pytest
 from early_writes import GROUP, Writer, early_manager
 from one_table import Table, add_file, commit, write
 
+from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.spark.open_manager import open_manager
-from lakelatch.spark.options import ManagerOptions
 from lakelatch.system import RealThreads
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat

@@ -13,9 +13,9 @@ from live_table import LiveTable
 from pyspark.sql import DataFrame
 
 import lakelatch
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services.keeping.beside import BesideQuery, running_beside
-from lakelatch.spark.services.plans import run_here
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.services.planned import run_here
+from lakelatch.spark.query_services import BesideQuery, running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM

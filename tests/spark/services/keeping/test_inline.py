@@ -11,12 +11,12 @@ import pytest
 from live_table import LiveTable
 
 import lakelatch
-from lakelatch.services.report import DONE, FAILED, SCHEDULED, ServiceRun
-from lakelatch.spark.service_options import ServiceOptions
-from lakelatch.spark.services.keeping.inline import after_commit
-from lakelatch.spark.services.plans import Operations, RewriteTask, Runner, run_here
-from lakelatch.spark.write.result import CommitResult
-from lakelatch.spark.write.task import FileReport
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.report import DONE, FAILED, SCHEDULED, ServiceRun
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.planned import Operations, RewriteTask, Runner, run_here
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.timeline import Timeline
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from live_table import LiveTable
 
+from lakelatch.engine.write.commit import write_task
+from lakelatch.engine.write.sorted_runs import from_runs, to_runs
+from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN
 from lakelatch.errors import Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN
-from lakelatch.spark.read.known_keys import SKIPPED
-from lakelatch.spark.write.base_files.sorted_runs import from_runs, to_runs
-from lakelatch.spark.write.commit import write_task
-from lakelatch.spark.write.task import BUCKET_COLUMN, PARTITION_COLUMN
-from lakelatch.spark.write.writer import _write_batches
+from lakelatch.spark.frames_in import _write_batches
+from lakelatch.spark.known_keys import SKIPPED
 
 BATCH_ROWS = 700
 KEY_PARTS = ["", "a", "Z", "é", "ß", "\u07ff", "\uffff", "\U0001f600", "\0", ",", "zz"]

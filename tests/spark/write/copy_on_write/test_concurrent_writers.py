@@ -15,12 +15,12 @@ import pytest
 from taken_back_table import undone_by_java
 
 import lakelatch
+from lakelatch.engine.arrow import ArrowRows, ArrowTable
+from lakelatch.engine.run.result import CommitResult
 from lakelatch.errors import Unavailable, WriteConflict
 from lakelatch.failpoints import active, calling
 from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.format.names import BaseFile
-from lakelatch.spark.api.arrow_table import ArrowRows, ArrowTable
-from lakelatch.spark.write.result import CommitResult
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.markers.direct import Markers

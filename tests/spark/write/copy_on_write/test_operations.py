@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import lakelatch
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import calling
 from lakelatch.format.names import BaseFile, parse_data_file
-from lakelatch.spark.api.arrow_table import ArrowTable
-from lakelatch.spark.open_table import open_table
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.history.whole_timeline import read_commit
 from lakelatch.timeline.timeline import Timeline

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import lakelatch
+from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.errors import InvalidRequest
+from lakelatch.spark.frames_in import _REFUSALS_MAX, _not_refused, _refusal
 from lakelatch.spark.shown_errors import shown_plainly
-from lakelatch.spark.write.task import FileReport, ensure_none_refused, or_refusal
-from lakelatch.spark.write.writer import _REFUSALS_MAX, _not_refused, _refusal
 
 pytestmark = pytest.mark.spark
 RunPython = Callable[..., "subprocess.Popen[str]"]
@@ -117,7 +117,7 @@ def test_one_error_without_a_stack_and_without_another_attempt(
 
 @pytest.mark.parametrize("in_runs", [False, True])
 def test_every_task_that_writes_hears_of_a_refusal(in_runs: bool) -> None:
-    from lakelatch.spark.write.base_files.sorted_runs import RUN_SCHEMA
+    from lakelatch.engine.write.sorted_runs import RUN_SCHEMA
 
     schema = RUN_SCHEMA if in_runs else pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
     error = InvalidRequest('no key, and "quotes"\n', rows=3, option="o")

@@ -14,8 +14,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 from lakelatch import errors
-from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION
-from lakelatch.spark.write.streaming.stream_writer import LakelatchStreamWriter
+from lakelatch.engine.options.batch import BATCH_APPLICATION
+from lakelatch.spark.stream_writer import LakelatchStreamWriter
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.transaction import Transaction

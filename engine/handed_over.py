@@ -1,0 +1,156 @@
+"""A write that begins in one process, is written by tasks, and is committed in another, with only values in between.
+
+PySpark's data sources are run so: nothing that one process keeps is there in the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import TABLE_TYPE, WriteOptions, refuse_known_keys
+from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.table.columns import fitted
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import prepare_table
+from lakelatch.engine.table.schema import say_schema_again
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import Lost, attempted, retried
+from lakelatch.engine.write.batches import BatchRegister, written_once
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.rebase import LostFiles
+from lakelatch.engine.write.relocation import relocate_here
+from lakelatch.engine.write.task import WriteTask
+from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.format.avro import META_COLUMNS
+from lakelatch.heartbeat.beat import TaskHeartbeat
+from lakelatch.storage.uris import open_storage
+from lakelatch.timeline.table_config import COPY_ON_WRITE
+from lakelatch.transactions.context import TransactionState
+from lakelatch.transactions.manager import TransactionManager
+
+_log = logging.getLogger("lakelatch.spark")
+
+
+@dataclass(frozen=True)
+class BegunWrite:
+    """A transaction that has begun, and all that its tasks and its commit need. Pickles."""
+
+    table: OpenedTable
+    options: WriteOptions
+    services: ServiceOptions
+    state: TransactionState
+
+    def commit(self, reports: list[FileReport]) -> CommitResult:
+        """Commits what tasks have written; a batch that `options` name is committed once. Errors: those of `write`."""
+        with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
+            result = written_once(manager, self.options.batch, partial(self._committed, manager, reports))
+            if result.repeated:
+                self._abort(manager)
+                return result
+            say_schema_again(manager, self.table, result.instant)
+            return after_commit(result, replace(self.table, is_new=False), manager, self.services, None)
+
+    def abort(self) -> None:
+        """May come after a failed commit that has succeeded: the log decides, and a committed write stays."""
+        with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
+            self._abort(manager)
+
+    def _abort(self, manager: TransactionManager) -> None:
+        with suppress(LakelatchError):  # left to the next writer's rollback; Spark shows what brought us here
+            transaction = manager.resume(self.state)
+            conflict = None
+            with suppress(LakelatchError):  # it has to end in any case: this process may live on, and beat
+                conflict = transaction.found_early()
+            transaction.abort(conflict)
+
+    def _committed(
+        self, manager: TransactionManager, reports: list[FileReport], register: BatchRegister | None
+    ) -> CommitResult:
+        return retried(manager, partial(self._attempt, manager, reports, register))
+
+    def _attempt(
+        self,
+        manager: TransactionManager,
+        reports: list[FileReport],
+        register: BatchRegister | None,
+        lost: LostFiles | None,
+        again: bool,
+    ) -> CommitResult | Lost:
+        """Spark gives the rows once, so a further try lives on the files of the one before."""
+        transaction = manager.resume(self.state) if lost is None else manager.begin(self.state.action)
+
+        def work() -> CommitResult | Lost:
+            ensure_none_refused(reports)
+            if register is not None:
+                register.register(transaction)
+            files = reports
+            if lost is not None:
+                files = lost.rewrite(write_task(self.table, self.options, transaction), relocate_here)
+            keep_files = again and not self.table.is_new  # another writer's table may have other buckets
+            return commit_files(transaction, self.table, self.options, files, keep_files=keep_files)
+
+        outcome = attempted(transaction, work)
+        if isinstance(outcome, Lost) and outcome.files is None and lost is None:  # there is nothing to go on with
+            raise outcome.conflict
+        return outcome
+
+
+@dataclass(frozen=True)
+class TaskWrite:
+    """What a task of such a write does. Pickles."""
+
+    task: WriteTask
+    interval_ms: int
+    meta: tuple[str, ...]
+
+    def write(self, batches: Iterator[pa.RecordBatch], token: str) -> list[FileReport]:
+        """What it has written, under names with this attempt's token.
+
+        Rows that are refused are told among the reports, and end the write at its commit.
+        """
+        heartbeat = TaskHeartbeat(self.task.storage, self.task.instant, token, self.interval_ms)
+        heartbeat.start()
+        try:
+            tagged = (self.task.tag(batch.drop_columns(list(self.meta))) for batch in batches if batch.num_rows)
+            reports = list(or_refusal(self.task.write(tagged, token)))
+            for _ in batches:  # Spark fails while it sends rows that nobody takes
+                pass
+            return reports
+        finally:
+            heartbeat.stop()
+
+
+def begin_write(
+    path: str, write_options: WriteOptions, services: ServiceOptions, columns: pa.Schema
+) -> tuple[BegunWrite, TaskWrite]:
+    """Begins a transaction, making the table if there is none. Errors: `InvalidRequest`, and nothing has changed."""
+    refuse_known_keys(write_options, "a Python data source")
+    meta = tuple(name for name in columns.names if name in META_COLUMNS)
+    data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
+    storage = open_storage(path, write_options.manager.storage)
+    table = fitted(prepare_table(storage, write_options, data_schema), data_schema, write_options)
+    if table.config.copies_on_write:
+        raise InvalidRequest(
+            f"the table {table.config.name!r} is {COPY_ON_WRITE}: each bucket's rows have to come to one task, and "
+            "Spark gives those of a Python data source as they come. Use lakelatch.write(frame, path, options), or "
+            "foreachBatch with lakelatch.write_batch",
+            option=TABLE_TYPE,
+        )
+    with open_manager(storage, write_options.manager, config=table.config, is_new=table.is_new) as manager:
+        manager.recover()
+        transaction = manager.begin(write_options.action_on(table.config.table_type))
+        transaction.hand_over()
+        if transaction.asks_for_marker_server:
+            _log.warning("the data source has no driver that could serve markers: those of this write are direct")
+        task = write_task(table, write_options, transaction)
+        begun = BegunWrite(table, write_options, services, transaction.state)
+        return begun, TaskWrite(task, manager.settings.heartbeat.interval_ms, meta)

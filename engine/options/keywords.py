@@ -1,0 +1,97 @@
+"""The options that most jobs set, as keywords with types, for those who do not know Hudi's keys by heart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+from numbers import Real
+from typing import Literal
+
+from lakelatch.engine.options import cleaning, compaction, inline
+from lakelatch.engine.options.arguments import Options, names_of
+from lakelatch.engine.options.write import (
+    BUCKET_COUNT,
+    MERGE_SCHEMA,
+    NULL_FOR_MISSING,
+    ORDERING_FIELD,
+    PARTITION_FIELD,
+    RECORD_KEY,
+    SMALL_ROWS,
+    normalise,
+)
+from lakelatch.errors import InvalidRequest
+from lakelatch.locks.options import LEASE, PROVIDER, WAIT_TIME
+from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
+from lakelatch.transactions.settings import EARLY_OPTION, MODE_OPTION, NON_BLOCKING, OPTIMISTIC, RETRIES_OPTION
+
+_MODES = {"optimistic": OPTIMISTIC, "non_blocking": NON_BLOCKING}
+
+
+def options(
+    *,
+    key: str | Iterable[str] | None = None,
+    ordering: str | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    buckets: int | None = None,
+    concurrency: Literal["optimistic", "non_blocking"] | None = None,
+    retries: int | None = None,
+    early_detection: bool | None = None,
+    lock_provider: str | None = None,
+    lock_wait_s: float | None = None,
+    lock_lease_s: int | None = None,
+    merge_schema: bool | None = None,
+    missing_as_null: bool | None = None,
+    small_rows: int | None = None,
+    compact_after_commits: int | None = None,
+    cluster_by: str | Iterable[str] | None = None,
+    cluster_after_commits: int | None = None,
+    keep_commits: int | None = None,
+    keep_hours: int | None = None,
+    keep_versions: int | None = None,
+    more: Options | None = None,
+) -> dict[str, object]:
+    """Options of a write, a read or a service, under Hudi's keys; what is None is left out, and has its default.
+
+    `compact_after_commits` and `cluster_after_commits` turn the service on that runs after a write. Of `keep_commits`,
+    `keep_hours` and `keep_versions` one says what a clean keeps. `more` has any other option under its key, such as
+    those of the lock provider. Errors: `InvalidRequest`, for a keyword that makes no sense, or a key of `more` that no
+    option has; whether a number is in range is looked at where it is used.
+    """
+    kept = {
+        (cleaning.KEEP_LATEST_COMMITS, cleaning.COMMITS_RETAINED): keep_commits,
+        (cleaning.KEEP_LATEST_BY_HOURS, cleaning.HOURS_RETAINED): keep_hours,
+        (cleaning.KEEP_LATEST_FILE_VERSIONS, cleaning.VERSIONS_RETAINED): keep_versions,
+    }
+    policies = {policy: (option, value) for (policy, option), value in kept.items() if value is not None}
+    if len(policies) > 1:
+        raise InvalidRequest("keep_commits, keep_hours and keep_versions are three policies: say one of them")
+    if concurrency is not None and concurrency not in _MODES:
+        raise InvalidRequest(f"concurrency={concurrency!r}: it is 'optimistic' or 'non_blocking'", option="concurrency")
+    wait_s: object = lock_wait_s  # not all callers heed types
+    if wait_s is not None and not (isinstance(wait_s, Real) and isfinite(wait_s)):
+        raise InvalidRequest(f"lock_wait_s={lock_wait_s!r}: it is a number of seconds", option="lock_wait_s")
+    found: dict[str, object] = {
+        RECORD_KEY: None if key is None else names_of(key, "key"),
+        ORDERING_FIELD: ordering,
+        PARTITION_FIELD: None if partition_by is None else names_of(partition_by, "partition_by"),
+        BUCKET_COUNT: buckets,
+        MODE_OPTION: concurrency and _MODES[concurrency],
+        RETRIES_OPTION: retries,
+        EARLY_OPTION: early_detection,
+        PROVIDER: lock_provider,
+        WAIT_TIME: None if lock_wait_s is None else round(lock_wait_s * 1000),
+        LEASE: lock_lease_s,
+        MERGE_SCHEMA: merge_schema,
+        NULL_FOR_MISSING: missing_as_null,
+        SMALL_ROWS: small_rows,
+        inline.COMPACT_INLINE: None if compact_after_commits is None else True,
+        compaction.MIN_DELTA_COMMITS: compact_after_commits,
+        SORT_COLUMNS: None if cluster_by is None else names_of(cluster_by, "cluster_by"),
+        inline.CLUSTER_INLINE: None if cluster_after_commits is None else True,
+        inline.CLUSTER_COMMITS: cluster_after_commits,
+        **dict(policies.values()),
+        cleaning.POLICY: next(iter(policies), None),
+    }
+    given = {**{option: value for option, value in found.items() if value is not None}, **(more or {})}
+    normalise(given)
+    return given

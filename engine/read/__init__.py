@@ -1,0 +1,1 @@
+"""From a table to what is read of it: plans, pruning, and the rows of file slices."""

@@ -1,0 +1,27 @@
+"""Moments that are still to come, which no read may ask for."""
+
+from __future__ import annotations
+
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.write import AS_OF, END_INSTANT
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.table_view import TableView
+from lakelatch.timegen.instant_time import to_instant
+
+
+def refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
+    """`InvalidRequest` for a moment that is still to come: the same read would give other rows later.
+
+    The table's times may be ahead of this clock, and what they have passed is no future.
+    """
+    for option, time in ((AS_OF, options.as_of), (END_INSTANT, options.end)):
+        if time is None or time <= to_instant(now_ms):
+            continue
+        latest = max((instant.completion or instant.requested for instant in view.timeline.instants), default="")
+        if time > latest:
+            raise InvalidRequest(
+                f"{option}={time} is in the future: by this machine's clock it is {to_instant(now_ms)}, and the "
+                f"table's latest time is {latest or 'none'}. What completes until then would change the answer: take a "
+                "time that has passed (one without milliseconds is the end of its second), or leave the option out",
+                option=option,
+            )

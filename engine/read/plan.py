@@ -1,0 +1,272 @@
+"""Planning a read: the slices and columns that it comes to, as of one look at the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.write import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_META, READ_OPTIMIZED
+from lakelatch.engine.read.batches import for_spark
+from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
+from lakelatch.engine.read.images import ImagePlan, image_schema, plan_images
+from lakelatch.engine.read.moments import refuse_future
+from lakelatch.engine.read.pruning import Condition, CountedSelection, PlanCounts, Pruning
+from lakelatch.engine.read.tasks import ReadTask, shared_or_packed
+from lakelatch.engine.read.where import conditions_in, mentioned
+from lakelatch.engine.table.opening import look_at, table_at
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
+from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, without_meta_columns
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.merge.slice import read_slice
+from lakelatch.format.table_view import TableView
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.uris import open_storage
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
+from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.timeline import Timeline
+
+_LOOKS_MAX = 20
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted.
+
+    `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
+    not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here. A plan
+    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile.
+    """
+
+    table: OpenedTable
+    slices: tuple[FileSlice, ...]
+    schema: pa.Schema
+    instants: tuple[str, ...] | None = None
+    completions: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    keys: tuple[str, ...] | None = None
+    counts: PlanCounts = field(default_factory=PlanCounts)
+    wider: frozenset[tuple[str, str]] = frozenset()
+
+    def tasks(self) -> list[ReadTask]:
+        """What each task reads: numbers of slices, or its share of a large one."""
+        return shared_or_packed(self.table.storage, self.slices)
+
+    def read_task(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        """The rows that one task reads."""
+        for index in task.indexes:
+            yield from self.read(self.slices[index], task.share)
+
+    def read(self, file_slice: FileSlice, share: tuple[int, int] = (0, 1)) -> Iterator[pa.RecordBatch]:
+        """The rows of one slice, on whichever machine this is called.
+
+        The `share` of a task is a number and the count of tasks; all of them together have the rows.
+        """
+        table = self.table
+        more = [] if self.instants is None else [COMMIT_TIME_COLUMN]
+        columns = list(dict.fromkeys([*self.schema.names, *more]))
+        found = file_slice if file_slice.fresh_logs else file_slice.without_logs()
+        keys = None if self.keys is None else pa.array(self.keys, pa.string())
+        merged = (table.storage, found, table.full_schema, table.config, self.completions)
+        for rows in self._still_there(found, read_slice(*merged, columns, self.conditions, keys, share)):
+            if self.instants is not None:
+                wanted = pa.array(self.instants, pa.string())
+                rows = rows.filter(pc.is_in(rows[COMMIT_TIME_COLUMN], value_set=wanted))
+            yield from for_spark(rows.select(self.schema.names), self.schema)
+
+    def _still_there(self, found: FileSlice, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        try:
+            yield from parts
+        except NotFound as error:
+            if (found.partition, found.file_id) not in self.wider:
+                raise
+            raise Unavailable(
+                f"{self.table.storage.uri}: a clean of another engine has removed files of {found.file_id} in the "
+                f"partition {found.partition!r} since this read was planned: read it again, which does without them"
+            ) from error
+
+
+def plan_read(
+    path: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+    conditions: Iterable[Condition] = (),
+    where: str = "",
+) -> ReadPlan:
+    """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`.
+
+    Slices in which no row fulfils the conditions, or what is understood of the SQL text `where`, may be missing; those
+    that are there may have other rows, too. Columns that `where` mentions come after those that are asked for.
+    """
+    read_options = ReadOptions.parse(options)
+    storage = open_storage(path, read_options.storage)
+    now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
+    config, look = look_at(storage)
+    return _confirmed(storage, config, _Asked(read_options, tuple(conditions), where), system, (now_ms, look))
+
+
+def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPlan | ImagePlan:
+    """As `plan_read`, also for a read of what commits changed."""
+    read_options = ReadOptions.parse(options)
+    if not read_options.images:
+        return plan_read(path, options)
+    return plan_images(open_storage(path, read_options.storage), read_options)
+
+
+def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
+    """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
+    now_ms = system.realtime_ms()
+    first = now_ms, Timeline.look(table.storage)
+    return _confirmed(table.storage, table.config, _Asked(options), system, first)
+
+
+def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Schema:
+    """The columns of a read, without planning it. Errors: `InvalidRequest`, `CorruptTable`."""
+    read_options = ReadOptions.parse(options)
+    if read_options.images:
+        return image_schema(read_options)
+    storage = open_storage(path, read_options.storage)
+    config, look = look_at(storage)
+    table = table_at(storage, config, look, read_options.end or read_options.as_of)
+    return selected(table.full_schema, read_options)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a read asks for; the columns of which it speaks are those of the moment that is read."""
+
+    options: ReadOptions
+    conditions: tuple[Condition, ...] = ()
+    where: str = ""
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether the files of all partitions are listed, whatever the columns are."""
+        return not self.conditions and not self.where and self.options.query_type != INCREMENTAL
+
+    def of(self, table: OpenedTable) -> tuple[Pruning, ReadOptions]:
+        full, options = table.full_schema, self.options
+        pruning = Pruning(table, (*self.conditions, *conditions_in(self.where, full)))
+        if self.where:
+            names = dict.fromkeys([*selected(full, options).names, *mentioned(self.where, full)])
+            options = replace(options, columns=tuple(names), meta_columns=False)
+        return pruning, options
+
+
+def _confirmed(
+    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Timeline]
+) -> ReadPlan:
+    """The plan of the first look that nothing has overtaken.
+
+    The first one is a lone listing of the timeline, which the last request of the plan confirms. Where that one does
+    not, whatever was found or raised says nothing, and further looks list until two listings agree.
+    """
+    moment = asked.options.end or asked.options.as_of
+    now_ms, look = first
+    view = replace(TableView.of_look(storage, config, look, moment), expects=asked.options.expects)
+    if asked.options.verify:
+        ensure_none_lost_to_readers(storage)
+    for _ in range(_LOOKS_MAX):
+        try:
+            pruning, found = asked.of(_table_of(view, asked, moment))
+            plan = _with_conditions(_plan(pruning, view, found, now_ms), pruning)
+        except LakelatchError as error:
+            if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
+                raise
+        else:
+            if not view.was_overtaken():
+                return plan
+        now_ms = system.realtime_ms()
+        view = view.again()
+    raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
+
+
+def _table_of(view: TableView, asked: _Asked, moment: str | None) -> OpenedTable:
+    """The table as of a view. Its columns need not be known before files are listed where no condition chooses them."""
+    found: list[OpenedTable] = []
+    view.storage.together(
+        lambda: found.append(table_at(view.storage, view.config, view.timeline, moment)),
+        *([view.look_ahead] if asked.lists_all else []),
+    )
+    return found[0]
+
+
+def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: int) -> ReadPlan:
+    table = pruning.table
+    if read_options.images:
+        raise InvalidRequest(
+            f"{INCREMENTAL_FORMAT}=cdc: what commits changed is read by lakelatch.read, Table.changes and "
+            "spark.read alone, and neither by a view nor as a stream; remove the option",
+            option=INCREMENTAL_FORMAT,
+        )
+    refuse_future(view, read_options, now_ms)
+    schema = selected(table.full_schema, read_options)
+    completions = view.whole.all_completion_times() if table.config.column_groups else {}
+    if read_options.query_type == INCREMENTAL:
+        written = view.completed_between(read_options.begin or "", read_options.end)
+        groups = frozenset(group for group in view.file_groups_of(written) if pruning.holds_group(group[1]))
+        partitions = sorted(found for found in {partition for partition, _ in groups} if pruning.holds(found))
+        slices = [
+            found
+            for found in view.slices(partitions)
+            if (found.partition, found.file_id) in groups and not found.is_empty
+        ]
+        view.ensure_there(slices)
+        view.ensure_recorded(slices, read_options.begin or "")
+        _check_mergeable(table, slices)
+        instants = tuple(instant.requested for instant in written)
+        slices, wider = ForgottenDeletes(view).remembered(slices)
+        return ReadPlan(table, tuple(slices), schema, instants, completions, wider=wider)
+    selection = CountedSelection(pruning)
+    there = view.latest(selection, read_options.by_index and not read_options.verify)
+    latest = [found for found in there if pruning.holds_group(found.file_id)]
+    if read_options.query_type == READ_OPTIMIZED:  # the latest slice has a base file if any has
+        slices = [found.without_logs() for found in latest if found.base_file]
+    else:
+        slices = [found for found in latest if not found.is_empty]
+    held = slices if view.index is None else pruning.held(slices, view.index.statistics)
+    counts = PlanCounts(
+        partitions=len({found.partition for found in there}),
+        partitions_there=selection.there,
+        groups_there=len(there),
+        by_buckets=len(there) - len(latest),
+        by_statistics=len(slices) - len(held),
+        index="" if view.index is None else view.index.moment,
+    )
+    _check_mergeable(table, held)
+    view.ensure_there(held)
+    held, wider = ForgottenDeletes(view).remembered(held)
+    return ReadPlan(table, tuple(held), schema, completions=completions, counts=counts, wider=wider)
+
+
+def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:
+    keys = pruning.record_keys
+    return replace(plan, conditions=pruning.conditions, keys=None if keys is None else tuple(keys.to_pylist()))
+
+
+def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
+    """Here, so that it is the caller who learns of it and not an executor."""
+    if any(found.log_files for found in slices):
+        table.config.check_mergeable()
+
+
+def all_columns(options: Mapping[str, object] | None) -> dict[str, object]:
+    """The options of a read of all columns, for a condition of which nobody can say of which columns it speaks."""
+    given = {key: value for key, value in (options or {}).items() if key.lower() not in (COLUMNS, READ_META)}
+    return {**given, READ_META: True}
+
+
+def selected(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
+    """The columns that a read asks for. Errors: `InvalidRequest`."""
+    if options.columns is None:
+        return schema if options.meta_columns else without_meta_columns(schema)
+    missing = [name for name in options.columns if name not in schema.names]
+    if missing:
+        raise InvalidRequest(f"columns={','.join(missing)} are not in the table ({', '.join(schema.names)})")
+    first = [name for name in META_COLUMNS if options.meta_columns and name not in options.columns]
+    return pa.schema([schema.field(name) for name in (*first, *options.columns)])

@@ -1,0 +1,115 @@
+"""Which slices Spark reads by itself, wholly or but for what few logs change, and which are read in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakelatch.engine.read.places import RESERVED, have_places
+from lakelatch.engine.table.schema import parsed_schema, schema_at
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from lakelatch.engine.read.plan import ReadPlan
+
+#: What the logs of one read have at most, compressed: the places of their rows are in the memory of each executor.
+LOGS_MAX_BYTES = 256 * 1024 * 1024
+#: Base files of fewer bytes are merged as soon as a further stage of Python is through.
+BASE_MIN_BYTES = 128 * 1024 * 1024
+#: Of more bytes the keys might take longer to read than Spark waits for what it sends to all (300 s, as it is set).
+BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024
+_BASE_TO_LOGS = 4  # as many times as large
+_ASKED_MAX = 64  # of so many files sizes are asked for, of some slices; the others are taken to be like them
+_WIDENED_BY_SPARK = {(pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64())}
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The slices of a plan: `native` ones without logs, those read `beside_logs`, and all others, `in_python`.
+
+    Where Spark has no connector for the place, all are read in Python, and so are those whose files others may clean
+    meanwhile: of a file that is gone, Spark says only that.
+    """
+
+    native: tuple[FileSlice, ...]
+    beside_logs: tuple[FileSlice, ...]
+    in_python: tuple[FileSlice, ...]
+
+    @classmethod
+    def of(cls, plan: ReadPlan) -> Ways:
+        """As slices and their sizes have it, which are asked for where they decide."""
+        native, _ = split_by_types(plan.table, plan.schema, [one for one in plan.slices if not one.fresh_logs])
+        beside: list[FileSlice] = []
+        if _may_be_joined(plan):
+            beside = [
+                found
+                for found in plan.slices
+                if found.base_file and found.fresh_logs and (found.partition, found.file_id) not in plan.wider
+            ]
+        beside = split_by_types(plan.table, plan.schema, beside)[0] if have_few_logs(plan.table.storage, beside) else []
+        taken = {*native, *beside}
+        return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken))
+
+
+def _may_be_joined(plan: ReadPlan) -> bool:
+    """Whether slices with logs may be read beside these at all.
+
+    Not those of tables that others made, of whose base files nobody knows the types before they are opened.
+    """
+    config = plan.table.config
+    is_plain = plan.instants is None and plan.keys is None and config.made_here and not config.column_groups
+    return is_plain and RESERVED.isdisjoint(name.lower() for name in plan.schema.names)
+
+
+def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
+    """Whether slices, all with base files and logs, are read sooner this way, and can be."""
+    if not have_places(slices):
+        return False
+    files = sum(1 + len(found.fresh_logs) for found in slices)
+    asked = slices[:: -(-files // _ASKED_MAX)]
+    bases = [partial(storage.stat, found.base_path or "") for found in asked]
+    logs = [partial(storage.stat, found.path_of(name)) for found in asked for name in found.fresh_logs]
+    sizes = [found.size_bytes * len(slices) // len(asked) for found in storage.together(*bases, *logs)]
+    base_bytes, logs_bytes = sum(sizes[: len(bases)]), sum(sizes[len(bases) :])
+    is_worth_it = max(BASE_MIN_BYTES, _BASE_TO_LOGS * logs_bytes) <= base_bytes <= BASE_MAX_BYTES
+    return is_worth_it and logs_bytes <= LOGS_MAX_BYTES
+
+
+def split_by_types(
+    table: OpenedTable, schema: pa.Schema, slices: list[FileSlice]
+) -> tuple[list[FileSlice], list[FileSlice]]:
+    """The slices whose base files Spark reads as this schema, and those with columns of types that it does not widen.
+
+    Free for a table whose columns are those with which it was made. Of tables that others made Spark reads all.
+    """
+    config = table.config
+    if not config.made_here or not config.create_schema:
+        return slices, []
+    if parsed_schema(config.create_schema, PROPERTIES_PATH).columns == table.schema:
+        return slices, []
+    timeline = Timeline.look(table.storage)
+    completions = {one.requested: one.completion for one in timeline.completed}
+    readable = {}
+    for instant in {one.base_instant for one in slices}:
+        began = schema_at(table.storage, config, timeline, instant).columns
+        # A service that began then may have found columns that came while it was at work, nobody knows of which type.
+        ended = completions.get(instant)
+        after = table.schema if ended is None else schema_at(table.storage, config, timeline, ended).columns
+        came_between = set(after.names).difference(began.names)
+        readable[instant] = came_between.isdisjoint(schema.names) and all(
+            began.field(one.name).type == one.type or (began.field(one.name).type, one.type) in _WIDENED_BY_SPARK
+            for one in schema
+            if one.name in began.names
+        )
+    return (
+        [one for one in slices if readable[one.base_instant]],
+        [one for one in slices if not readable[one.base_instant]],
+    )

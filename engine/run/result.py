@@ -1,0 +1,72 @@
+"""What a write returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+from lakelatch.engine.run.report import ServiceRun
+from lakelatch.timegen.instant_time import readable
+
+
+@dataclass(frozen=True, repr=False)
+class CommitResult:
+    """What was committed: visible to every reader from `completion` on. Counts are rows of this write.
+
+    `deletes_written` counts the rows that asked for a deletion, whether or not the table had their keys: a delete reads
+    nothing of the table, so that it cannot know how many rows are fewer afterwards.
+    `file_groups_replaced` is what an overwrite or a deletion of partitions took away. `repeated` says that the batch
+    was committed before: this is the result of that commit, and nothing was written now. `services` are the table
+    services that ran afterwards; one that failed took nothing away from the commit. `rows_skipped` counts the rows that
+    an insert left out, because the table had their keys, or another row of the frame.
+    """
+
+    instant: str
+    completion: str
+    operation: str
+    rows_written: int
+    deletes_written: int
+    files: tuple[str, ...]
+    bytes_written: int
+    conflicts_retried: int = 0
+    file_groups_replaced: int = 0
+    repeated: bool = False
+    services: tuple[ServiceRun, ...] = ()
+    rows_skipped: int = 0
+
+    def __repr__(self) -> str:
+        """One line, however many files there are: their names are in `files`."""
+        parts = [f"{self.rows_written:,} rows"]
+        if self.rows_skipped:
+            parts.append(f"{self.rows_skipped:,} skipped")
+        if self.deletes_written:
+            parts.append(f"{self.deletes_written:,} deletes")
+        parts += [f"{len(self.files):,} files", f"{self.bytes_written:,} bytes"]
+        if self.file_groups_replaced:
+            parts.append(f"{self.file_groups_replaced:,} file groups replaced")
+        if self.conflicts_retried:
+            parts.append(f"{self.conflicts_retried:,} conflicts retried")
+        if self.repeated:
+            parts.append("committed before")
+        if self.services:
+            parts.append("then " + ", ".join(f"{run.service} {run.outcome}" for run in self.services))
+        times = f"instant={self.instant!r}, completion={self.completion!r}"
+        return f"CommitResult({self.operation}: {', '.join(parts)}; {times})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        lines = {
+            "operation": self.operation,
+            "completed": f"{readable(self.completion)} ({self.completion})",
+            "began": f"{readable(self.instant)} ({self.instant})",
+            "rows": f"{self.rows_written:,}",
+            "rows skipped": f"{self.rows_skipped:,}" if self.rows_skipped else "",
+            "deletes": f"{self.deletes_written:,}",
+            "files": f"{len(self.files):,}",
+            "bytes": f"{self.bytes_written:,}",
+            "file groups replaced": f"{self.file_groups_replaced:,}",
+            "conflicts retried": f"{self.conflicts_retried:,}",
+            "services": ", ".join(f"{run.service} {run.outcome}" for run in self.services),
+        }
+        shown = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in lines.items() if text)
+        return f"<table>{shown}</table>"

@@ -1,0 +1,222 @@
+"""Archiving: completed instants leave the active timeline for Hudi's history, oldest first.
+
+One archiver at a time, by the table's lock. The lock may lie: rows are in a manifest that counts before their files go,
+manifests are create-only, files of the timeline that are already in the history may be removed by anybody, and whoever
+finds that another one was faster looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.services.archive_boundary import (
+    Hold,
+    Look,
+    cancelled_hold,
+    first_hold,
+    look_at_files,
+    spared_hold,
+    timeline_hold,
+)
+from lakelatch.engine.services.cancelling import open_requests, remove_tombstones
+from lakelatch.errors import Unavailable
+from lakelatch.failpoints import failpoint
+from lakelatch.storage.contract import NotFound
+from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.lost_completions import ensure_none_lost
+from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
+from lakelatch.timeline.plans.service_plan import read_aborted_plan
+from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.timeline import COMPLETED, REQUESTED, Instant, Timeline
+from lakelatch.transactions.append import table_lock
+from lakelatch.transactions.manager import TransactionManager
+
+_AT_ONCE = 1000  # instants that one holding of the lock archives
+_TRIES_MAX = 20
+_PLANNED = frozenset({CLEAN, CLUSTERING, REPLACE_COMMIT, COMPACTION, LOG_COMPACTION})  # whose plans Hudi archives
+_log = logging.getLogger("lakelatch.services")
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What one call has done. `held_at` is the instant before which everything may leave, and `held_by` says why."""
+
+    instants: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()  # files of failed writes
+    held_at: str = ""
+    held_by: str = ""
+
+
+def archive(manager: TransactionManager, config: TableConfig, options: ArchivingOptions) -> Archived:
+    """Moves what may leave the active timeline into the history, and merges level files of it.
+
+    What an archiver that died has left is finished first. Others may archive, write and read at the same time. Errors:
+    `LockTimeout`, `CorruptTable` for a history or metadata that cannot be read and for files that are missing, of what
+    is to leave or of what the log has, and `Unavailable` where other archivers were faster again and again; what was
+    archived until then is.
+    """
+    manager.recover()
+    open_requests(manager)  # removes those of plans that a restore took away, which would be in the way
+    run = _Run(manager, config, options)
+    done = Archived()
+    while True:
+        one = run.round()
+        done = Archived(done.instants + one.instants, done.removed + one.removed, one.held_at, one.held_by)
+        if len(one.instants) < _AT_ONCE:
+            break
+    if done.instants:
+        run.merge()
+    return done
+
+
+class _Run:
+    def __init__(self, manager: TransactionManager, config: TableConfig, options: ArchivingOptions) -> None:
+        self._manager = manager
+        self._context = manager.context
+        self._storage = manager.storage
+        self._config = config
+        self._options = options
+        self._writer = HistoryWriter(manager.storage, manager.context.system)
+
+    def round(self) -> Archived:
+        """One holding of the lock."""
+        for _ in range(_TRIES_MAX):
+            self._finish_others()
+            look = Look.take(self._storage)
+            hold = timeline_hold(self._storage, look, self._options)
+            leaving = look.may_leave(hold.time)
+            if not leaving:
+                return Archived((), (), hold.time, hold.why)
+            log = self._context.log
+            ensure_none_lost(log, log.look(log.tail()))
+            if len(leaving) > _AT_ONCE:
+                part = first_hold(look, [Hold(leaving[_AT_ONCE].requested, "")])
+                hold = part if look.may_leave(part.time) else hold
+            try:
+                hold, removed = self._held_by_files(look, look.may_leave(hold.time), hold)
+                instants = self._archive(look, hold)
+                self._remove_cancelled(look, hold)
+            except (ArchiverOvertaken, NotFound):
+                continue
+            return Archived(tuple(instants), removed, hold.time, hold.why)
+        raise Unavailable(f"other archivers of {self._storage.uri} were faster {_TRIES_MAX} times: try again")
+
+    def merge(self) -> None:
+        """Merges level files; what another archiver merges is left to it."""
+        with table_lock(self._context):
+            try:
+                self._writer.merge(self._options.merged_files)
+            except ArchiverOvertaken:
+                _log.info("level files of %s are merged by another archiver", self._storage.uri)
+
+    def _finish_others(self) -> None:
+        """Removes from the active timeline what is in the history: of an archiver that died, and what came back.
+
+        What a savepoint keeps stays, although it is in both.
+        """
+        active = Timeline.load(self._storage)
+        if not active.has_history:
+            return
+        history = History.load(self._storage)
+        if history.is_empty:
+            return
+        found = history.find_all({one.requested for one in active.instants if one.requested <= history.latest})
+        kept = {one.requested for one in active.instants if one.action == SAVEPOINT}
+        completed = {one.requested: one.completion for one in active.completed if one.action != SAVEPOINT}
+        both = {
+            requested
+            for requested, archived in found.items()
+            if requested not in kept and completed.get(requested, archived.completion) == archived.completion
+        }
+        if both:
+            with table_lock(self._context):
+                self._remove(active.instants, both)
+
+    def _held_by_files(self, look: Look, leaving: list[Instant], hold: Hold) -> tuple[Hold, tuple[str, ...]]:
+        """The hold that is left when orphans that are old enough are gone, and the paths of those."""
+        now_ms = self._context.observer.storage_time_ms()
+        holds, removed = [hold], []
+        for instant in sorted(
+            leaving, key=lambda one: one.completion or "", reverse=True
+        ):  # files appear in this order
+            if now_ms - self._storage.stat(instant.path).modified_ms >= self._options.minimum_age_s * 1000:
+                break
+            holds.append(Hold(instant.requested, f"its file is younger than {self._options.minimum_age_s} s"))
+        first = first_hold(look, holds)
+        for over in look.whole.active.aborted:
+            if over.requested < first.time:
+                if self._is_old(over, now_ms):
+                    remove_tombstones(self._manager, read_aborted_plan(self._storage, over))
+                    failpoint("archive.after_tombstones")
+                else:
+                    holds.append(cancelled_hold(look, over))
+        first = first_hold(look, holds)
+        for instant in (one for one in leaving if one.requested < first.time):
+            spared = spared_hold(look, instant)
+            if spared is not None and not self._is_old(instant, now_ms):
+                holds.append(spared)
+        first = first_hold(look, holds)
+        leaving = [one for one in leaving if one.requested < first.time]
+        files = look_at_files(self._storage, self._config, look, leaving, first.time)
+        holds.extend(files.holds)
+        for orphan in files.orphans:
+            if now_ms - orphan.modified_ms >= self._options.orphan_age_s * 1000:
+                self._storage.delete(orphan.path)
+                removed.append(orphan.path)
+                failpoint("archive.after_orphan")
+            elif not orphan.harmless:
+                holds.append(orphan.hold(look))
+        return files.hold_of_past(look, first_hold(look, holds)), tuple(removed)
+
+    def _is_old(self, instant: Instant, now_ms: int) -> bool:
+        """Whether no request can be under way any more that was made before it was there."""
+        return now_ms - self._storage.stat(instant.path).modified_ms >= self._options.orphan_age_s * 1000
+
+    def _remove_cancelled(self, look: Look, hold: Hold) -> None:
+        """Takes away the plans that were cancelled before the boundary; their names are free already."""
+        for over in look.whole.active.aborted:
+            if over.requested < hold.time:
+                self._storage.delete(over.path)
+
+    def _archive(self, seen: Look, hold: Hold) -> list[str]:
+        """Under the lock: what may still leave. Errors: `ArchiverOvertaken`, `NotFound` if others archive the same."""
+        with table_lock(self._context):
+            look = Look.take(self._storage)
+            hold = min(hold, timeline_hold(self._storage, look, self._options), key=_time)
+            if not look.same_before(seen, hold.time):
+                raise ArchiverOvertaken
+            leaving = look.may_leave(hold.time)
+            if not leaving:
+                return []
+            rows = [self._row(one, look.whole.active.instants) for one in leaving]
+            written = {row.requested for row in self._writer.append(rows)}
+            self._remove(look.whole.active.instants, written)
+            return sorted(written)
+
+    def _row(self, instant: Instant, instants: Iterable[Instant]) -> HistoryRow:
+        plans = [
+            one
+            for one in instants
+            if one.requested == instant.requested and one.state == REQUESTED and one.action in _PLANNED
+        ]
+        plan = self._storage.read(plans[0].path) if plans else b""
+        metadata = self._storage.read(instant.path)
+        return HistoryRow(instant.requested, instant.completion or "", instant.action, metadata, plan or None)
+
+    def _remove(self, instants: Iterable[Instant], archived: Collection[str]) -> None:
+        """Pending files first, so that nobody takes them for pending ones; then the completed ones, oldest first."""
+        gone = sorted(
+            (one for one in instants if one.requested in archived and one.action != SAVEPOINT),
+            key=lambda one: (one.state == COMPLETED, one.requested, one.state == REQUESTED),
+        )
+        for one in gone:
+            self._storage.delete(one.path)
+            failpoint("archive.after_completed" if one.state == COMPLETED else "archive.after_pending")
+
+
+def _time(hold: Hold) -> str:
+    return hold.time

@@ -1,0 +1,98 @@
+"""Which of the file groups that are due a compaction takes, by the names of Hudi's strategies.
+
+What a compaction saves is the merging of logs at each read, and what it costs is reading and writing the base file. So
+a few bytes of logs beside a large base file can wait, and a plan that is bounded takes first what saves most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from lakelatch.engine.options.compaction import (
+    BOUNDED_IO,
+    DAY_BASED,
+    LOG_COUNT,
+    LOG_SIZE,
+    PARTITION_REGEX,
+    UNBOUNDED,
+    CompactionOptions,
+)
+from lakelatch.timeline.metadata import CompactionOperation
+
+_Operations = list[CompactionOperation]
+_LOG_BYTES, _LOGS, _IO_MB = "TOTAL_LOG_FILES_SIZE", "TOTAL_LOG_FILES", "TOTAL_IO_MB"
+_MB = 1024 * 1024
+
+
+def chosen(
+    operations: Iterable[CompactionOperation],
+    options: CompactionOptions,
+    base_bytes: Callable[[Sequence[CompactionOperation]], Sequence[int]],
+) -> _Operations:
+    """Those that the plan takes, in its order. `base_bytes` is asked for the sizes of base files only if they count."""
+    found = list(operations)
+    if options.target_io_mb is not None or options.least_log_ratio:
+        sizes = base_bytes(found)
+        paying = ((one, size) for one, size in zip(found, sizes, strict=True) if _pays(one, size, options))
+        found = [_with_io(one, size) for one, size in paying]
+    for name in options.strategies:
+        found = _STRATEGIES[name](found, options)
+    return found
+
+
+def _pays(operation: CompactionOperation, base_bytes: int, options: CompactionOptions) -> bool:
+    return operation.metrics[_LOG_BYTES] >= options.least_log_ratio * base_bytes
+
+
+def _with_io(operation: CompactionOperation, base_bytes: int) -> CompactionOperation:
+    """Without a base file, what is written is about as much as the logs."""
+    log_bytes = operation.metrics[_LOG_BYTES]
+    read_mb, write_mb = (base_bytes + log_bytes) / _MB, (base_bytes or log_bytes) / _MB
+    io = {_IO_MB: read_mb + write_mb, "TOTAL_IO_READ_MB": read_mb, "TOTAL_IO_WRITE_MB": write_mb}
+    return replace(operation, metrics={**operation.metrics, **io})
+
+
+def _bounded(operations: _Operations, options: CompactionOptions) -> _Operations:
+    """As many as fit, and one more if the last of them does not fill it: so there is always progress."""
+    if options.target_io_mb is None:
+        return operations
+    found, left_mb = [], float(options.target_io_mb)
+    for operation in operations:
+        if left_mb <= 0:
+            break
+        found.append(operation)
+        left_mb -= operation.metrics[_IO_MB]
+    return found
+
+
+def _by_log_size(operations: _Operations, options: CompactionOptions) -> _Operations:
+    large = [one for one in operations if one.metrics[_LOG_BYTES] >= options.least_log_bytes]
+    return _bounded(sorted(large, key=lambda one: -one.metrics[_LOG_BYTES]), options)
+
+
+def _by_log_count(operations: _Operations, options: CompactionOptions) -> _Operations:
+    many = [one for one in operations if one.metrics[_LOGS] >= options.least_log_files]
+    return _bounded(sorted(many, key=lambda one: -one.metrics[_LOGS]), options)
+
+
+def _latest_partitions(operations: _Operations, options: CompactionOptions) -> _Operations:
+    """By name, as dates are written with the year first; Hudi takes no others."""
+    by_name = {one.partition: re.sub(r"(^|/)[^/=]*=", r"\1", one.partition) for one in operations}
+    latest = sorted(by_name, key=lambda partition: by_name[partition], reverse=True)[: options.latest_partitions]
+    return [one for partition in latest for one in operations if one.partition == partition]
+
+
+def _matching_partitions(operations: _Operations, options: CompactionOptions) -> _Operations:
+    return [one for one in operations if re.search(options.partition_regex, one.partition)]
+
+
+_STRATEGIES: dict[str, Callable[[_Operations, CompactionOptions], _Operations]] = {
+    UNBOUNDED: lambda operations, _: operations,
+    BOUNDED_IO: _bounded,
+    LOG_SIZE: _by_log_size,
+    LOG_COUNT: _by_log_count,
+    DAY_BASED: _latest_partitions,
+    PARTITION_REGEX: _matching_partitions,
+}

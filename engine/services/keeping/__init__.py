@@ -1,0 +1,1 @@
+"""Services that are due, in one call or after a commit."""

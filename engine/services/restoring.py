@@ -1,0 +1,280 @@
+"""Rollback of a completed commit, and restore to one: what may be undone, and what stands in its way.
+
+Both are decided at their place in the log, where nothing can complete any more that they have not seen. What they do
+afterwards is `transactions/undoing.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lakelatch.engine.services.savepoints import commit_on_timeline
+from lakelatch.errors import InvalidRequest, Unavailable
+from lakelatch.failpoints import failpoint
+from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.expected.missing import archived_too, confirmed
+from lakelatch.format.names import BaseFile, parse_data_file
+from lakelatch.format.table_view import TableView
+from lakelatch.storage.contract import path_below
+from lakelatch.timeline.actions import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    LOG_COMPACTION,
+    PENDING_WRITE_ACTIONS,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+)
+from lakelatch.timeline.events import ROLLBACK as ROLLBACK_EVENT
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, find_archived, read_plan
+from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.plans.clean_plan import CleanPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.plans.service_plan import read_service_plan
+from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, requested
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.undoing import Restoring, Undo, append_undo
+
+FileGroup = tuple[str, str]
+_PLANS = (COMPACTION, LOG_COMPACTION, CLUSTERING)
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What a rollback or restore has taken away: requested times, the last completed one first, and how many files.
+
+    `instant` is its own requested time, which every later commit is above.
+    """
+
+    instant: str
+    undone: tuple[str, ...]
+    files: int
+
+
+def roll_back(manager: TransactionManager, instant: str) -> Undone:
+    """Takes back a completed commit on which no later one builds.
+
+    Later commits of other file groups stay. A transaction under way on the same file groups loses, unless it is under
+    non-blocking control, where it has not looked at what was there.
+
+    Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline, for one that
+    a savepoint keeps, for one that a later commit or a plan builds on, and for one that has superseded files which a
+    clean has removed since, or is about to. `CorruptTable`, with nothing changed either, for one that has superseded
+    files of which one is missing, and no clean has removed it.
+    """
+    context, storage = manager.context, manager.storage
+
+    def build(folder: TimelineFolder) -> Undo:
+        ensure_no_restore(manager, folder)
+        commit = commit_on_timeline(folder, storage, instant)
+        if find_archived(storage, folder.names, instant) is not None:
+            raise _was_archived(commit, instant)
+        _ensure_no_savepoint(folder, [commit, *_completed_after(folder, commit)], instant)  # the later ones include it
+        metadata = CommitMetadata.read(storage, commit.path)
+        groups = metadata.file_groups() | metadata.replaced_file_groups()
+        whole = WholeTimeline.load(storage)
+        for later in whole.completed(WRITE_ACTIONS, commit.completion or ""):  # also what was archived since
+            theirs = whole.metadata(later)
+            if _meet(commit, groups, theirs.file_groups() | theirs.replaced_file_groups()):
+                raise InvalidRequest(
+                    f"{later.action} {later.requested} completed after {instant} and builds on its file groups: roll "
+                    f"that back first, or restore the table to what came before {instant}",
+                    instant=instant,
+                    later=later.requested,
+                )
+        for plan in (one for one in folder.pending() if one.action in _PLANS):
+            touched = read_service_plan(storage, plan.requested, plan.action).groups
+            if plan.requested > (commit.completion or "") and _meet(commit, groups, touched):
+                raise InvalidRequest(
+                    f"{plan.action} {plan.requested} is planned and reads what {instant} wrote: cancel it or carry it "
+                    f"out, or restore the table to what came before {instant}",
+                    instant=instant,
+                    later=plan.requested,
+                )
+        _ensure_there_without(manager, folder, commit, metadata)
+        _ensure_same_start(folder, frozenset([instant]))
+        files[:] = [stat.path for stat in metadata.stats]
+        return Undo(RollbackPlan(instant, commit.action, tuple(files)).to_avro(), (commit,), instant, groups)
+
+    files: list[str] = []
+    rollback, _ = append_undo(context, ROLLBACK_EVENT, ROLLBACK, build, above=instant)
+    failpoint("rollback.after_slot")
+    Recovery(context).finish(rollback)
+    return Undone(rollback, (instant,), len(files))
+
+
+def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone:
+    """Takes the table back to where it was when the commit of this requested time completed, a savepoint or not.
+
+    What completed later is undone, services included, and so are plans that were made later. Every transaction that is
+    under way ends, under either concurrency mode. Readers see the table as it was at some moment, or an error: ours as
+    it is afterwards, as soon as the restore is on the timeline. Others' see one completed file go after another. If a
+    clean has removed files of what is undone, rows are missing for them until all of these have gone.
+
+    Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline; if a
+    later one was archived, or is kept by a savepoint; if a clean has removed files that are needed, or has begun to.
+    `CorruptTable`, with nothing changed either, if a file is missing that is live again afterwards and that no clean
+    has removed. `Unavailable` while another restore is under way.
+
+    Costs a request for each write of both timelines that this process does not remember, and a listing of each
+    partition.
+    """
+    storage = manager.storage
+    planned: list[RestorePlan] = []
+
+    def build(folder: TimelineFolder) -> Undo:
+        ensure_no_restore(manager, folder)
+        target = commit_on_timeline(folder, storage, to)
+        later = _completed_after(folder, target)[::-1]
+        _ensure_no_savepoint(folder, later, to)
+        _ensure_not_archived(manager, folder, target)
+        cleans = [one.requested for one in folder.pending() if one.action == CLEAN]
+        if cleans:
+            raise InvalidRequest(
+                f"the clean {cleans[0]} has been planned and has not completed, and may remove what {to} needs: "
+                "let a cleaner finish it first",
+                instant=to,
+                clean=cleans[0],
+            )
+        view = TableView(storage, config, WholeTimeline.load(storage), target.completion, expects=archived_too)
+        view.ensure_there(view.slices())  # for what nobody has taken is live again, and has to be there
+        plans = [one for one in folder.pending() if one.action in _PLANS and one.requested > (target.completion or "")]
+        instants = tuple((one.requested, one.action) for one in (*plans[::-1], *later))
+        _ensure_same_start(folder, frozenset(one for one, _ in instants))
+        planned.append(RestorePlan(instants, to))
+        return Undo(planned[-1].to_avro(), tuple(later))
+
+    metadata = Restoring(manager.context).run(build)
+    files = sum(len(one.deleted) for one in metadata.rollbacks)
+    return Undone(metadata.restore, tuple(one.instant for one in metadata.rollbacks), files)
+
+
+def ensure_no_restore(manager: TransactionManager, folder: TimelineFolder) -> None:
+    """Errors: `Unavailable` while a restore is on the timeline that has not completed."""
+    for pending in (one for one in folder.pending() if one.action == RESTORE):
+        raise Unavailable(
+            f"restore {pending.requested} is under way: try again when it has completed. If its process died, any "
+            "writer finishes it once its heartbeat has expired; one of Java Hudi's has to be finished there",
+            instant=pending.requested,
+        )
+
+
+def _completed_after(folder: TimelineFolder, commit: Instant) -> list[Instant]:
+    """Completed writes later than this one, by completion."""
+    found = (one for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS)
+    return [one for one in found if (one.completion or "") > (commit.completion or "")]
+
+
+def _ensure_there_without(
+    manager: TransactionManager, folder: TimelineFolder, commit: Instant, metadata: CommitMetadata
+) -> None:
+    """What a commit has superseded, and what is live again without it, is all there.
+
+    Nobody has written to these file groups since, so it is what was there right before. A write of log files alone
+    supersedes nothing. Errors: `InvalidRequest` for what a clean has removed, or is about to; `CorruptTable` for what
+    is missing otherwise.
+    """
+    storage = manager.storage
+    bases = (stat for stat in metadata.stats if isinstance(parse_data_file(stat.path.rpartition("/")[2]), BaseFile))
+    uncovered = metadata.replaced_file_groups() | {(stat.partition, stat.file_id) for stat in bases}
+    if not uncovered:
+        return
+    times = (one.completion or "" for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS)
+    before = max((time for time in times if time < (commit.completion or "")), default="0")
+    view = TableView(storage, load_table_config(storage), WholeTimeline.load(storage), before)
+    partitions = sorted({partition for partition, _ in uncovered})
+    whole = replace(view, expects=archived_too)
+    suspected = whole.suspects(partitions)
+    for missing in confirmed(whole, suspected) if suspected else ():
+        partition, _, name = missing.path.rpartition("/")
+        file = parse_data_file(name)
+        if file is not None and (partition, file.file_id) in uncovered:
+            raise missing.error()
+    found = view.slices(partitions)
+    needed = [one for one in found if (one.partition, one.file_id) in uncovered]
+    view.ensure_there(needed)
+    names = {(one.partition, name) for one in needed for name in one.names}
+    for clean in (one for one in folder.pending() if one.action == CLEAN):
+        plan = CleanPlan.from_avro(read_plan(storage, requested(clean.requested, CLEAN)), clean.path)
+        for partition, name in names.intersection((one, name) for one, names in plan.files.items() for name in names):
+            raise InvalidRequest(
+                f"the clean {clean.requested} is about to remove {path_below(partition, name)}, which would be live "
+                f"again without {commit.requested}: let what is there stand, or restore the table to a later commit",
+                instant=commit.requested,
+                clean=clean.requested,
+            )
+
+
+def _ensure_same_start(folder: TimelineFolder, gone: frozenset[str]) -> None:
+    """`InvalidRequest` if files that belong to no commit would be older than the first completed write that is left.
+
+    hudi-rs and Java take whatever is older than that one for committed. Log files that failed writes have left are
+    empty, and harmless; a write that is under way has rows, and a cancelled clustering empty base files.
+    """
+    writes = {one.requested for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS}
+    first, left = min(writes), min(writes - gone, default="")
+    if first == left:
+        return
+    for one in (*folder.pending(), *folder.aborted()):
+        wanted = one.action in PENDING_WRITE_ACTIONS and one.requested not in gone
+        if wanted and first < one.requested and (not left or one.requested < left):
+            raise InvalidRequest(
+                f"{first} is the first write on the timeline, and {one.action} {one.requested}, which has not "
+                "completed, would be older than the first one then: hudi-rs and Java would take its files for "
+                "committed. Wait until it has completed, or was rolled back or archived",
+                instant=first,
+                later=one.requested,
+            )
+
+
+def _ensure_no_savepoint(folder: TimelineFolder, commits: Iterable[Instant], instant: str) -> None:
+    """`InvalidRequest` if one of these commits is kept: the table as of it would lack what is undone."""
+    kept = {one.requested for one in folder.completed_since(frozenset()) if one.action == SAVEPOINT}
+    for commit in (one for one in commits if one.requested in kept):
+        raise InvalidRequest(
+            f"a savepoint keeps {commit.action} {commit.requested}, and the table as of it would be another one: "
+            "delete that savepoint first",
+            instant=instant,
+            savepoint=commit.requested,
+        )
+
+
+def _ensure_not_archived(manager: TransactionManager, folder: TimelineFolder, target: Instant) -> None:
+    """An instant that is in the history counts for every reader, whatever becomes of its files on the timeline.
+
+    They may still be there, if its archiver has died, or is at work.
+    """
+    if HISTORY_NAME not in folder.names:
+        return
+    for one in History.load(manager.storage).instants(WRITE_ACTIONS, after=target.completion or ""):
+        raise _was_archived(one.instant, target.requested)
+
+
+def _was_archived(one: Instant, instant: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{one.action} {one.requested} was archived, so it cannot be undone any more: restore to a later commit",
+        instant=instant,
+        archived=one.requested,
+    )
+
+
+def _meet(commit: Instant, groups: Iterable[FileGroup], others: Iterable[FileGroup]) -> bool:
+    """Whether file groups of a commit are among others: by bucket, and, if it replaced file groups, by partition.
+
+    A replace commit moves every bucket of its partitions, also one in which it found no file.
+    """
+
+    def part(group: FileGroup) -> tuple[str, object]:
+        bucket = bucket_of_file_id(group[1])
+        if commit.action == REPLACE_COMMIT:
+            return group[0], None
+        return group[0], group[1] if bucket is None else bucket
+
+    return not {part(group) for group in groups}.isdisjoint(map(part, others))

@@ -1,0 +1,154 @@
+"""What a table can say of itself: what has completed, and what was fixed when it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from html import escape
+from typing import Any
+
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.format.avro import shown_type
+from lakelatch.storage.uris import without_secrets
+from lakelatch.timegen.instant_time import to_ms
+from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_completed
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
+from lakelatch.timeline.service_metadata import read_undone
+from lakelatch.timeline.timeline import Instant
+from lakelatch.transactions.conflicts.report import Loss, recent_losses
+
+_COLUMNS_SHOWN = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class TableDetail:
+    """What was fixed when a table was made."""
+
+    uri: str
+    name: str
+    key: tuple[str, ...]
+    ordering: str | None
+    partition_by: tuple[str, ...]
+    buckets: int | None
+    merge_mode: str
+    table_type: str
+    table_version: int
+
+    def _repr_html_(self) -> str:
+        """As a table, for notebooks."""
+        return html_of(self._lines())
+
+    def _lines(self) -> dict[str, str]:
+        found = {
+            "table": self.name,
+            "lies at": without_secrets(self.uri),
+            "key": ", ".join(self.key),
+            "ordering": self.ordering or "none: the last commit wins",
+            "partitions by": ", ".join(self.partition_by),
+            "buckets": "" if self.buckets is None else f"{self.buckets:,}",
+            "type": f"{self.table_type}, version {self.table_version}",
+        }
+        return {name: text for name, text in found.items() if text}
+
+
+def shown_table(path: str, open_it: Callable[[], OpenedTable]) -> str:
+    """What a notebook shows of the table that is held: what was fixed, and its columns. Reads no data; raises nothing.
+
+    Options are not shown: they may hold secrets.
+    """
+    try:
+        table = open_it()
+    except LakelatchError as error:
+        return html_of({"path": without_secrets(path), "is not open": error.message})
+    columns = [f"{field.name} {shown_type(field.type)}" for field in table.schema]
+    more = [f"and {len(columns) - _COLUMNS_SHOWN:,} more"] if len(columns) > _COLUMNS_SHOWN else []
+    return html_of({**detail_of(table)._lines(), "columns": ", ".join([*columns[:_COLUMNS_SHOWN], *more])})
+
+
+def html_of(lines: Mapping[str, str]) -> str:
+    """Names and texts as a table for notebooks, whatever characters they have."""
+    shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in lines.items())
+    return f"<table>{shown}</table>"
+
+
+def detail_of(table: OpenedTable) -> TableDetail:
+    """The table's properties, by the names that `Table.create` has for them."""
+    config = table.config
+    return TableDetail(
+        uri=table.storage.uri,
+        name=config.name,
+        key=config.record_key_fields,
+        ordering=config.ordering_field,
+        partition_by=config.partition_fields,
+        buckets=config.bucket_count,
+        merge_mode=config.merge_mode,
+        table_type=config.table_type,
+        table_version=config.version,
+    )
+
+
+def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]:
+    """The completed instants of the active timeline, newest first; behind each restore, what it took away.
+
+    Of that nothing is left but its requested time and action, and `undone_by` says by whom it was undone. Errors:
+    `InvalidRequest` for a limit below 1.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit={limit}: it is the number of instants to show, or None for all", option="limit")
+    completed = WholeTimeline.load(table.storage).active.completed
+    rows: list[tuple[Any, ...]] = []
+    for instant in sorted(completed, key=lambda one: one.completion or "", reverse=True)[:limit]:
+        rows += _rows(table, instant)
+    return rows[:limit]
+
+
+def last_commit_until(table: OpenedTable, time: str) -> str:
+    """The requested time of the write that had completed last by then. Errors: `InvalidRequest` if there is none."""
+    found = WholeTimeline.load(table.storage).completed(WRITE_ACTIONS, until=time)
+    if not found:
+        raise InvalidRequest(f"as_of={time}: nothing had been committed to {table.storage.uri} by then", option="as_of")
+    return found[-1].requested
+
+
+def conflict_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]:
+    """The writes that lost lately, newest first. Errors: `InvalidRequest` for a limit below 1."""
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit={limit}: it is the number of conflicts to show, or None for all", option="limit")
+    return [_loss(one) for one in recent_losses(table.storage)[::-1][:limit]]
+
+
+def _loss(loss: Loss) -> tuple[Any, ...]:
+    began = _EPOCH + timedelta(milliseconds=to_ms(loss.instant))
+    won = (loss.winner, loss.winner_action, loss.winner_writer)
+    lost = (loss.rows_lost, loss.bytes_lost, loss.task_s_lost, loss.time_lost_s)
+    return began, loss.instant, loss.writer, *won, loss.early, loss.file_group_count, *lost
+
+
+def _rows(table: OpenedTable, instant: Instant) -> list[tuple[Any, ...]]:
+    completion = instant.completion or ""
+    completed = _EPOCH + timedelta(milliseconds=to_ms(completion))
+    known = (completed, instant.requested, completion, instant.action)
+    if instant.action in (ROLLBACK, RESTORE):
+        undone = read_undone(read_completed(table.storage, instant), instant.path)
+        own = (*known, *[None] * 7, [time for time, _ in undone], None)
+        gone = undone if instant.action == RESTORE else ()
+        return [own, *((None, time, None, action, *[None] * 8, instant.requested) for time, action in gone)]
+    if instant.action not in WRITE_ACTIONS:
+        return [(*known, *[None] * 9)]
+    metadata = CommitMetadata.read(table.storage, instant.path)
+    stats = metadata.stats
+    row = (
+        *known,
+        metadata.called,
+        metadata.extra.get(WRITER_KEY),
+        sum(stat.num_writes for stat in stats),
+        sum(stat.num_deletes for stat in stats),
+        len(stats),
+        sum(stat.total_write_bytes for stat in stats),
+        len(metadata.replaced_file_groups()),
+    )
+    return [(*row, None, None)]

@@ -1,0 +1,162 @@
+"""Opening a transaction manager: its lock provider, its time generator, its settings, and what is remembered."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.errors import LakelatchError
+from lakelatch.locks.contract import LockProvider
+from lakelatch.locks.open import open_recorded_locks
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.proof import ensure_refuses_second
+from lakelatch.storage.uris import without_secrets
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timegen.open import open_time_generator
+from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
+from lakelatch.transactions.context import TableMemory
+from lakelatch.transactions.early.detection import ensure_shared_locks
+from lakelatch.transactions.manager import TransactionManager
+
+T = TypeVar("T")
+
+_TABLES_MAX = 32  # that a process remembers: those it wrote last; and as many lock services
+_log = logging.getLogger("lakelatch.transactions")
+_memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
+_lock_options: OrderedDict[Hashable, Mapping[str, str]] = OrderedDict()  # that tables record, as they were seen last
+_answering: OrderedDict[Hashable, None] = OrderedDict()  # lock services, by identity, that have answered this process
+_told: OrderedDict[Hashable, None] = OrderedDict()  # and those of which it was told that they do not
+_guard = threading.Lock()
+
+
+@contextmanager
+def open_manager(
+    storage: Storage,
+    options: ManagerOptions,
+    system: System = REAL_SYSTEM,
+    remembers: bool = False,
+    config: TableConfig | None = None,
+    is_new: bool = False,
+) -> Iterator[TransactionManager]:
+    """The manager that the options describe; its lock provider is closed at the end.
+
+    What the options do not say of locks, the table says: `config`, if the caller has opened it, `is_new` if it is still
+    to be made. If not, its properties are read, once in a process. The lock service is asked whether it is there, but
+    for a table that the caller has opened. One that is not is told in the log, once in a process, since a write may
+    never need it; where there is no table yet it is an error.
+    `remembers`: it begins with what the last such manager of this table in this process has read, and leaves what it
+    reads to the next one, unless the block fails.
+
+    Errors: `InvalidRequest` for options, and those of a lock service that does not answer before a table is made.
+    """
+    ensure_refuses_second(storage, system)
+    recorded = _recorded(storage) if config is None else config.lock_options
+    provider = open_recorded_locks(storage.uri, options.scope, recorded, system)
+    settings = replace(options.transactions, lock_timeout_s=provider.scope.lock_options.timeout_s)
+    place = (storage, provider.domain, system)
+    try:
+        ensure_shared_locks(settings, provider)
+        generator = open_time_generator(options.scope, provider, system)
+        if config is None or is_new:
+            _ask(provider, storage, is_new=is_new or recorded is None)
+        memory = _take_memory(place) if remembers else None
+        manager = TransactionManager(storage, provider, generator, settings, system, memory=memory)
+        yield manager
+        if remembers:
+            _keep_memory(place, manager.memory)
+    finally:
+        provider.close()
+
+
+def takes_other_locks(manager: TransactionManager, table: OpenedTable, options: ManagerOptions) -> bool:
+    """Whether the table says other lock options by now than the manager was opened with: then open it again."""
+    storage, recorded = manager.storage, None if table.is_new else table.config.lock_options
+    with _guard:
+        before = _lock_options.pop(storage, None)
+        if recorded is not None:
+            _remember(_lock_options, storage, recorded)
+    if before == recorded:
+        return False
+    with closing(open_recorded_locks(storage.uri, options.scope, recorded)) as provider:
+        return recorded is None or provider.scope.options != manager.context.provider.scope.options
+
+
+def _recorded(storage: Storage) -> Mapping[str, str] | None:
+    """What the table says of its locks, as this process has seen it last; None if there was no table."""
+    with _guard:
+        known = _lock_options.get(storage)
+    if known is not None:
+        return known
+    found = recorded_lock_options(storage)
+    if found is not None:
+        with _guard:
+            _remember(_lock_options, storage, found)
+    return found
+
+
+def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
+    """Hears once in a process from a lock service whether it is there: elision may never ask it."""
+    identity = type(provider), provider.identity
+    with _guard:
+        if identity in _answering or (identity in _told and not is_new):
+            return
+    try:
+        provider.ask()
+    except LakelatchError as error:
+        said = ", ".join(f"{key}={without_secrets(value)}" for key, value in provider.record().items())
+        if is_new:
+            raise type(error)(
+                f"no table was made at {storage.uri}, since its locks ({said}) cannot be asked for: correct these "
+                f"options, or start the service. {error.message}",
+                **error.details,
+            ) from error
+        with _guard:
+            _remember(_told, identity, None)
+        _log.warning(
+            "the locks of the table at %s (%s) cannot be asked for: what needs none goes on, and what meets another "
+            "writer, as every table service does, will wait for them in vain. %s",
+            storage.uri,
+            said,
+            error.message,
+        )
+    else:
+        with _guard:
+            _remember(_answering, identity, None)
+
+
+def _begin_anew() -> None:
+    """In a forked child: another thread of its parent may have had the lock."""
+    global _guard
+    _guard = threading.Lock()
+    for known in (_memories, _lock_options, _answering, _told):
+        known.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _take_memory(place: Hashable) -> TableMemory | None:
+    """What is remembered, out of reach of others until it is kept again: who fails leaves nothing behind."""
+    with _guard:
+        return _memories.pop(place, None)
+
+
+def _keep_memory(place: Hashable, memory: TableMemory) -> None:
+    memory.log.forget_old()
+    with _guard:
+        _remember(_memories, place, memory)
+
+
+def _remember(known: OrderedDict[Hashable, T], place: Hashable, value: T) -> None:
+    known[place] = value
+    known.move_to_end(place)
+    while len(known) > _TABLES_MAX:
+        known.popitem(last=False)

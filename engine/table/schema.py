@@ -1,0 +1,187 @@
+"""A table's columns at a moment, which its writes say; and that no commit forgets what those before it have said.
+
+What counts is the schema of the write that completed last. Compactions and clusterings carry one as well, and do not
+count: another engine's may be older than a write that completed while they were at work. Java passes over them, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import pyarrow as pa
+
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
+from lakelatch.format.avro import arrow_to_avro, avro_to_arrow, without_meta_columns
+from lakelatch.format.evolution import Comparison, may_become
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
+from lakelatch.timeline.history.named_files import remember
+from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
+from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.rollbacks import Rollbacks, may_be_undone
+from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, completed, parse_file_name
+from lakelatch.transactions.commit import Resolve, Resolved
+from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.outcome import Committed, Displaced
+
+_ALTER_SCHEMA = "ALTER_SCHEMA"
+_log = logging.getLogger("lakelatch.spark")
+_SERVICES = (COMPACT, CLUSTER, LOG_COMPACT, "INDEX")
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Columns without meta columns, and the file that says so."""
+
+    columns: pa.Schema
+    path: str
+
+
+def schema_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: str | None = None) -> TableSchema:
+    """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for types nobody can read."""
+    completed = [one for one in timeline.completed if moment is None or (one.completion or "") <= moment]
+    found = _said_last(storage, config, completed)
+    if found is not None and may_be_undone(parse_file_name(found.path.rpartition("/")[2]), timeline.instants):
+        late = Rollbacks(storage).late(frozenset(one.file_name for one in timeline.instants))
+        found = _said_last(storage, config, [one for one in completed if one.file_name not in late])
+    if found is None and timeline.has_history:
+        archived = WholeTimeline.load(storage, timeline).archived(WRITE_ACTIONS, until=moment)
+        found = _said_last(storage, config, [one.instant for one in archived])
+    if found is None and config.create_schema:
+        return parsed_schema(config.create_schema, PROPERTIES_PATH)
+    if found is None:
+        raise CorruptTable(f"the table at {storage.uri} names its columns nowhere: no commit and no create schema")
+    return found
+
+
+def keeping_schema(table: OpenedTable, resolve: Resolve, adds_columns: bool = True) -> Resolve:
+    """`resolve`, and its metadata's schema becomes that of its place in the log with what the write has added to it.
+
+    Free unless another write has completed since the table was opened. Columns that both have added, with types that do
+    not go together, are a conflict: who completes first has them.
+    """
+
+    def resolve_schema(folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+        # First: what `resolve` looks at, as what was called off, has to be as fresh as it can be.
+        found = _said_last(table.storage, table.config, folder.completed_since(frozenset()), table.schema_path)
+        resolved = resolve(folder, completed)
+        if found is None or found.path == table.schema_path:
+            return resolved
+        if isinstance(resolved, Displaced) or resolved.conflict is not None:
+            return resolved
+        return _merged(table if adds_columns else replace(table, schema=found.columns), resolved, found, completed)
+
+    return resolve_schema
+
+
+def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: str) -> None:
+    """After a commit that changed the columns: another one, without rows, if that was not the last to be requested.
+
+    Other engines take the columns from the write that was requested last, which may have completed before this one.
+    Nothing fails here: without it, they find the columns with the next commit.
+    """
+    if not table.changes_schema:
+        return
+    storage = table.storage
+    try:
+        timeline = Timeline.look(storage)
+        last = max((one for one in timeline.completed if one.action in WRITE_ACTIONS), key=lambda one: one.requested)
+        latest = schema_at(storage, table.config, timeline)
+        said = read_commit(storage, last).schema
+        if last.requested == instant or (said and parsed_schema(said, last.path).columns == latest.columns):
+            return
+        transaction = manager.begin(COMMIT if table.config.copies_on_write else DELTA_COMMIT, for_tasks=False)
+        try:
+            opened = replace(table, schema=latest.columns, schema_path=latest.path)
+            extra = {SCHEMA_KEY: opened.avro_schema, WRITER_KEY: transaction.writer}
+            metadata = CommitMetadata((), _ALTER_SCHEMA, extra)
+            transaction.commit(metadata, keeping_schema(opened, lambda _, completed: Resolved(metadata, completed)))
+        except LakelatchError:
+            transaction.abort_quietly()
+            raise
+    except LakelatchError as error:
+        _log.warning("other engines see the new columns of %s with its next commit: %s", storage.uri, error)
+
+
+def _merged(table: OpenedTable, resolved: Resolved, latest: TableSchema, completed: Collection[OtherWrite]) -> Resolved:
+    compared = Comparison.of(latest.columns, table.schema)
+    # What others have made wider stays so.
+    if not compared.alike and all(may_become(one.given, one.stored) for one in compared.unfit):
+        schema = arrow_to_avro(compared.schema, table.config.name)
+        metadata = resolved.metadata
+        return replace(resolved, metadata=replace(metadata, extra={**metadata.extra, SCHEMA_KEY: schema}))
+    instant = parse_file_name(latest.path.rpartition("/")[2])
+    if instant is None:
+        raise InvariantBroken(f"{latest.path} is no instant's")
+    groups = resolved.metadata.file_groups()
+    by_time = (write for write in completed if write.instant == instant.requested)
+    other = OtherWrite(instant.requested, instant.action, "", groups, time=instant.completion or "")
+    return replace(resolved, considered=[], conflict=Conflict(next(by_time, other), groups))
+
+
+def _said_last(
+    storage: Storage, config: TableConfig, completed: Iterable[Instant], known: str = ""
+) -> TableSchema | None:
+    """The schema of the last of these instants that says one; the answer is `known` if that is this file's."""
+    writes = [one for one in completed if one.action in WRITE_ACTIONS]
+    # In a merge-on-read table commits are compactions, but for those of before it was converted.
+    late = config.table_type == MERGE_ON_READ
+    order = sorted(writes, key=lambda one: (not (late and one.action == COMMIT), one.completion or "", one.requested))
+    for instant in reversed(order):
+        if instant.path == known:
+            return TableSchema(pa.schema([]), known)
+        found = _said_by(storage, instant)
+        if found is not None:
+            return found
+    return None
+
+
+def _said_by(storage: Storage, instant: Instant) -> TableSchema | None:
+    """What a completed write says. It never changes, so each is read once a process."""
+    place = _place(storage, instant)
+    if not place:
+        place.append(_said_in(read_commit(storage, instant), instant))
+    return place[0]
+
+
+def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
+    """Spares this process to read what it has committed, and has it know which files there are to be; raises nothing.
+
+    `action` is the pending one's name.
+    """
+    instant = completed(committed.instant, action, committed.completion)
+    remember(storage, instant, committed.metadata)
+    with suppress(LakelatchError):  # whoever reads it is told
+        _place(storage, instant)[:] = [_said_in(committed.metadata, instant)]
+
+
+def _said_in(metadata: CommitMetadata, instant: Instant) -> TableSchema | None:
+    if metadata.operation_type in _SERVICES or not metadata.schema:
+        return None
+    return parsed_schema(metadata.schema, instant.path)
+
+
+@lru_cache(maxsize=1024)
+def _place(storage: Storage, instant: Instant) -> list[TableSchema | None]:
+    """Where a process keeps what it has read: an empty list at first."""
+    return []
+
+
+def parsed_schema(avro_schema: str, path: str) -> TableSchema:
+    """The columns that a file names. Errors: `CorruptTable`, `InvalidRequest`, with the file."""
+    try:
+        return TableSchema(_columns(avro_schema), path)
+    except (CorruptTable, InvalidRequest) as error:
+        raise type(error)(f"in {path}: {error.message}", path=path) from error
+
+
+@lru_cache(maxsize=128)  # commits say the same again and again
+def _columns(avro_schema: str) -> pa.Schema:
+    return without_meta_columns(avro_to_arrow(avro_schema))

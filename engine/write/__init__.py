@@ -1,0 +1,1 @@
+"""From rows to a commit: tasks, base files, relocation, rebase, replace."""

@@ -1,0 +1,202 @@
+"""From what tasks have written to a commit, under the file ids that hold at its place in the log.
+
+A write learns which file id each bucket has when it begins. If a replace commit completes before it, those of its files
+that lie in replaced file groups would never be read. Under non-blocking control they are copied under the successors'
+ids, and the same transaction commits them there; under optimistic control that is a conflict.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.file_report import FileReport, work_of
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.table.opening import making_table
+from lakelatch.engine.table.schema import keeping_schema, learn_schema
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.bulk_task import BulkTask, loads_in_bulk
+from lakelatch.engine.write.first_bases import first_bases
+from lakelatch.engine.write.merge_task import MergeTask
+from lakelatch.engine.write.placement import Placement
+from lakelatch.engine.write.rebase import LostFiles
+from lakelatch.engine.write.relocation import (
+    PlaceholderTask,
+    Relocation,
+    RelocationTask,
+    Relocator,
+    relocate_here,
+    relocations_to,
+)
+from lakelatch.engine.write.replace import Choice, Replacement, every, none_else
+from lakelatch.engine.write.task import WriteTask
+from lakelatch.errors import InvariantBroken, Unavailable
+from lakelatch.failpoints import failpoint
+from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
+from lakelatch.format.log.blocks import data_block_format
+from lakelatch.format.names import is_placeholder
+from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
+from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.transactions.commit import Resolve
+from lakelatch.transactions.conflicts.contract import FileGroup
+from lakelatch.transactions.context import TransactionState
+from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, committed_or_raise
+from lakelatch.transactions.transaction import Transaction
+
+_log = logging.getLogger("lakelatch.spark")
+_RELOCATIONS_MAX = 1000
+
+
+def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
+    """The file ids under which a transaction's tasks write, as of its beginning."""
+    if state.action == REPLACE_COMMIT:
+        return FileIds.of_replace(state.instant)
+    return FileIds.after(replace_commits(table.storage, state.known_files), cancelled_plans(state.known_files))
+
+
+def write_task(table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False) -> WriteTask:
+    """What each task of a transaction writes with, wherever it runs.
+
+    `in_bulk`: rows may become base files at once where nothing is; the caller sorts them as the task says.
+    """
+    task = WriteTask(
+        table.storage,
+        table.config,
+        table.schema,
+        table.avro_schema,
+        transaction.instant,
+        options.operation,
+        options.block_format or data_block_format(table.config, table.schema),
+        file_ids_of(table, transaction.state),
+        transaction.early_detection(),
+    )
+    known_files = frozenset(transaction.state.known_files)
+    sort_columns = options.sort_columns if options.operation == BULK_INSERT else ()
+    of_bases: dict[str, Any] = {
+        "known_files": known_files,
+        "base_files": table.base_files,
+        "sort_columns": sort_columns,
+    }
+    if in_bulk and loads_in_bulk(table.config, table.schema, options, known_files):
+        return BulkTask(**vars(task), **of_bases)
+    return MergeTask(**vars(task), **of_bases) if table.config.copies_on_write else task
+
+
+def commit_metadata(
+    table: OpenedTable, options: WriteOptions, reports: list[FileReport], transaction: Transaction
+) -> CommitMetadata:
+    """The commit's metadata from its tasks' reports."""
+    stats = tuple(
+        report.to_stat(transaction.instant) for report in sorted(reports, key=lambda report: report.file_name)
+    )
+    extra = {
+        SCHEMA_KEY: table.avro_schema,
+        WRITER_KEY: transaction.writer,
+        **(options.batch.extra if options.batch else {}),
+        **({CALLED_KEY: options.called} if options.called else {}),
+    }
+    return CommitMetadata(stats, options.operation.upper(), extra)
+
+
+def commit_files(
+    transaction: Transaction,
+    table: OpenedTable,
+    options: WriteOptions,
+    reports: list[FileReport],
+    relocator: Relocator = relocate_here,
+    choose: Choice | None = None,
+    keep_files: bool = False,
+) -> CommitResult | Lost:
+    """Commits what tasks have written, relocating it as often as a replace commit comes first.
+
+    `choose` says which partitions a deletion of partitions takes away, and `keep_files` keeps the files of a try that
+    has lost for the next one: not base files, which hold what others had written by then. Errors: those of
+    `Transaction.commit`, but for a conflict.
+    """
+    _ensure_once(reports)
+    keep_files = keep_files and not table.config.copies_on_write
+    staged = work_of(reports)
+    _log.debug("%s: %d rows are staged, in %d files", transaction.instant, staged.rows, len(reports))
+    replacement = None
+    if options.operation in REPLACING_OPERATIONS:
+        choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
+        metadata = commit_metadata(table, options, reports, transaction)
+        replacement = Replacement(table, transaction.instant, metadata, choose, options.non_blocking)
+        reports = _with_placeholders(transaction, table, reports, replacement.lacking(), relocator)
+    for _ in range(_RELOCATIONS_MAX):
+        metadata = commit_metadata(table, options, reports, transaction)
+        known = transaction.state.known_files
+        resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking, known).resolve
+        if replacement is not None:
+            resolve = replacement.of(metadata).resolve
+        resolve = making_table(table, keeping_schema(table, resolve))
+        outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)
+        if not isinstance(outcome, Displaced):
+            break
+        transaction.reopen()
+        failpoint("relocate.after_reopen")
+        if replacement is not None:
+            reports = _with_placeholders(transaction, table, reports, outcome.successors, relocator)
+        else:
+            reports = _relocated(transaction, reports, outcome.successors, relocator)
+    else:
+        raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
+    if isinstance(outcome, Conflicted):
+        kept = LostFiles(transaction, outcome.conflict, reports) if outcome.files_kept else None
+        return Lost(outcome.conflict, kept, as_logs=bool(options.non_blocking and first_bases(table.config, reports)))
+    committed = committed_or_raise(outcome)
+    learn_schema(table.storage, transaction.state.action, committed)
+    return _result(committed, options.called or options.operation, reports)
+
+
+def _ensure_once(reports: list[FileReport]) -> None:
+    """Two tasks that write one base file would have made it once, of the rows of one of them."""
+    paths = Counter((report.partition, report.file_name) for report in reports)
+    for partition, name in (path for path, count in paths.items() if count > 1):
+        raise InvariantBroken(f"two tasks have written {name!r} in the partition {partition!r}")
+
+
+def _relocated(
+    transaction: Transaction, reports: list[FileReport], successors: Mapping[FileGroup, str], relocator: Relocator
+) -> list[FileReport]:
+    """The reports after those files were copied that belong elsewhere."""
+    displaced = [report for report in reports if (report.partition, report.file_id) in successors]
+    stay = [report for report in reports if (report.partition, report.file_id) not in successors]
+    relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)
+    _log.info("%s: %d files move, because their file groups were replaced", transaction.instant, len(relocations))
+    return [*stay, *relocator(RelocationTask(transaction.markers), relocations)]
+
+
+def _with_placeholders(
+    transaction: Transaction,
+    table: OpenedTable,
+    reports: list[FileReport],
+    successors: Mapping[FileGroup, str],
+    relocator: Relocator,
+) -> list[FileReport]:
+    """The reports, and an empty file group in the place of each of those that are replaced without new rows."""
+    task = PlaceholderTask(transaction.markers, table.avro_schema)
+    by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
+    places = [
+        Relocation(FileReport(partition, old, "", 0, 0, 0, 1), file_id, 1)
+        for (partition, file_id), old in sorted(by_successor.items())
+    ]
+    return [*reports, *relocator(task, places)] if places else reports
+
+
+def _result(committed: Committed, operation: str, reports: list[FileReport]) -> CommitResult:
+    reports = [report for report in reports if not is_placeholder(report.file_name)]
+    return CommitResult(
+        instant=committed.instant,
+        completion=committed.completion,
+        operation=operation,
+        rows_written=sum(report.records for report in reports),
+        deletes_written=sum(report.deletes for report in reports),
+        files=tuple(sorted(report.file_name for report in reports)),
+        bytes_written=sum(report.size_bytes for report in reports),
+        file_groups_replaced=len(committed.metadata.replaced_file_groups()),
+    )

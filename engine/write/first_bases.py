@@ -1,0 +1,66 @@
+"""A bulk load's base files at their place in the log: what would hide rows in either of two slices.
+
+A base file begins its slice at the time at which its write was *requested*, long before it completes. What the write
+did not see when it began may lie on the wrong side of that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.format.names import BaseFile, parse_data_file
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.actions import DELTA_COMMIT
+from lakelatch.timeline.history.whole_timeline import read_commit
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
+from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.timeline import completed as completed_instant
+from lakelatch.transactions.cancellation.requests import plan_of
+from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
+
+
+def first_bases(config: TableConfig, reports: Iterable[FileReport]) -> frozenset[FileGroup]:
+    """The file groups that a write to a merge-on-read table begins with a base file."""
+    if config.copies_on_write:
+        return frozenset()
+    return frozenset(
+        (report.partition, report.file_id)
+        for report in reports
+        if isinstance(parse_data_file(report.file_name), BaseFile)
+    )
+
+
+def in_the_way(
+    storage: Storage, instant: str, groups: frozenset[FileGroup], folder: TimelineFolder, completed: list[OtherWrite]
+) -> Conflict | None:
+    """The first of those beside which a base file of this requested time cannot be, in any of these file groups.
+
+    A log file that completed by then would be below the base file, and so hidden. Of two base files one hides the
+    other, and a plan that waits ends in one. A log file that completed later is merged onto the base file.
+    """
+    if not groups:
+        return None
+    for write in (*completed, *_planned(storage, folder)):
+        common = groups & write.file_groups
+        if common and (write.action != DELTA_COMMIT or write.time <= instant or _has_base_file(storage, write, common)):
+            return Conflict(write, common)
+    return None
+
+
+def _planned(storage: Storage, folder: TimelineFolder) -> Iterator[OtherWrite]:
+    """What is to be rewritten by plans that wait, also those that were made before the write began."""
+    for pending in folder.pending():
+        plan = plan_of(storage, pending) if pending.action in REWRITING_SERVICES else None
+        if plan is not None:
+            yield OtherWrite(plan.instant, plan.action, "", plan.groups, inflight=True)
+
+
+def _has_base_file(storage: Storage, write: OtherWrite, groups: frozenset[FileGroup]) -> bool:
+    """Whether it is another bulk load of one of these file groups."""
+    metadata = read_commit(storage, completed_instant(write.instant, write.action, write.time))
+    return any(
+        (stat.partition, stat.file_id) in groups and isinstance(parse_data_file(stat.path.rpartition("/")[2]), BaseFile)
+        for stat in metadata.stats
+    )

@@ -1,0 +1,170 @@
+"""The file groups of a write's files, held against those that are live at its place in the log.
+
+A write learns when it begins, or when its tasks list a partition, in which file group a bucket's rows belong. What has
+completed since may have replaced that one, or made the bucket's first under another file id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.first_bases import first_bases, in_the_way
+from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
+from lakelatch.format.file_groups import FileIds, ReplaceCommit, cancelled_plans, replace_commits, undone_replaces
+from lakelatch.format.live_groups import LiveGroups
+from lakelatch.format.names import parse_data_file
+from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.timeline import TimelineFolder, parse_file_name
+from lakelatch.transactions.commit import Resolved
+from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
+from lakelatch.transactions.outcome import Displaced
+
+Bucket = tuple[str, int]  # partition, number
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One try of a write to commit."""
+
+    table: OpenedTable
+    instant: str
+    metadata: CommitMetadata
+    reports: list[FileReport]
+    non_blocking: bool
+    known_files: frozenset[str]  # of the timeline when the write began
+
+    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+        """See `Resolve`. Free unless what has completed since the write began replaced file groups or named them anew.
+
+        A file group that another engine made for one of the write's buckets is a conflict, also under non-blocking
+        control: files that are copied leave tombstones under their old file id, and those would be a second file group
+        for Java's writers. So is a rollback of the replace commit that had made the file group: what that one took away
+        lives again.
+        """
+        groups = {(report.partition, report.file_id) for report in self.reports}
+        first = first_bases(self.table.config, self.reports)
+        hiding = in_the_way(self.table.storage, self.instant, first, folder, completed)
+        if hiding is not None:
+            return Resolved(self.metadata, [], hiding)
+        undone = self._undone_below(folder)
+        if undone is not None:
+            return Resolved(self.metadata, [], undone)
+        others = list(self._named_by_others(groups, completed))
+        undoing = self._undoing(folder)
+        if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
+            return Resolved(self.metadata, completed)
+        replaces = replace_commits(self.table.storage, folder.names)
+        names = FileIds.after(replaces, cancelled_plans(folder.names))
+        live = LiveGroups(self.table.storage, self.table.config, names)
+        successors = {group: now for group in groups if (now := live.successor_of(*group)) != group[1]}
+        gone = {group for one in replaces for group in one.replaced_file_groups()}
+        if undoing is not None:
+            lost = frozenset(group for group in successors.keys() - gone if not _is_named_after(group, replaces))
+            if lost:
+                return Resolved(self.metadata, [], Conflict(undoing, lost))
+        if not self.non_blocking:
+            return self._optimistic(groups, completed, others, successors, replaces)
+        for group, now in successors.items():
+            if group not in gone and now != names.successor_of(*group):
+                by_name = (write for write in completed if (group[0], now) in write.file_groups)
+                winner = next(by_name, None) or undoing or completed[-1]
+                return Resolved(self.metadata, [], Conflict(winner, frozenset([group])))
+        for write, group in others:
+            if group in groups and self._has_strays(group, gone):
+                return Resolved(self.metadata, [], Conflict(write, frozenset([group])))
+        if first & successors.keys():  # a copy of log files is no copy of base files
+            return Resolved(self.metadata, [], Conflict(undoing or completed[-1], first & successors.keys()))
+        if successors:
+            return Displaced(successors)
+        return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
+
+    def _undone_below(self, folder: TimelineFolder) -> Conflict | None:
+        """The conflict with another engine's rollback of a write whose base files were merged: theirs are in ours.
+
+        One of ours is in the log, and found there.
+        """
+        bases = {report: base.instant for report in self.reports if (base := parse_data_file(report.merged_base))}
+        if not bases:
+            return None
+        before = {one.requested for one in map(parse_file_name, self.known_files) if one is not None and one.completion}
+        there = {one.requested for one in folder.completed_since(frozenset())}
+        gone = before.intersection(bases.values()) - there
+        gone.difference_update(History.load(self.table.storage).find_all(gone) if gone else ())
+        if not gone:
+            return None
+        undoing = self._undoing(folder) or OtherWrite(min(gone), ROLLBACK, "", frozenset())
+        lost = ((report.partition, report.file_id) for report, instant in bases.items() if instant in gone)
+        return Conflict(undoing, frozenset(lost))
+
+    def _undoing(self, folder: TimelineFolder) -> OtherWrite | None:
+        """The rollback or the restore since the write began that may have undone a replace commit, if there is one.
+
+        Where that has left no trace, the replace commit. Tasks may have seen one that was not there at the beginning.
+        """
+        fresh = map(parse_file_name, folder.names - self.known_files)
+        found = [one for one in fresh if one is not None and one.action in (ROLLBACK, RESTORE)]
+        found = found or undone_replaces(self.table.storage, self.known_files, folder.names)
+        if not found:
+            return None
+        last = max(found, key=lambda one: (one.requested, one.completion or ""))
+        return OtherWrite(last.requested, last.action, "", frozenset(), time=last.completion or "")
+
+    def _optimistic(
+        self,
+        groups: set[FileGroup],
+        completed: list[OtherWrite],
+        others: list[tuple[OtherWrite, FileGroup]],
+        successors: dict[FileGroup, str],
+        replaces: tuple[ReplaceCommit, ...],
+    ) -> Resolved:
+        by_partition = {
+            one.instant.requested: frozenset(group for group in successors if group[0] in one.partitions)
+            for one in replaces
+        }
+        # A bucket without a file was not replaced by name, and yet its file id is not the one to write to any more.
+        considered = [
+            replace(write, file_groups=write.file_groups | by_partition.get(write.instant, frozenset()))
+            for write in completed
+        ]
+        for write, (partition, file_id) in others:
+            ours = {group for group in groups if _bucket(group) == (partition, bucket_of_file_id(file_id))}
+            return Resolved(self.metadata, considered, Conflict(write, frozenset(ours)))
+        return Resolved(self.metadata, considered)
+
+    def _named_by_others(
+        self, groups: set[FileGroup], completed: list[OtherWrite]
+    ) -> Iterator[tuple[OtherWrite, FileGroup]]:
+        """Writes to buckets of this one in file groups with other file ids than its own, or with drawn ones."""
+        buckets = {_bucket(group) for group in groups}
+        for write in completed:
+            if write.action == REPLACE_COMMIT or write.operation_type in SERVICES_THAT_ADD_A_SLICE.values():
+                continue
+            for group in sorted(write.file_groups):
+                bucket = bucket_of_file_id(group[1])
+                if bucket is None or (group[0], bucket) not in buckets:
+                    continue
+                if group not in groups or (not write.slot and group[1] != bucket_file_id(bucket)):
+                    yield write, group
+
+    def _has_strays(self, group: FileGroup, gone: set[FileGroup]) -> bool:
+        """Whether a failed attempt has left tombstones of this write in another file group of that bucket."""
+        found = map(parse_data_file, self.table.storage.list(group[0]).files)
+        mine = {(group[0], file.file_id) for file in found if file is not None and file.instant == self.instant}
+        return any(other != group and _bucket(other) == _bucket(group) and other not in gone for other in mine)
+
+
+def _is_named_after(group: FileGroup, replaces: tuple[ReplaceCommit, ...]) -> bool:
+    """Whether we give its bucket this file id, after one of these replace commits or before them all."""
+    bucket = bucket_of_file_id(group[1])
+    if bucket is None or group[1] == bucket_file_id(bucket):
+        return True
+    return any(group[1] == successor_file_id(bucket, one.instant.requested) for one in replaces)
+
+
+def _bucket(group: FileGroup) -> tuple[str, int | None]:
+    return group[0], bucket_of_file_id(group[1])

@@ -1,0 +1,109 @@
+"""Copies a write's log files under other file ids, before it commits: its own were replaced since it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.errors import InvariantBroken
+from lakelatch.failpoints import failpoint
+from lakelatch.format.log.blocks import encode_empty_log
+from lakelatch.format.names import NO_TASK, LogFile, check_own_file, parse_data_file, placeholder_file, token_within
+from lakelatch.storage.checksums import verify_checksum
+from lakelatch.storage.contract import path_below
+from lakelatch.transactions.markers.direct import Markers
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """One log file, and the name that it is to have but for the write token."""
+
+    report: FileReport
+    file_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class RelocationTask:
+    """What every task that relocates files needs. Pickles.
+
+    The bytes stay as they are, but for the checksum: the rows' `_hoodie_file_name` speaks of the old file id until
+    they are compacted.
+    """
+
+    markers: Markers
+
+    def run(self, relocation: Relocation, token: str) -> FileReport:
+        """Copies one file under a name of this attempt alone; the commit sweeps the old one, and left-over copies."""
+        report = relocation.report
+        token = token_within(report.partition, token)
+        file = LogFile(relocation.file_id, self.markers.instant, relocation.version, token)
+        check_own_file(file)
+        storage = self.markers.storage
+        path = path_below(report.partition, report.file_name)
+        data = storage.read(path)
+        verify_checksum(data, path)
+        self.markers.create_data_file(report.partition, file.name, data)
+        failpoint("relocate.after_file")
+        return replace(report, file_id=relocation.file_id, file_name=file.name, version=relocation.version)
+
+
+@dataclass(frozen=True)
+class PlaceholderTask:
+    """Makes an empty file group in the place of each replaced one that has no new rows. Pickles."""
+
+    markers: Markers
+    avro_schema: str
+
+    def run(self, relocation: Relocation, token: str) -> FileReport:
+        """See `FileTask`; of the file that is given only the place counts."""
+        partition = relocation.report.partition
+        file = placeholder_file(relocation.file_id, self.markers.instant, token_within(partition, token))
+        check_own_file(file)
+        data = encode_empty_log(self.markers.instant, self.avro_schema)
+        self.markers.create_data_file(partition, file.name, data)
+        return FileReport(partition, file.file_id, file.name, 0, 0, len(data), file.version)
+
+
+class FileTask(Protocol):
+    """Makes one file of another one. Pickles."""
+
+    def run(self, relocation: Relocation, token: str) -> FileReport:
+        """Makes it under a name with this token, which no other attempt has."""
+        ...
+
+
+Relocator: TypeAlias = Callable[[FileTask, Sequence[Relocation]], list[FileReport]]
+
+
+def relocations_to(
+    successor_of: Callable[[str, str], str], reports: Sequence[FileReport], also_in_place: bool = False
+) -> list[Relocation]:
+    """The files that belong under other file ids than they have; all of them if they are to be copied anyway.
+
+    `successor_of` tells, by partition and file id, the file id that holds now.
+
+    The versions of a file group's files are counted anew, in the old order, because that is the order of merging.
+    """
+    relocations: list[Relocation] = []
+    versions: dict[tuple[str, str], int] = {}
+    for report in sorted(reports, key=_order):
+        file_id = successor_of(report.partition, report.file_id)
+        if also_in_place or file_id != report.file_id:
+            version = versions[report.partition, file_id] = versions.get((report.partition, file_id), 0) + 1
+            relocations.append(Relocation(report, file_id, version))
+    return relocations
+
+
+def relocate_here(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
+    """Copies the files in this process."""
+    return [task.run(relocation, NO_TASK) for relocation in relocations]
+
+
+def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:
+    file = parse_data_file(report.file_name)
+    if file is None:
+        raise InvariantBroken(f"a write reports {report.file_name!r}, which is no data file")
+    return report.partition, file.order if isinstance(file, LogFile) else (file.instant, 0, file.write_token)

@@ -1,0 +1,138 @@
+"""What an overwrite or a deletion of partitions takes away, resolved at its place in the log.
+
+Everything that had committed before that place is gone, also what committed while the new rows were being written;
+everything that commits later is read. Of two of them that meet under non-blocking control, both apply in log order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import TypeAlias
+
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
+from lakelatch.format.file_groups import FileGroup, replace_commits, undone_replaces
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.table_view import TableView
+from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder
+from lakelatch.transactions.commit import Resolved
+from lakelatch.transactions.conflicts.contract import OtherWrite
+from lakelatch.transactions.outcome import Displaced
+
+Choice: TypeAlias = Callable[[Collection[str]], set[str]]
+
+
+class Replacement:
+    """A replace commit on its way. `choose` picks partitions, besides those written, from the ones that have rows.
+
+    A partition in which every file group is an empty successor stays as it is, unless it is written or named: each
+    overwrite of the table would make them anew.
+
+    Each replaced bucket has a successor in it, if only an empty one: Java's non-blocking writers give a bucket without
+    a live file group the fixed file id, and if that was replaced, no reader would see what they write. A copy-on-write
+    table has no such writers, and a bucket without new rows has no file.
+    """
+
+    def __init__(
+        self, table: OpenedTable, instant: str, metadata: CommitMetadata, choose: Choice, non_blocking: bool
+    ) -> None:
+        self._table = table
+        self._instant = instant
+        self._metadata = metadata
+        self._choose = choose
+        self._non_blocking = non_blocking
+        self._written = {stat.partition for stat in metadata.stats}
+        self._look()
+
+    def of(self, metadata: CommitMetadata) -> Replacement:
+        """The same with more files."""
+        other = copy(self)
+        other._metadata = metadata
+        return other
+
+    def lacking(self) -> dict[FileGroup, str]:
+        """The successors that have no file yet, by what is to be replaced, as far as this is known by now."""
+        return self._lacking(self._replaced(self._live, self._empty))
+
+    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+        """See `Resolve`: the metadata with everything that is there now and goes."""
+        if undone_replaces(self._table.storage, self._seen, folder.names):  # what they took away lives again
+            self._look()
+        live, empty = set(self._live), set(self._empty)
+        for write in completed:
+            file_name = Instant(write.instant, write.action, COMPLETED, write.time).file_name
+            if file_name in self._seen:  # what it wrote was live or replaced already when we looked
+                continue
+            if write.action != REPLACE_COMMIT and write.operation_type not in SERVICES_THAT_ADD_A_SLICE.values():
+                live |= write.file_groups
+                empty -= write.file_groups
+        fresh = folder.names - self._seen
+        for other in replace_commits(self._table.storage, fresh, archived_after=self._looked_at):
+            live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}
+            live -= other.replaced_file_groups()
+        replaced = self._replaced(live, empty)
+        lacking = self._lacking(replaced)
+        if lacking:
+            return Displaced(lacking)
+        writes = completed
+        if self._non_blocking:
+            writes = [write for write in completed if write.action != REPLACE_COMMIT]
+        return Resolved(replace(self._metadata, replaced=replaced), writes)
+
+    def _replaced(self, live: Collection[FileGroup], empty: Collection[FileGroup]) -> dict[str, tuple[str, ...]]:
+        groups: dict[str, list[str]] = {}
+        for partition, file_id in sorted(live):
+            groups.setdefault(partition, []).append(file_id)
+        partitions = self._written | self._choose({group[0] for group in live if group not in empty})
+        return {partition: tuple(groups.get(partition, ())) for partition in sorted(partitions)}
+
+    def _lacking(self, replaced: Mapping[str, tuple[str, ...]]) -> dict[FileGroup, str]:
+        if self._table.config.copies_on_write:
+            return {}
+        held = {(stat.partition, bucket_of_file_id(stat.file_id)) for stat in self._metadata.stats}
+        return {
+            (partition, file_id): successor_file_id(bucket, self._instant)
+            for partition, file_ids in replaced.items()
+            for file_id in file_ids
+            if (bucket := bucket_of_file_id(file_id)) is not None and (partition, bucket) not in held
+        }
+
+    def _look(self) -> None:
+        """Finds out what there is to replace."""
+        self._view = TableView.load(self._table.storage, self._table.config)
+        self._looked_at = self._view.whole.latest
+        self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
+        # What completes after this listing is among the completed writes that `resolve` is shown.
+        found = self._slices()
+        self._live = frozenset((one.partition, one.file_id) for one in found)
+        self._empty = frozenset((one.partition, one.file_id) for one in found if one.is_empty)
+
+    def _slices(self) -> list[FileSlice]:
+        only_written = self._metadata.operation_type == INSERT_OVERWRITE.upper()
+        return self._view.slices(sorted(self._written) if only_written else None)
+
+
+def none_else(partitions: Collection[str]) -> set[str]:
+    """Only the partitions that are written."""
+    return set()
+
+
+def every(partitions: Collection[str]) -> set[str]:
+    """The whole table."""
+    return set(partitions)
+
+
+def matching(names: Collection[str]) -> Choice:
+    """The named partitions; a `*` in a name stands for any text. A name without one counts also without rows."""
+    patterns = [re.compile(re.escape(name).replace(r"\*", ".*")) for name in names if "*" in name]
+
+    def choose(partitions: Collection[str]) -> set[str]:
+        found = {one for one in partitions if any(pattern.fullmatch(one) for pattern in patterns)}
+        return found | {name for name in names if "*" not in name}
+
+    return choose

@@ -1,0 +1,279 @@
+"""The executors' side of a write: batches of rows become one log file for each bucket that they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.table.columns import check_rows, delete_rows
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import IS_DELETED_COLUMN, META_COLUMNS, with_meta_columns
+from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts
+from lakelatch.format.evolution import conform
+from lakelatch.format.file_groups import FileIds
+from lakelatch.format.keygen.paths import partition_paths
+from lakelatch.format.live_groups import LiveGroups
+from lakelatch.format.log.blocks import Deletes, encode_log_file
+from lakelatch.format.merge.ordering import in_java_s_order
+from lakelatch.format.names import NO_TASK, LogFile, check_own_file, token_within
+from lakelatch.format.partitions import PARTITION_METADATA
+from lakelatch.format.record_keys import record_keys
+from lakelatch.storage.contract import Storage, path_below
+from lakelatch.timeline.actions import DELETE, UPSERT
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
+from lakelatch.transactions.early.detection import EarlyDetection
+from lakelatch.transactions.markers.own_files import OwnFiles
+from lakelatch.transactions.markers.server.client import ServerAddress
+from lakelatch.transactions.markers.task_files import TaskFiles
+
+PARTITION_COLUMN = "_lakelatch_partition"
+BUCKET_COLUMN = "_lakelatch_bucket"
+_FLUSH_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """What every task of one write needs. Pickles; holds no connection.
+
+    `schema` is the table's, without meta columns, and what rows are cast to; a delete needs only the key columns.
+    """
+
+    #: Whether `write` takes the rows of one bucket after those of another, and no two tasks those of the same.
+    by_bucket: ClassVar[bool] = False
+    #: Whether it takes those of a bucket in the order of their keys.
+    by_key: ClassVar[bool] = False
+
+    storage: Storage
+    config: TableConfig
+    schema: pa.Schema
+    avro_schema: str
+    instant: str
+    operation: str
+    block_format: str
+    file_ids: FileIds = field(default_factory=FileIds)
+    early: EarlyDetection | None = None
+    server: ServerAddress | None = None
+    own: OwnFiles | None = None  # never pickled: where it is there, this process writes
+
+    def attempt(self, name: str) -> TaskFiles:
+        """What one attempt at a task makes its files with; it also ends tasks of a write that has lost."""
+        return TaskFiles(self.storage, self.instant, name, self.early, server=self.server, own=self.own)
+
+    def tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Adds the partition path and the bucket of each row, after checking its key."""
+        table = pa.Table.from_batches([batch])
+        prefixed = bool(self.config.prefixed_keys)
+        keys = record_keys(table, self.config.record_key_fields, prefixed, self.config.commas_in_keys)
+        if self.config.column_groups:
+            check_rows(table, self.config, self.schema.names, self.operation == DELETE)
+        else:
+            self._check_ordering(table)
+        paths = partition_paths(table, self.config)
+        hash_fields = self.config.hash_fields or self.config.record_key_fields
+        count = self.config.bucket_count or 1
+        # Java takes a key of one field for its value, whatever it begins with.
+        buckets = bucket_ids_of_texts([keys], count) if prefixed else bucket_ids(table, hash_fields, count)
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, keys, paths, buckets],
+            names=[*batch.schema.names, META_COLUMNS[2], PARTITION_COLUMN, BUCKET_COLUMN],
+        )
+
+    def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
+        """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
+        with self.attempt(write_token) as files:
+            names = LogNames(self.instant, write_token, self.live_groups())
+            yield from self.write_logs(files.watched(batches), names, files)
+
+    def write_logs(
+        self, batches: Iterator[pa.RecordBatch], names: LogNames, files: TaskFiles, first_row: int = 0
+    ) -> Iterator[FileReport]:
+        """The same within an attempt, of buckets that it has not written yet; `first_row` counts its rows before."""
+        version, held, size, written = 1, [], 0, first_row
+        for batch in batches:
+            if batch.num_rows:
+                if files.early:
+                    self._announce(batch, names, version, files)
+                held.append(batch)
+                size += sum(map(buffer_bytes, batch.columns))
+            if size > _FLUSH_BYTES:
+                rows = pa.Table.from_batches(held)
+                yield from self._flush(rows, names, version, written, files)
+                version, held, size, written = version + 1, [], 0, written + rows.num_rows
+        if held:
+            yield from self._flush(pa.Table.from_batches(held), names, version, written, files)
+
+    def write_here(self, batches: Iterable[pa.RecordBatch]) -> list[FileReport]:
+        """Writes rows in this process, after tagging them."""
+        return list(self.write((self.tag(batch) for batch in batches if batch.num_rows), NO_TASK))
+
+    def live_groups(self) -> LiveGroups:
+        """Where one attempt's rows go; all of its files of a bucket are in one file group."""
+        return LiveGroups(self.storage, self.config, self.file_ids)
+
+    def _announce(self, batch: pa.RecordBatch, names: LogNames, version: int, files: TaskFiles) -> None:
+        """Each file with its first row, so that who has to lose learns it before the others are there."""
+        columns = [PARTITION_COLUMN, BUCKET_COLUMN]
+        groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns).aggregate([])
+        files.announce_all(
+            (row[PARTITION_COLUMN], names.file(row[PARTITION_COLUMN], row[BUCKET_COLUMN], version).name)
+            for row in groups.to_pylist()
+        )
+
+    def _flush(
+        self, rows: pa.Table, names: LogNames, version: int, first_row: int, files: TaskFiles
+    ) -> Iterator[FileReport]:
+        rows = rows.combine_chunks().sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
+        partitions = pc.rank(rows[PARTITION_COLUMN], sort_keys="ascending", tiebreaker="dense").to_numpy()
+        group = partitions.astype(np.int64) * (self.config.bucket_count or 1) + rows[BUCKET_COLUMN].to_numpy()
+        starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+        for start, stop in zip(starts, np.r_[starts[1:], len(group)], strict=True):
+            group_rows = rows.slice(int(start), int(stop - start))
+            yield self._write_group(group_rows, names, version, first_row + int(start), files)
+
+    def _write_group(
+        self, rows: pa.Table, names: LogNames, version: int, first_row: int, files: TaskFiles
+    ) -> FileReport:
+        partition = rows[PARTITION_COLUMN][0].as_py()
+        file = names.file(partition, rows[BUCKET_COLUMN][0].as_py(), version)
+        file_id, name = file.file_id, file.name
+        rows = self.combined(rows)
+        records, deletes, cleared = self.contents(rows, file_id, file.write_token, first_row)
+        data = encode_log_file(
+            self.instant, self.avro_schema, records, deletes, self.block_format, group_deletes=cleared
+        )
+        if not names.groups.is_marked(partition):
+            self.ensure_partition(partition)
+        task_ms = files.create(partition, name, data, rows.num_rows)
+        return FileReport(
+            partition=partition,
+            file_id=file_id,
+            file_name=name,
+            records=0 if records is None else records.num_rows,
+            deletes=rows.num_rows - (0 if records is None else records.num_rows),
+            size_bytes=len(data),
+            version=version,
+            task_ms=task_ms,
+        )
+
+    def contents(
+        self, rows: pa.Table, file_id: str, write_token: str, first_row: int
+    ) -> tuple[pa.Table | None, Deletes | None, pa.Table | None]:
+        """Records, deletes, and rows that delete column groups: what the rows of one bucket say."""
+        place = (rows[PARTITION_COLUMN][0].as_py(), file_id, write_token, first_row)
+        if self.operation == DELETE:
+            cleared = delete_rows(rows, self.config, self.schema.names) if self.config.column_groups else None
+            if cleared is None:
+                return None, self._deletes(rows), None
+            return None, None, self._records(cleared, *place)
+        kept, gone = self._by_flag(rows)
+        return (
+            self._records(kept, *place) if kept.num_rows else None,
+            self._deletes(gone) if gone.num_rows else None,
+            None,
+        )
+
+    def _by_flag(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows that stay and those that delete; in a table that has the column itself, readers tell them apart."""
+        if IS_DELETED_COLUMN not in rows.column_names or IS_DELETED_COLUMN in self.schema.names:
+            return rows, rows.slice(0, 0)
+        gone = pc.fill_null(rows[IS_DELETED_COLUMN], False)
+        return rows.filter(pc.invert(gone)), rows.filter(gone)
+
+    def combined(self, rows: pa.Table) -> pa.Table:
+        """The rows; of an upsert, the newest of each key."""
+        if self.operation != UPSERT or self.config.column_groups:  # each group would have a winner of its own
+            return rows
+        return self.newest_of_each_key(rows)
+
+    def newest_of_each_key(self, rows: pa.Table) -> pa.Table:
+        """One row for each key, sorted by key: that with the greatest ordering value, the later one of equals."""
+        order = {"key": rows[META_COLUMNS[2]]}
+        if self.config.merge_mode == EVENT_TIME and self.config.ordering_field:
+            order["ordering"] = in_java_s_order(rows[self.config.ordering_field])
+        order["arrival"] = pa.array(np.arange(rows.num_rows))
+        rows = rows.take(pc.sort_indices(pa.table(order), sort_keys=[(name, "ascending") for name in order]))
+        keys = rows[META_COLUMNS[2]].combine_chunks()
+        last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+        keep = pa.concat_arrays([_boolean(last), pa.array([True])])
+        return rows.filter(keep)
+
+    def _records(self, rows: pa.Table, partition: str, file_id: str, write_token: str, first_row: int) -> pa.Table:
+        count = rows.num_rows
+        task = write_token.partition("-")[0]
+        numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
+        meta = [
+            pa.repeat(self.instant, count),
+            pc.binary_join_element_wise(f"{self.instant}_{task}_", numbers, ""),
+            rows[META_COLUMNS[2]],
+            pa.repeat(partition, count),
+            pa.repeat(file_id, count),
+        ]
+        schema = self.schema
+        if self.config.column_groups:
+            schema = pa.schema([field for field in schema if field.name in rows.column_names])
+        return pa.table([*meta, *(_column(rows, field) for field in schema)], schema=with_meta_columns(schema))
+
+    def _deletes(self, rows: pa.Table) -> Deletes:
+        ordering = None
+        field = self.config.ordering_field
+        if self.config.merge_mode == EVENT_TIME and field in rows.column_names:
+            ordering = rows[field].cast(self.schema.field(field).type)
+        return Deletes(keys=rows[META_COLUMNS[2]], partition=rows[PARTITION_COLUMN][0].as_py(), ordering=ordering)
+
+    def _check_ordering(self, table: pa.Table) -> None:
+        field = self.config.ordering_field
+        if self.config.merge_mode == EVENT_TIME and field in table.column_names and table[field].null_count:
+            raise InvalidRequest(
+                f"{table[field].null_count} rows have no value in the ordering field {field!r}: without one nobody can "
+                "say which row is newer. Fill it, or remove those rows"
+            )
+
+    def ensure_partition(self, partition: str) -> None:
+        """Java's readers find a partition by this file."""
+        path = path_below(partition, PARTITION_METADATA)
+        depth = len(partition.split("/")) if partition else 0
+        text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
+        self.storage.put_if_absent(path, text.encode("ascii"))
+
+
+@dataclass(frozen=True)
+class LogNames:
+    """The names of one attempt's files."""
+
+    instant: str
+    token: str
+    groups: LiveGroups
+
+    def file(self, partition: str, bucket: int, version: int) -> LogFile:
+        """The log file of a bucket."""
+        token = token_within(partition, self.token)
+        file = LogFile(self.groups.of(partition, bucket), self.instant, version, token)
+        check_own_file(file)
+        return file
+
+
+def buffer_bytes(values: pa.Array) -> int:
+    """Spark 4.0 leaves out offsets of empty arrays within others, and `nbytes` ends the process where they are not."""
+    return int(values.get_total_buffer_size() if pa.types.is_nested(values.type) else values.nbytes)
+
+
+def _boolean(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """A column as the table has it, null if the rows lack it. Errors: `InvalidRequest`."""
+    if field.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    try:
+        return conform(rows[field.name], field.type)
+    except pa.ArrowException as error:
+        raise InvalidRequest(
+            f"a value of the column {field.name!r} cannot be stored as {field.type}: {error}"
+        ) from error

@@ -1,1 +1,0 @@
-"""What users say of table services, under Hudi's keys."""

@@ -1,1 +1,0 @@
-"""What Spark users hold: a table, and what is done with it."""

@@ -1,0 +1,72 @@
+"""Large slices with few logs: Spark reads their base files by itself, but for the rows of whose keys the logs speak.
+
+Those are left out by an anti join with their places, the numbers of files and rows, which Spark sends to all executors.
+So there is a bound for the logs; and since each log is read twice, and one more stage of Python costs what some
+megabytes of rows do, small slices are better merged whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakelatch.engine.read.batches import for_spark
+from lakelatch.engine.read.places import NUMBER, PATH, PLACE, ROWS_MAX, path_number, place_of
+from lakelatch.engine.read.tasks import ReadTask, packed_for
+from lakelatch.errors import InvalidRequest
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.merge.slice import changed_places_of, read_changed
+from lakelatch.spark.native import path_number_in_spark, read_natively
+from lakelatch.spark.spark_types import cores_of, for_each, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakelatch.engine.read.plan import ReadPlan
+
+
+_TASK_BYTES = 256 * 1024 * 1024  # of base files, of which a tenth or so is read
+_PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, NUMBER)])
+
+
+def read_beside_logs(spark: SparkSession, plan: ReadPlan, slices: Sequence[FileSlice]) -> DataFrame | None:
+    """The rows of a snapshot's slices, all with base files and logs; None if Spark does not read the base files."""
+    from pyspark.sql import functions
+
+    plan = replace(plan, slices=tuple(slices))
+    base = read_natively(spark, plan.table, plan.schema, None, slices, with_places=True)
+    if base is None:
+        return None
+    tasks = packed_for(plan.table.storage, plan.slices, cores_of(spark), _TASK_BYTES)
+    places = for_each(spark, tasks, partial(_places, plan), to_spark(_PLACES))
+    # As a difference, Spark makes it no second part of the key, and computes it where places are the same.
+    is_same = path_number_in_spark(base[PATH], slices) - places[NUMBER] == 0
+    others = base.join(functions.broadcast(places), (base[PLACE] == places[PLACE]) & is_same, "left_anti")
+    changed = for_each(spark, tasks, partial(_changed, plan), to_spark(plan.schema))
+    return others.select(*plan.schema.names).unionByName(changed)
+
+
+def _places(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """Those of the rows of whose keys the logs speak."""
+    for index in task.indexes:
+        found = plan.slices[index]
+        rows = changed_places_of(plan.table.storage, found, plan.table.full_schema)
+        if len(rows) and rows[-1] >= ROWS_MAX:
+            raise InvalidRequest(f"{found.base_path} has more than {ROWS_MAX:,} rows: make a table of more buckets")
+        path = found.base_path or ""
+        yield from pa.table(
+            [rows + place_of(path), pa.repeat(path_number(path), len(rows))], schema=_PLACES
+        ).to_batches()
+
+
+def _changed(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The rows of these keys."""
+    table = plan.table
+    for index in task.indexes:
+        of_slice = (table.storage, plan.slices[index], table.full_schema, table.config)
+        for rows in read_changed(*of_slice, plan.schema.names, plan.conditions):
+            yield from for_spark(rows, plan.schema)

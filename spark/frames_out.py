@@ -1,0 +1,89 @@
+"""A read as a frame: native plans for slices without logs, merging on the executors for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.read.images import plan_images
+from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selected
+from lakelatch.engine.read.tasks import packed_for
+from lakelatch.engine.read.ways import Ways
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.spark.changed import read_beside_logs
+from lakelatch.spark.native import read_natively
+from lakelatch.spark.spark_types import cores_of, for_each, to_spark
+from lakelatch.storage.uris import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def read_images(spark: SparkSession, path: str, options: ReadOptions, structs: bool = False) -> DataFrame:
+    """What the commits of a window changed, as a frame. With `structs` images have the table's types, of any table."""
+    storage = open_storage(path, options.storage)
+    plan = plan_images(storage, options, of_any_table=structs)
+    plan = plan.with_structs() if structs else plan
+    if not plan.slices:
+        return spark.createDataFrame([], to_spark(plan.schema))
+    return for_each(spark, plan.slices, plan.read, to_spark(plan.schema))
+
+
+def read(
+    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, where: str | Column | None = None
+) -> DataFrame:
+    """The table as a frame: the rows of one moment, fixed when this is called.
+
+    Hudi's five meta columns are there with `lakelatch.read.meta.columns=true`, or where `columns` names them.
+
+    Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
+    Python, to which Spark tells neither. So name `columns` if few are needed, and say as `where` which rows are wanted:
+    of SQL text that joins comparisons of single columns with AND, those of partition fields and of the record key say
+    which partitions, buckets and parts of files need no look; all of it says which rows there are. `as.of.instant` and
+    incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
+    completes until then would change the answer.
+    """
+    asked = ReadOptions.parse(options)
+    if asked.images:
+        changes = read_images(spark, path, asked)
+        return changes if where is None else changes.where(where)
+    if where is None:
+        return _frame(spark, plan_read(path, options))
+    plan = plan_read(path, options, where=where) if isinstance(where, str) else plan_read(path, all_columns(options))
+    frame = _named(plan, _frame(spark, plan)).where(where)
+    return frame.select(*selected(plan.table.full_schema, asked).names)
+
+
+def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
+    ways = Ways.of(plan)
+    native = read_natively(spark, plan.table, plan.schema, plan.instants, ways.native)
+    beside_logs = read_beside_logs(spark, plan, ways.beside_logs) if ways.beside_logs else None
+    frames = [frame for frame in (native, beside_logs) if frame is not None]
+    merged = [
+        *ways.in_python,
+        *(ways.native if native is None else ()),
+        *(ways.beside_logs if beside_logs is None else ()),
+    ]
+    if merged:
+        frames.append(_merged(spark, plan, merged))
+    if not frames:
+        return spark.createDataFrame([], to_spark(plan.schema))
+    result = frames[0]
+    for frame in frames[1:]:
+        result = result.unionByName(frame)
+    return result
+
+
+def _named(plan: ReadPlan, frame: DataFrame) -> DataFrame:
+    """The frame under a name that says what was left out: `explain(True)` shows it, and Spark's optimizer drops it."""
+    if plan.instants is not None:
+        return frame
+    return frame.alias(f"{plan.table.config.name}: {plan.counts.summary(len(plan.slices))}")
+
+
+def _merged(spark: SparkSession, plan: ReadPlan, slices: list[FileSlice]) -> DataFrame:
+    plan = replace(plan, slices=tuple(slices))
+    tasks = packed_for(plan.table.storage, plan.slices, cores_of(spark))
+    return for_each(spark, tasks, plan.read_task, to_spark(plan.schema))

@@ -1,1 +1,0 @@
-"""Reading: native plans where no logs are, merging on the executors where they are."""

@@ -1,1 +1,0 @@
-"""Table services: scheduled as plans on the timeline, carried out by any process."""

@@ -1,1 +1,0 @@
-"""Writing: from a frame to a commit."""

@@ -1,1 +1,0 @@
-"""Frames of few rows, whose rows are written where the write began."""

@@ -1,1 +1,0 @@
-"""The streaming sink: numbered batches of an application, each written once."""

@@ -1,0 +1,120 @@
+"""The product, driven in this process: every operation of a write, all services and the past, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from option_space import Layout
+
+import lakelatch
+from lakelatch.engine.arrow import ArrowRows
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.report import FAILED
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import clustering, compaction, log_compaction
+from lakelatch.engine.services.keeping.maintenance import maintain_with
+from lakelatch.engine.services.planned import run_here, table_at_rest
+from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.writing import write_rows
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.transactions.transaction import Transaction
+
+OPERATION = "hoodie.datasource.write.operation"
+UNSAFE = "\"#%'*/:=?\\{[]^"
+NO_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+class SortedRows(ArrowRows):
+    """Rows that come to a task bucket by bucket and in the order of keys, as from a shuffle: a bulk load wants that."""
+
+    def are_here(self, options: WriteOptions) -> bool:
+        return False
+
+    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
+        tagged = [task.tag(batch) for batch in self.data.to_batches() if batch.num_rows]
+        if not tagged:
+            return []
+        whole = pa.Table.from_batches(tagged)
+        names = [whole.column_names[-2], whole.column_names[-1], "_hoodie_record_key"]
+        ordered = whole.sort_by([(name, "ascending") for name in names]).combine_chunks()
+        return list(task.write(iter(ordered.to_batches()), "0-0-0"))
+
+
+@dataclass
+class Engine:
+    """One table at a path, with the options of its writers."""
+
+    path: str
+    options: dict[str, str]
+
+    def write(self, operation: str, data: pa.Table, more: Mapping[str, str]) -> CommitResult:
+        kind = SortedRows if operation in ("insert", "bulk_insert") else ArrowRows
+        options = {**self.options, **more, OPERATION: operation}
+        return self._checked(write_rows(lambda _: kind.of(data), self.path, options, REAL_SYSTEM))
+
+    def drop(self, folder: str) -> CommitResult:
+        return self._checked(lakelatch.delete_partitions(self.path, folder, self.options))
+
+    def folder_of(self, place: tuple[Any, ...], layout: Layout) -> str:
+        """The folder of these values, whatever characters are in it."""
+        levels = []
+        for name, value in zip(layout.folders, place, strict=True):
+            text = NO_FOLDER if value is None else str(value)
+            if "encoded" in layout["folders"]:
+                text = "".join(f"%{ord(one):02X}" if one in UNSAFE else one for one in text)
+            levels.append(f"{name}={text}" if "hive" in layout["folders"] else text)
+        return "/".join(levels)
+
+    def compact(self, more: Mapping[str, str]) -> bool:
+        with table_at_rest(self.path, {**self.options, **more}, REAL_SYSTEM) as (table, manager, parsed):
+            plan = compaction.schedule(table, manager, parsed.compaction, parsed.cancellation)
+            if plan is not None:
+                compaction.execute(run_here, table, manager, plan)
+        return plan is not None
+
+    def compact_logs(self) -> bool:
+        options = {**self.options, "hoodie.log.compaction.blocks.threshold": "2"}
+        with table_at_rest(self.path, options, REAL_SYSTEM) as (table, manager, parsed):
+            plan = log_compaction.schedule(table, manager, parsed.compaction)
+            if plan is not None:
+                log_compaction.execute(run_here, table, manager, plan)
+        return plan is not None
+
+    def cluster(self, columns: list[str], layout: str) -> bool:
+        named = {"hoodie.clustering.plan.strategy.sort.columns": ",".join(columns)}
+        options = {**self.options, **named, "hoodie.layout.optimize.strategy": layout}
+        with table_at_rest(self.path, options, REAL_SYSTEM) as (table, manager, parsed):
+            plan = clustering.schedule(table, manager, parsed.clustering, parsed.cancellation)
+            return plan is not None and clustering.execute_or_leave(run_here, table, manager, plan) is not None
+
+    def maintain(self) -> None:
+        report = maintain_with(lambda: run_here, self.path, ServiceOptions.parse(self.options))
+        assert report.ok, report.failed
+
+    def clean(self) -> bool:
+        return bool(lakelatch.clean(self.path, self.options))
+
+    def archive(self) -> bool:
+        return bool(lakelatch.archive(self.path, self.options).instants)
+
+    def savepoint(self, instant: str) -> str:
+        return lakelatch.savepoint(self.path, instant, options=self.options).instant
+
+    def delete_savepoint(self, instant: str) -> None:
+        lakelatch.delete_savepoint(self.path, instant, self.options)
+
+    def restore(self, instant: str) -> None:
+        lakelatch.restore(self.path, instant, self.options)
+
+    def roll_back(self, instant: str) -> None:
+        lakelatch.roll_back(self.path, instant, self.options)
+
+    def _checked(self, result: CommitResult) -> CommitResult:
+        failed = [run for run in result.services if run.outcome == FAILED]
+        assert not failed, failed
+        return result
