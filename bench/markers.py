@@ -23,12 +23,17 @@ from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.transactions.base.settings import (
+    SERVER_MARKERS,
+    EarlySettings,
+    MarkerServerSettings,
+    TransactionSettings,
+)
+from lakelatch.transactions.early.server_client import MarkerClient, ServerAddress
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.marker_server.checker import MarkerChecker
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.files import MARKERS_FOLDER, KeyIndex, marker_of
-from lakelatch.transactions.markers.server.checker import MarkerChecker
-from lakelatch.transactions.markers.server.client import MarkerClient, ServerAddress
-from lakelatch.transactions.settings import SERVER_MARKERS, EarlySettings, MarkerServerSettings, TransactionSettings
 
 _PARTITIONS = 100
 _FILES = 20

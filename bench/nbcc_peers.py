@@ -14,7 +14,7 @@ from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.table.opening import open_for_write
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.uris import open_storage
-from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 OPTIONS = {

@@ -21,8 +21,8 @@ from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.table.opening import open_for_write
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.bucket_index import bucket_file_id
-from lakelatch.format.index.making import make_index
 from lakelatch.format.names import BaseFile, LogFile
+from lakelatch.format.slices.index_making import make_index
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import MemoryStorage

@@ -28,14 +28,13 @@ from bench.locks.common import main, print_table, short
 from bench.wasted_work_figure import Bar, draw
 
 import lakelatch
-from lakelatch.console.sessions import check_java
+from lakelatch.console.commands.sessions import check_java
 from lakelatch.errors import WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.transactions.early.strategies import MARKER_STRATEGIES
-from lakelatch.transactions.settings import (
+from lakelatch.transactions.base.settings import (
     EARLY_OPTION,
     EARLY_STRATEGY_OPTION,
     MARKER_TYPE_OPTION,
@@ -43,6 +42,7 @@ from lakelatch.transactions.settings import (
     NON_BLOCKING,
     OPTIMISTIC,
 )
+from lakelatch.transactions.early.strategies import MARKER_STRATEGIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -31,8 +31,8 @@ from lakelatch.console.commands import (
     verify,
 )
 from lakelatch.console.commands.arguments import read_options
+from lakelatch.console.commands.places import with_tables_nearby
 from lakelatch.console.demo import command as demo
-from lakelatch.console.places import with_tables_nearby
 from lakelatch.errors import LakelatchError
 
 _PIPED_WIDTH = 200  # a file is no screen of 80 columns

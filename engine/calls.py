@@ -25,7 +25,7 @@ from lakelatch.engine.table.opening import load_config
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
-from lakelatch.transactions.cancellation.requests import CancelRequest
+from lakelatch.transactions.cancellation_requests import CancelRequest
 
 
 def archive(path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM) -> Archived:

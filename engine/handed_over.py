@@ -34,7 +34,7 @@ from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import COPY_ON_WRITE
-from lakelatch.transactions.context import TransactionState
+from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.manager import TransactionManager
 
 _log = logging.getLogger("lakelatch.spark")

@@ -33,12 +33,12 @@ from lakelatch.engine.write.replace import matching
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE_PARTITION, REPLACING_OPERATIONS
-from lakelatch.transactions.context import MemoryCheck
+from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 

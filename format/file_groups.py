@@ -16,7 +16,7 @@ from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, suc
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import REPLACE_COMMIT
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.whole_timeline import read_completed
+from lakelatch.timeline.log.whole_timeline import read_completed
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import ABORTED, HISTORY_NAME, Instant, parse_file_name
 

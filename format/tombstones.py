@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.format.names import LogFile, is_compacted_log, is_kept_deletes, parse_data_file
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 
 
 class TakenBack(Unavailable):

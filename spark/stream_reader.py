@@ -31,7 +31,7 @@ from lakelatch.engine.options.write import (
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, read_schema
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.option_values import whole_number
 from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.wanted import Wanted

@@ -40,7 +40,7 @@ from lakelatch.spark.view import create_view
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.timeline.actions import DELETE, INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, UPSERT
 from lakelatch.timeline.table_config import is_table
-from lakelatch.transactions.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
+from lakelatch.transactions.base.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
 if TYPE_CHECKING:
     import pyarrow as pa

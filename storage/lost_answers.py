@@ -1,7 +1,7 @@
 """Puts whose answer was lost: the one place where they are sent again, and resolved by reading.
 
 Only for objects that nobody else fights for, or that say the same whoever makes them. The slots of the commit log, for
-which writers fight, are resolved by the operation's id (`timeline/commit_log.py`).
+which writers fight, are resolved by the operation's id (`timeline/log/commit_log.py`).
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.lease import Lease
-from lakelatch.timeline.commit_log import GivenUp, RaceLost
-from lakelatch.timeline.events import Event
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import GivenUp, RaceLost
+from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.claims import beat_of, owns_claim
-from lakelatch.transactions.context import TransactionContext
 
 T = TypeVar("T")
 _log = logging.getLogger("lakelatch.transactions")

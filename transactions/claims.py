@@ -11,7 +11,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
-from lakelatch.transactions.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.notes import forget_notes
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.files import MARKERS_FOLDER, marker_of

@@ -11,14 +11,17 @@ from lakelatch.failpoints import failpoint
 from lakelatch.locks.lease import Lease
 from lakelatch.timeline import actions
 from lakelatch.timeline.actions import RESTORE, SERVICES_THAT_REPLACE, WRITE_ACTIONS
-from lakelatch.timeline.commit_log import GivenUp
-from lakelatch.timeline.events import ABORT, CANCEL, COMPLETE, PLAN, ROLLBACK, Event
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.log_reader import LogMoved, Tail
+from lakelatch.timeline.log.commit_log import GivenUp
+from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, PLAN, ROLLBACK, Event
+from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, inflight, parse_file_name
 from lakelatch.transactions.append import FirstLook, append_completion, in_turn, table_lock, token_of
-from lakelatch.transactions.cancellation.requests import request_of
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, Ended, Outcome, PlanCancelled, Unknown
+from lakelatch.transactions.base.settings import NON_BLOCKING
+from lakelatch.transactions.cancellation_requests import request_of
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.conflicts.contract import (
     Conflict,
@@ -28,13 +31,10 @@ from lakelatch.transactions.conflicts.contract import (
     OtherWrite,
     completed_writes,
 )
-from lakelatch.transactions.conflicts.pending_plans import InTheWay, plans_in_the_way
 from lakelatch.transactions.conflicts.report import Work, write_conflict
-from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
 from lakelatch.transactions.foreign import LockWatch
-from lakelatch.transactions.outcome import Committed, Conflicted, Displaced, Ended, Outcome, PlanCancelled, Unknown
-from lakelatch.transactions.settings import NON_BLOCKING
+from lakelatch.transactions.pending_plans import InTheWay, plans_in_the_way
 
 
 @dataclass(frozen=True)

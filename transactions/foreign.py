@@ -14,10 +14,10 @@ from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.locks.lease import Lease
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
-from lakelatch.transactions.context import TransactionContext
-from lakelatch.transactions.outcome import Conflicted
+from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.outcome import Conflicted
 
 _SECOND_MS = 1000
 _TICK_MS = 10  # of a kernel that stamps files by its own ticks

@@ -17,9 +17,9 @@ from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import LOCKS, Event
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import LOCKS, Event
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.timeline import TimelineFolder
 

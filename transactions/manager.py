@@ -22,27 +22,27 @@ from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
-from lakelatch.timeline.commit_log import SLOTS_KEPT, GivenUp
-from lakelatch.timeline.events import PLAN, Event
-from lakelatch.timeline.history.lost_completions import ensure_none_lost
-from lakelatch.timeline.log_reader import LogMoved, Tail
+from lakelatch.timeline.log.commit_log import SLOTS_KEPT, GivenUp
+from lakelatch.timeline.log.events import PLAN, Event
+from lakelatch.timeline.log.log_reader import LogMoved, Tail
+from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight, requested
 from lakelatch.transactions.append import append_claimed, table_lock
-from lakelatch.transactions.cancellation.requests import is_cancelled
+from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
+from lakelatch.transactions.base.elision import LockElision
+from lakelatch.transactions.base.instant_clock import InstantClock
+from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.cancellation_requests import is_cancelled
 from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, release_unused
 from lakelatch.transactions.commit import known_to_plan
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
-from lakelatch.transactions.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.early.strategies import find_marker_strategy
-from lakelatch.transactions.elision import LockElision
-from lakelatch.transactions.instant_clock import InstantClock
+from lakelatch.transactions.marker_server.service import ensure_server_installed
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.own_files import OwnFiles
-from lakelatch.transactions.markers.server.service import ensure_server_installed
-from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.rollback import Recovery
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 __all__ = ["PlanBusy", "TransactionManager"]

@@ -16,16 +16,16 @@ from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
 from lakelatch.storage.contract import NotFound
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline import actions
-from lakelatch.timeline.commit_log import GivenUp
-from lakelatch.timeline.events import COMPLETE, ROLLBACK, Event
-from lakelatch.timeline.history.lost_completions import ensure_none_lost
-from lakelatch.timeline.history.whole_timeline import find_archived
-from lakelatch.timeline.log_reader import LogMoved, Tail
+from lakelatch.timeline.log.commit_log import GivenUp
+from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event
+from lakelatch.timeline.log.log_reader import LogMoved, Tail
+from lakelatch.timeline.log.lost_completions import ensure_none_lost
+from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
+from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
 from lakelatch.transactions.claims import clean_up
-from lakelatch.transactions.context import MemoryCheck, TransactionContext
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants
 from lakelatch.transactions.undoing import RestoreBusy, Restoring, remove_compacted_logs

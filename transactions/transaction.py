@@ -11,26 +11,13 @@ from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Un
 from lakelatch.heartbeat.beat import Heartbeat, ensure_beating
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
-from lakelatch.timeline.commit_log import WrongLocks
-from lakelatch.timeline.events import Event
+from lakelatch.timeline.log.commit_log import WrongLocks
+from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.append import FirstLook
-from lakelatch.transactions.cancellation.requests import is_cancelled
-from lakelatch.transactions.claims import clean_up, clean_up_own, release_claim
-from lakelatch.transactions.commit import Resolve, append_commit, append_service_completion, cancelled_groups
-from lakelatch.transactions.conflicts.contract import FileGroup
-from lakelatch.transactions.conflicts.pending_plans import InTheWay, call_off
-from lakelatch.transactions.conflicts.report import Work, record_loss
-from lakelatch.transactions.context import TransactionContext, TransactionState
-from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
-from lakelatch.transactions.early.notes import forget_notes, note_lost
-from lakelatch.transactions.foreign import OneSidedLock
-from lakelatch.transactions.markers.direct import Markers, is_base_file
-from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
-from lakelatch.transactions.markers.server.client import ServerAddress
-from lakelatch.transactions.markers.server.service import serve_markers
-from lakelatch.transactions.outcome import (
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.outcome import (
     Committed,
     Conflicted,
     Displaced,
@@ -40,6 +27,19 @@ from lakelatch.transactions.outcome import (
     Unknown,
     committed_or_raise,
 )
+from lakelatch.transactions.cancellation_requests import is_cancelled
+from lakelatch.transactions.claims import clean_up, clean_up_own, release_claim
+from lakelatch.transactions.commit import Resolve, append_commit, append_service_completion, cancelled_groups
+from lakelatch.transactions.conflicts.contract import FileGroup
+from lakelatch.transactions.conflicts.report import Work, record_loss
+from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
+from lakelatch.transactions.early.notes import forget_notes, note_lost
+from lakelatch.transactions.early.server_client import ServerAddress
+from lakelatch.transactions.foreign import OneSidedLock
+from lakelatch.transactions.marker_server.service import serve_markers
+from lakelatch.transactions.markers.direct import Markers, is_base_file
+from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
+from lakelatch.transactions.pending_plans import InTheWay, call_off
 from lakelatch.transactions.rollback import Recovery
 
 OPEN = "open"

@@ -20,9 +20,9 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, SAVEPOINT
-from lakelatch.timeline.commit_log import GivenUp
-from lakelatch.timeline.events import PLAN, Event
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import GivenUp
+from lakelatch.timeline.log.events import PLAN, Event
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CompactionPlan, RollbackMetadata
 from lakelatch.timeline.plans.compacted_logs import compacted_log_name
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
@@ -36,10 +36,10 @@ from lakelatch.timeline.timeline import (
     requested,
 )
 from lakelatch.transactions.append import append_claimed, table_lock
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.claims import clean_up, heartbeat_of
 from lakelatch.transactions.commit import append_service_completion
 from lakelatch.transactions.conflicts.contract import FileGroup
-from lakelatch.transactions.context import TransactionContext, TransactionState
 from lakelatch.transactions.markers.direct import Markers, bar
 
 

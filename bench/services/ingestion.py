@@ -25,7 +25,7 @@ from lakelatch.engine.services import cleaning, clustering
 from lakelatch.engine.services.planned import Operations, RewriteTask, Runner, pending_plans, run_here
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.timeline.actions import CLUSTERING
-from lakelatch.timeline.events import CANCEL_FOLDER
+from lakelatch.timeline.log.events import CANCEL_FOLDER
 
 _FOLDER = os.environ.get("INGESTION_FOLDER", "")
 _ROUNDS = 31  # the first one warms up

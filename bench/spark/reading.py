@@ -22,7 +22,7 @@ from bench.spark.turns import answer, compared, in_turns, rows_of
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.console.sessions import open_session
+from lakelatch.console.commands.sessions import open_session
 from lakelatch.format.bucket_index import bucket_ids
 
 _ROWS = int(os.environ.get("READ_ROWS", "1000000"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
-from lakelatch.console.planned import show_results
+from lakelatch.console.commands.planned import show_results
 
 if TYPE_CHECKING:
     from lakelatch.engine.services.cleaning import CleanResult

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
-from lakelatch.console.planned import run_on_spark, show_results
+from lakelatch.console.commands.planned import run_on_spark, show_results
 
 if TYPE_CHECKING:
     from lakelatch.engine.run.result import CommitResult

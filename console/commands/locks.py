@@ -18,7 +18,7 @@ from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, process_name
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.table_config import recorded_lock_options
 from lakelatch.transactions.lock_migration import change_locks, record_locks
 

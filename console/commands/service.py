@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
-from lakelatch.console.places import with_tables_nearby
-from lakelatch.console.service_loop import ServiceLoop, parse_duration
+from lakelatch.console.commands.places import with_tables_nearby
+from lakelatch.console.commands.service_loop import ServiceLoop, parse_duration
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.services.keeping.maintenance import maintain_with
@@ -83,7 +83,7 @@ class LazySession:
     def _open(self) -> Runner:
         if self._cores == 0:
             return run_here
-        from lakelatch.console.sessions import open_session
+        from lakelatch.console.commands.sessions import open_session
 
         self._session = open_session("lakelatch service", self._cores, 1024, self._progress)
         return runner_of(self._session)

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
-from lakelatch.console.drawing import check_picture, draw_terminal, ensure_can_draw
-from lakelatch.console.entries import Entry, timeline_entries
-from lakelatch.console.picture import draw_picture
-from lakelatch.console.undone import undone_writes
+from lakelatch.console.timelines.entries import Entry, timeline_entries
+from lakelatch.console.timelines.picture import draw_picture
+from lakelatch.console.timelines.text import check_picture, draw_terminal, ensure_can_draw
+from lakelatch.console.timelines.undone import undone_writes
 from lakelatch.errors import InvalidRequest
 
 _SHOWN = 50

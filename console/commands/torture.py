@@ -52,7 +52,7 @@ def torture_table(options: argparse.Namespace, console: Console) -> tuple[int, o
     """Runs it, or what is missing of it, and tells what was found; 1 if anything went wrong that must not."""
     # Imported here: no other command needs servers, clients of lock services and the checker.
     from lakelatch.torture.report.report import ensure_can_report, write_report
-    from lakelatch.torture.run import run, verdicts_of
+    from lakelatch.torture.runs.run import run, verdicts_of
 
     if sys.platform != "linux":
         raise InvalidRequest(
@@ -97,7 +97,7 @@ def torture_table(options: argparse.Namespace, console: Console) -> tuple[int, o
 
 
 def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
-    from lakelatch.torture.run import begin_run
+    from lakelatch.torture.runs.run import begin_run
 
     names = [name.strip() for value in options.provider or ["filesystem"] for name in value.split(",")]
     settings = TortureSettings(
@@ -117,7 +117,7 @@ def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
 
 def _resumed(folder: Path, options: argparse.Namespace) -> TortureSettings:
     """What the run was begun with; only its length may change."""
-    from lakelatch.torture.run import settings_of
+    from lakelatch.torture.runs.run import settings_of
 
     if options.provider:
         raise InvalidRequest("--resume goes on with the providers that the run was begun with: leave --provider out")

@@ -9,7 +9,7 @@ from pathlib import Path
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 KEY_FIELDS = ("year", "month", "day", "hour", "carrier", "flight")
 ORDERING_FIELD = "event_time"

@@ -22,7 +22,7 @@ from lakelatch.engine.options.write import (
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import LEASE, PROVIDER, WAIT_TIME
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
-from lakelatch.transactions.settings import EARLY_OPTION, MODE_OPTION, NON_BLOCKING, OPTIMISTIC, RETRIES_OPTION
+from lakelatch.transactions.base.settings import EARLY_OPTION, MODE_OPTION, NON_BLOCKING, OPTIMISTIC, RETRIES_OPTION
 
 _MODES = {"optimistic": OPTIMISTIC, "non_blocking": NON_BLOCKING}
 

@@ -56,7 +56,7 @@ from lakelatch.timeline.table_config import (
     TABLE_VERSIONS,
     TIMESTAMP_FIELD,
 )
-from lakelatch.transactions.settings import (
+from lakelatch.transactions.base.settings import (
     KNOWN_TRANSACTION_KEYS,
     MODE_OPTION,
     NON_BLOCKING,

@@ -23,11 +23,11 @@ from lakelatch.format.names import (
     parse_data_file,
     planned_base_file,
 )
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import COMMIT, COMPACTION
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 from lakelatch.timeline.timeline import Instant, requested

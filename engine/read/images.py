@@ -20,12 +20,12 @@ from lakelatch.engine.read.tasks import ReadTask
 from lakelatch.engine.table.opening import open_table, table_at
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, Unavailable
-from lakelatch.format.changes.groups import GroupChange, Images, changes_between, images_of
-from lakelatch.format.table_view import TableView
+from lakelatch.format.merge.group_changes import GroupChange, Images, changes_between, images_of
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import RESTORE, SERVICE_OPERATIONS
-from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
+from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.table_config import CDC_ENABLED
 from lakelatch.timeline.timeline import Instant

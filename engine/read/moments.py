@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakelatch.engine.options.read import ReadOptions
 from lakelatch.engine.options.write import AS_OF, END_INSTANT
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_instant
 
 

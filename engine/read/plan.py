@@ -23,11 +23,11 @@ from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, without_meta_columns
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_slice
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
+from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 

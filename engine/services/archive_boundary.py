@@ -17,12 +17,12 @@ from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.expected.missing import active
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
-from lakelatch.timeline.events import CANCEL_FOLDER
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.events import CANCEL_FOLDER
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.service_metadata import read_cleaned, read_earliest_retained
 from lakelatch.timeline.table_config import TableConfig

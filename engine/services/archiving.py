@@ -27,8 +27,8 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.lost_completions import ensure_none_lost
 from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
+from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import COMPLETED, REQUESTED, Instant, Timeline

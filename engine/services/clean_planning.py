@@ -22,8 +22,8 @@ from lakelatch.engine.services.file_versions import Version, needed_at, versions
 from lakelatch.errors import CorruptTable
 from lakelatch.format.file_groups import replace_commit, twins
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
-from lakelatch.format.partitions import partition_files
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.partitions import partition_files
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.storage.contract import FileStatus, NotFound, Storage, path_below
 from lakelatch.timegen.instant_time import to_instant
@@ -36,7 +36,7 @@ from lakelatch.timeline.actions import (
     SAVEPOINT,
     WRITE_ACTIONS,
 )
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan

@@ -39,18 +39,18 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import FileGroup, replace_commits
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.sorting.row_order import LINEAR, check_columns
-from lakelatch.format.table_view import TableView
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.timeline import TimelineFolder, requested
-from lakelatch.transactions.cancellation.requests import request_cancel
+from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.cancellation_requests import request_cancel
 from lakelatch.transactions.claims import release_claim
 from lakelatch.transactions.conflicts.report import record_loss
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
-from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.spark")

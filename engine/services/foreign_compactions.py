@@ -20,7 +20,7 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.names import keeps_deletes_of, kept_deletes_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.metadata import CompactionOperation

@@ -27,7 +27,7 @@ from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, Trans
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.storage.checksums import add_checksum
@@ -35,7 +35,7 @@ from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
 from lakelatch.timeline.actions import COMPACTION
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import (
     SCHEMA_KEY,
     WRITER_KEY,
@@ -46,10 +46,10 @@ from lakelatch.timeline.metadata import (
 )
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
 from lakelatch.timeline.timeline import Instant, TimelineFolder, requested
-from lakelatch.transactions.cancellation.requests import is_cancelled
+from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.cancellation_requests import is_cancelled
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
-from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.spark")

@@ -15,7 +15,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.expected.missing import archived_too, confirmed
 from lakelatch.format.names import BaseFile, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import (
     CLEAN,
@@ -29,9 +29,9 @@ from lakelatch.timeline.actions import (
     SAVEPOINT,
     WRITE_ACTIONS,
 )
-from lakelatch.timeline.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, find_archived, read_plan
+from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT, WRITE_ACTIONS
-from lakelatch.timeline.commit_log import GivenUp
-from lakelatch.timeline.events import COMPLETE, Event
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, find_archived
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import GivenUp
+from lakelatch.timeline.log.events import COMPLETE, Event
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.table_config import TableConfig

@@ -21,16 +21,16 @@ from lakelatch.format.expected.missing import Expectation
 from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, index_moment
 from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER
 from lakelatch.format.names import BaseFile, LogFile, is_compacted_log, is_kept_deletes, parse_data_file
-from lakelatch.format.partitions import partition_files
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.partitions import partition_files
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
-from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import LOCKS, LOG_FOLDER, Event, slot_number, slot_path
-from lakelatch.timeline.history.lost_completions import lost_file
 from lakelatch.timeline.history.named_files import expected_of
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import LOCKS, LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.log.lost_completions import lost_file
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan

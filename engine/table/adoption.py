@@ -18,7 +18,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.record_keys import record_keys, value_texts
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.table_config import COMMIT_TIME, CUSTOM_KEYS, EVENT_TIME, TableConfig

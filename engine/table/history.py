@@ -14,7 +14,7 @@ from lakelatch.format.avro import shown_type
 from lakelatch.storage.uris import without_secrets
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_completed
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.timeline.timeline import Instant

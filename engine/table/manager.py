@@ -22,7 +22,7 @@ from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
 from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
-from lakelatch.transactions.context import TableMemory
+from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.early.detection import ensure_shared_locks
 from lakelatch.transactions.manager import TransactionManager
 

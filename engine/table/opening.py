@@ -30,14 +30,14 @@ from lakelatch.format.avro import META_COLUMNS, arrow_to_avro
 from lakelatch.format.evolution import Comparison
 from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.ordering import sortable_type
-from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import check_text
+from lakelatch.format.slices.partitions import PARTITION_METADATA
 from lakelatch.locks.open import record_of
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.events import LOCKS
-from lakelatch.timeline.log_reader import LogReader
+from lakelatch.timeline.log.events import LOCKS
+from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
     CUSTOM_KEYS,
@@ -54,10 +54,10 @@ from lakelatch.timeline.table_config import (
     load_table_config,
 )
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, TimelineFolder
+from lakelatch.transactions.base.context import MemoryCheck
+from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import OtherWrite
-from lakelatch.transactions.context import MemoryCheck
-from lakelatch.transactions.outcome import Displaced
 
 _DATA_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
 _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know

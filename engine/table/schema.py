@@ -21,15 +21,15 @@ from lakelatch.format.evolution import Comparison, may_become
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
 from lakelatch.timeline.history.named_files import remember
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_commit
+from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
-from lakelatch.timeline.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
 from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, completed, parse_file_name
+from lakelatch.transactions.base.outcome import Committed, Displaced
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.outcome import Committed, Displaced
 
 _ALTER_SCHEMA = "ALTER_SCHEMA"
 _log = logging.getLogger("lakelatch.spark")

@@ -39,7 +39,7 @@ from lakelatch.timeline.table_config import (
     VALUE_ONLY,
     TableConfig,
 )
-from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
 
 _KEY_GENERATOR_TYPE = "hoodie.table.keygenerator.type"
 _KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.class"

@@ -12,9 +12,9 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, WriteConflict, from_text
 from lakelatch.retry import Backoff, tries
-from lakelatch.transactions.conflicts.winner import wait_for_winner
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import OPEN, Transaction
+from lakelatch.transactions.winner import wait_for_winner
 
 _BACKOFF = Backoff(first_s=0.05, longest_s=5.0, jitter=1.0)
 _log = logging.getLogger("lakelatch.spark")

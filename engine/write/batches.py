@@ -22,7 +22,7 @@ from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound
 from lakelatch.storage.lost_answers import create_own
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, find_archived, read_commit
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_commit
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.manager import TransactionManager

@@ -23,14 +23,14 @@ from lakelatch.errors import InvariantBroken
 from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.names import NO_TASK
+from lakelatch.format.slices.live_groups import LiveSlices
 from lakelatch.timeline.actions import BULK_INSERT, INSERT, WRITE_ACTIONS
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.conflicts.contract import FileGroup
-from lakelatch.transactions.markers.task_files import TaskFiles
+from lakelatch.transactions.early.task_files import TaskFiles
 
 
 def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions, known_files: Collection[str]) -> bool:

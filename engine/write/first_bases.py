@@ -12,12 +12,12 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import DELTA_COMMIT
-from lakelatch.timeline.history.whole_timeline import read_commit
+from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.timeline.timeline import completed as completed_instant
-from lakelatch.transactions.cancellation.requests import plan_of
+from lakelatch.transactions.cancellation_requests import plan_of
 from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
 
 

@@ -24,19 +24,19 @@ from lakelatch.errors import InvariantBroken, WriteConflict
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
 from lakelatch.format.base_file_options import BaseFileOptions
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, LogEntries
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.merge.slice import merge_onto
 from lakelatch.format.merge.stream import in_another_order
 from lakelatch.format.names import NO_TASK, check_own_file, planned_base_file
+from lakelatch.format.slices.live_groups import LiveSlices
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.sorting.row_order import LINEAR, order_of
-from lakelatch.format.table_view import TableView
 from lakelatch.format.tombstones import TakenBack
 from lakelatch.storage.contract import NotFound, path_below
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.timeline import Timeline
-from lakelatch.transactions.markers.task_files import TaskFiles
+from lakelatch.transactions.early.task_files import TaskFiles
 
 _NOT_YET = "9" * 17  # a completion time after all others
 

@@ -14,15 +14,15 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.first_bases import first_bases, in_the_way
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import FileIds, ReplaceCommit, cancelled_plans, replace_commits, undone_replaces
-from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import parse_data_file
+from lakelatch.format.slices.live_groups import LiveGroups
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import TimelineFolder, parse_file_name
+from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
-from lakelatch.transactions.outcome import Displaced
 
 Bucket = tuple[str, int]  # partition, number
 

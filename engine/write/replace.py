@@ -16,13 +16,13 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import FileGroup, replace_commits, undone_replaces
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder
+from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import OtherWrite
-from lakelatch.transactions.outcome import Displaced
 
 Choice: TypeAlias = Callable[[Collection[str]], set[str]]
 

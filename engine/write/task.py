@@ -18,19 +18,19 @@ from lakelatch.format.bucket_index import bucket_ids, bucket_ids_of_texts
 from lakelatch.format.evolution import conform
 from lakelatch.format.file_groups import FileIds
 from lakelatch.format.keygen.paths import partition_paths
-from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.merge.ordering import in_java_s_order
 from lakelatch.format.names import NO_TASK, LogFile, check_own_file, token_within
-from lakelatch.format.partitions import PARTITION_METADATA
 from lakelatch.format.record_keys import record_keys
+from lakelatch.format.slices.live_groups import LiveGroups
+from lakelatch.format.slices.partitions import PARTITION_METADATA
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 from lakelatch.transactions.early.detection import EarlyDetection
+from lakelatch.transactions.early.server_client import ServerAddress
+from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.markers.own_files import OwnFiles
-from lakelatch.transactions.markers.server.client import ServerAddress
-from lakelatch.transactions.markers.task_files import TaskFiles
 
 PARTITION_COLUMN = "_lakelatch_partition"
 BUCKET_COLUMN = "_lakelatch_bucket"

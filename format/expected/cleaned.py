@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from lakelatch.timeline.actions import CLEAN
-from lakelatch.timeline.history.whole_timeline import WholeTimeline, read_plan
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.service_metadata import read_cleaned
 from lakelatch.timeline.timeline import requested

@@ -15,7 +15,7 @@ from lakelatch.errors import CorruptTable
 from lakelatch.format.index.statistics import Statistics
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name
 

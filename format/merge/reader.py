@@ -18,7 +18,7 @@ from lakelatch.format.log.blocks import LogEntries, read_log_file
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 
 
 @dataclass(frozen=True)

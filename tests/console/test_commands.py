@@ -17,8 +17,8 @@ from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
 from lakelatch.transactions.append import table_lock
+from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import TransactionSettings
 
 SCHEMA = json.dumps({"type": "record", "name": "t", "fields": [{"name": "id", "type": "long"}]})
 FILE_ID = "00000000-0000-0000-0000-000000000000-0"

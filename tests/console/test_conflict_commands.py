@@ -15,10 +15,10 @@ from lakelatch.storage.local import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.transactions.base.settings import EarlySettings, TransactionSettings
 from lakelatch.transactions.conflicts.report import Work
+from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.markers.task_files import TaskFiles
-from lakelatch.transactions.settings import EarlySettings, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 GROUPS = [f"{number:08d}-0000-0000-0000-000000000000-0" for number in range(3)]

@@ -13,7 +13,7 @@ from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.commit_log import WrongLocks
+from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
 from lakelatch.transactions.manager import TransactionManager

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lakelatch.console.drawing import lane_of
-from lakelatch.console.entries import Entry, timeline_entries
 from lakelatch.console.main import main
-from lakelatch.console.picture import draw_picture, figure_of
-from lakelatch.console.time_axis import TimeAxis
-from lakelatch.console.undone import Undone, undone_writes
+from lakelatch.console.timelines.entries import Entry, timeline_entries
+from lakelatch.console.timelines.picture import draw_picture, figure_of
+from lakelatch.console.timelines.text import lane_of
+from lakelatch.console.timelines.time_axis import TimeAxis
+from lakelatch.console.timelines.undone import Undone, undone_writes
 from lakelatch.errors import WriteConflict
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
@@ -23,8 +23,8 @@ from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 START_MS, DAY_MS = 1_795_500_000_000, 86_400_000

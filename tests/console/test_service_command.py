@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
+from lakelatch.console.commands.service_loop import ServiceLoop, parse_duration
 from lakelatch.console.main import main
-from lakelatch.console.service_loop import ServiceLoop, parse_duration
 from lakelatch.engine.run.report import DONE, FAILED, MaintenanceReport, ServiceRun
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.testing.clock import ManualSystem

@@ -23,8 +23,8 @@ from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 QUICK = HeartbeatSettings(interval_ms=100, tolerable_misses=4)

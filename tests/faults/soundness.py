@@ -7,10 +7,10 @@ from pathlib import Path
 
 from lakelatch.storage import open_storage
 from lakelatch.torture.check.checker import OF_CALLERS, OF_TABLE, find_problems
+from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.files import Folder
 from lakelatch.torture.check.statements import writes_saw_all_before
 from lakelatch.torture.check.table_files import TableFiles
-from lakelatch.torture.history.evidence import Evidence
 from lakelatch.torture.history.reading import History
 
 

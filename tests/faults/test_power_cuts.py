@@ -18,9 +18,9 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import Timeline, requested
+from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
-from lakelatch.transactions.outcome import Committed
 from lakelatch.transactions.rollback import Recovery
 
 ENDING = ("all that was not synced is gone", "nothing is gone", "some of it is gone")

@@ -15,8 +15,8 @@ import pytest
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import avro_to_arrow, with_meta_columns
 from lakelatch.format.merge.slice import merge_slice
-from lakelatch.format.partitions import partition_files
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.partitions import partition_files
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.timeline.table_config import TableConfig, load_table_config

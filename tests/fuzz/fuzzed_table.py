@@ -14,8 +14,8 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.storage import memory as memory_module
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.timeline import commit_log
 from lakelatch.timeline.history import named_files
+from lakelatch.timeline.log import commit_log
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Work, record_loss, write_conflict

@@ -27,8 +27,8 @@ from lakelatch.storage import Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE_PARTITION
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 PLAIN = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string()), ("part", pa.string())])

@@ -16,7 +16,7 @@ from lakelatch.format.log.blocks import read_log_file
 from lakelatch.format.parquet import read_parquet
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, json_object, open_checksummed_json, verify_checksum
-from lakelatch.timeline.events import Event
+from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, RollbackPlan
 from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
 

@@ -22,7 +22,7 @@ from lakelatch.engine.writing import write_rows
 from lakelatch.errors import CorruptTable
 from lakelatch.failpoints import calling
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.transaction import Transaction
 
 OURS: list[Row] = [(1, 5, "ours-one"), (2, 5, "ours-two"), (3, 5, "ours-three")]

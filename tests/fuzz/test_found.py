@@ -20,8 +20,8 @@ from lakelatch.locks.object_store.provider import HudiStorageLockProvider
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.base.settings import MarkerServerSettings
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
-from lakelatch.transactions.settings import MarkerServerSettings
 
 _TOKEN = token_within("p", NO_TASK)
 FIRST_LOG = f"p/.00000000-0000-0000-0000-000000000000-0_20260921151320000.log.1_{_TOKEN}"

@@ -8,7 +8,7 @@ from typing import Any
 from fuzzed_table import Place, row
 from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manager_of
 
-from lakelatch.console.entries import timeline_entries
+from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.calls import waiting_plans
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
@@ -17,7 +17,7 @@ from lakelatch.engine.services.planned import carry_out, pending_plans, run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
-from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.table_config import load_table_config
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.conflicts.report import recent_losses

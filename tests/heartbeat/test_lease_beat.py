@@ -16,7 +16,7 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, Fault, FaultyStorage
-from lakelatch.transactions.settings import HEARTBEAT_TYPE_OPTION, TransactionSettings
+from lakelatch.transactions.base.settings import HEARTBEAT_TYPE_OPTION, TransactionSettings
 
 INSTANT = "20261121120000123"
 SETTINGS = HeartbeatSettings(interval_ms=1000, tolerable_misses=2)

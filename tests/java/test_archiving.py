@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.commit_log import CommitLog
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER
+from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.timeline import Timeline
 
 COLUMNS = "id long, ts long, v string"

@@ -29,7 +29,7 @@ CLIENT_MODULES = {  # a service's client library, and the only modules that may 
     "pyetcd": set(),  # found by name, so that another library of the same interface will do
     "etcd3": set(),
     "grpc": set(),
-    "aiohttp": {"transactions/markers/server/server.py"},
+    "aiohttp": {"transactions/marker_server/server.py"},
     "boto3": {"locks/dynamodb/client.py"},
     "botocore": {"locks/dynamodb/client.py"},
     "obstore": {"storage/cloud.py", "storage/cloud_client.py", "storage/cloud_objects.py"},

@@ -25,11 +25,11 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder
 from lakelatch.torture.history.reading import Line
+from lakelatch.transactions.base.elision import AUTO
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
 from lakelatch.transactions.commit import Resolve
-from lakelatch.transactions.elision import AUTO
+from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.markers.task_files import TaskFiles
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 ACCOUNTS = ("a", "b", "c")  # written by optimistic transfers, whose sum stays

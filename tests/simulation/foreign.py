@@ -18,8 +18,8 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import load_manifest
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed, inflight, parse_file_name, requested
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.markers.direct import Markers
-from lakelatch.transactions.settings import NON_BLOCKING
 
 _LATEST_ARRIVAL_MS = 8_500  # of a request that its caller gave up: what is younger may still be made once more
 _RUNS = 4

@@ -16,11 +16,11 @@ from lakelatch.engine.write.bulk_task import BulkTask
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
-from lakelatch.format.live_groups import LiveSlices
 from lakelatch.format.names import LogFile, planned_base_file
+from lakelatch.format.slices.live_groups import LiveSlices
 from lakelatch.timeline.actions import BULK_INSERT
-from lakelatch.transactions.markers.task_files import TaskFiles
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.transaction import Transaction
 
 _OPTIONS = {

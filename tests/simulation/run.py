@@ -32,14 +32,14 @@ from lakelatch.torture.check.checker import (
     OF_TABLE,
     find_problems,
 )
+from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.order import readers_saw_everything
 from lakelatch.torture.check.statements import plans_list_what_completed
 from lakelatch.torture.check.table import nothing_is_left_behind, nothing_is_pending
 from lakelatch.torture.check.table_files import TableFiles
-from lakelatch.torture.history.evidence import Evidence
 from lakelatch.torture.history.reading import History
-from lakelatch.transactions.elision import AUTO, OFF
-from lakelatch.transactions.settings import OPTIMISTIC, EarlySettings
+from lakelatch.transactions.base.elision import AUTO, OFF
+from lakelatch.transactions.base.settings import OPTIMISTIC, EarlySettings
 
 _LATEST_ARRIVAL_S = 8.0
 _ZOMBIES_END_S = 6.0  # the latest step of an attempt that nobody waits for

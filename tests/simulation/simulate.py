@@ -36,7 +36,7 @@ from lakelatch.locks.session import session as sessions
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline import records
 from lakelatch.timeline.history import named_files
-from lakelatch.transactions.cancellation import requests
+from lakelatch.transactions import cancellation_requests as requests
 
 _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
 _COMMAND = "python tests/simulation/simulate.py"

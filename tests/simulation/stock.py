@@ -31,22 +31,22 @@ from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.commit import commit_files, file_ids_of
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
-from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.log.framing import MAGIC
 from lakelatch.format.names import LogFile, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.live_groups import LiveGroups
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.actions import CLUSTERING, INSERT_OVERWRITE, UPSERT, WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CompactionOperation
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
-from lakelatch.transactions.cancellation.requests import PlanCompleted, plan_of
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.cancellation_requests import PlanCompleted, plan_of
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 STOCK = "stock"
 CONFIG = TableConfig("simulation", ("id",), ("part",), bucket_count=6)

@@ -11,7 +11,7 @@ from lakelatch.engine.services.savepoints import create_savepoint, delete_savepo
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.timeline import Instant, Timeline
-from lakelatch.transactions.settings import NON_BLOCKING
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 _COMMITS_BACK = 4  # so many of the last commits at most
 _LOOKS_MOST = 5  # for something to take back

@@ -18,7 +18,7 @@ from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import file_slices
 from lakelatch.format.names import BaseFile, is_placeholder, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import (
@@ -36,9 +36,9 @@ from lakelatch.timeline.actions import (
     UPSERT,
     WRITE_ACTIONS,
 )
-from lakelatch.timeline.events import CANCEL_FOLDER
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.events import CANCEL_FOLDER
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, RollbackPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan

@@ -24,10 +24,10 @@ from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.timeline.timeline import completed
+from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.conflicts.strategies import STRATEGY_OPTION
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 pytestmark = pytest.mark.spark

@@ -20,10 +20,10 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.storage import LocalStorage
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
-from lakelatch.transactions.conflicts.winner import wait_for_winner
 from lakelatch.transactions.early.notes import mark_aborted
-from lakelatch.transactions.markers.task_files import TaskFiles
+from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.transaction import Transaction
+from lakelatch.transactions.winner import wait_for_winner
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]

@@ -21,8 +21,8 @@ from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 
 WRITERS, COMMITS = 3, 6
 

@@ -8,7 +8,7 @@ from typing import Any
 from live_table import LiveTable, Row
 
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 
 ROWS: list[Row] = [(key, 10, f"v{key * 7 % 10}") for key in range(40)]
 WHOLE = {"lakelatch.service.cancel.in.part": "false"}

@@ -18,7 +18,7 @@ from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_for_write, open_table
 from lakelatch.storage import LocalStorage
-from lakelatch.transactions.settings import NON_BLOCKING
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 GROUPS = "dt: d, e; at: a"
 SCHEMA = pa.schema(

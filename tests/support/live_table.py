@@ -30,8 +30,8 @@ from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE, DELETE_PARTITION
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string()), ("part", pa.string())])

@@ -11,8 +11,8 @@ from lakelatch.engine.services import cleaning
 from lakelatch.engine.services.cleaning import CleanResult
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.names import BaseFile, LogFile
-from lakelatch.format.partitions import partition_files
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.partitions import partition_files
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import MemoryStorage
@@ -27,8 +27,8 @@ from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
 from lakelatch.timeline.timeline import Timeline, TimelineFolder, completed, inflight, requested
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 FileGroup = tuple[str, str]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lakelatch.format.names import parse_data_file
-from lakelatch.format.partitions import partition_files
+from lakelatch.format.slices.partitions import partition_files
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.service_metadata import read_cleaned
 from lakelatch.timeline.table_config import TableConfig
 

@@ -13,9 +13,9 @@ from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, Lakel
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
-from lakelatch.timeline.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog
-from lakelatch.timeline.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_number, slot_path
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog
+from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_number, slot_path
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, Timeline, inflight
 
 _FIRST = 20261121120000000

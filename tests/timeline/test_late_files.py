@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 from taken_back_table import KeptTable, new_table, one_of_each, rows
 
-from lakelatch.console.entries import timeline_entries
+from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CommitUnknown, CorruptTable, LakelatchError, TransactionEnded, Unavailable
 from lakelatch.failpoints import FailpointHit, active, calling
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage import LocalStorage
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT, RESTORE, ROLLBACK
-from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.rollbacks import Rollbacks
 from lakelatch.timeline.metadata import SCHEMA_KEY, CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.timeline.rollbacks import Rollbacks
 from lakelatch.timeline.timeline import (
     TIMELINE_FOLDER,
     TimelineFolder,

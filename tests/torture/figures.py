@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lakelatch.torture.run import faults_s_of, verdicts_of
+from lakelatch.torture.runs.run import faults_s_of, verdicts_of
 
 Rounds = list[tuple[Path, dict[str, Any]]]
 

@@ -26,8 +26,8 @@ from lakelatch.timeline.timeline import Timeline
 from lakelatch.torture.traffic import bank
 from lakelatch.torture.traffic.bank import SCHEMA, Row
 from lakelatch.torture.traffic.keeping_storage import KeepingStorage
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 OPTIONS: dict[str, object] = {**bank.OPTIONS, "hoodie.bucket.index.num.buckets": 2, MODE_OPTION: NON_BLOCKING}

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from lakelatch.torture.run import begin_run, run
+from lakelatch.torture.runs.run import begin_run, run
 from lakelatch.torture.settings import TortureSettings
 
 

@@ -22,9 +22,9 @@ from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.torture.check.archived import HISTORY
 from lakelatch.torture.check.checker import check_round
+from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.services import live_of
 from lakelatch.torture.check.table_files import Commit, TableFiles
-from lakelatch.torture.history.evidence import Evidence
 
 _RETAINED = 2
 

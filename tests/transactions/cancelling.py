@@ -11,10 +11,10 @@ from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, Com
 from lakelatch.timeline.plans.clustering_plan import ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.plans.service_plan import ServicePlan
+from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.cancellation.execution import PlanOutputs, execute_cancel
-from lakelatch.transactions.cancellation.requests import request_cancel
+from lakelatch.transactions.cancellation_requests import request_cancel
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.outcome import Committed
 from lakelatch.transactions.transaction import Transaction
 
 CANCELLABLE = PlanPolicy(cancellable=True, after_hours=24.0, in_part=True, planned_against="1")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakelatch.storage import LocalStorage, MemoryStorage
-from lakelatch.transactions.markers.server import client
+from lakelatch.transactions.early import server_client as client
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `one_table`
 

@@ -11,10 +11,10 @@ from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.transactions.base.outcome import Committed
+from lakelatch.transactions.base.settings import EarlySettings, TransactionSettings
+from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.markers.task_files import TaskFiles
-from lakelatch.transactions.outcome import Committed
-from lakelatch.transactions.settings import EarlySettings, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 GROUP = "00000003-0000-0000-0000-000000000000-0"

@@ -13,15 +13,15 @@ from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.commit_log import SLOTS_KEPT, CommitLog
-from lakelatch.timeline.events import Event
+from lakelatch.timeline.log.commit_log import SLOTS_KEPT, CommitLog
+from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
-from lakelatch.transactions.context import TableMemory
-from lakelatch.transactions.elision import AUTO
+from lakelatch.transactions.base.context import TableMemory
+from lakelatch.transactions.base.elision import AUTO
+from lakelatch.transactions.base.outcome import Committed
+from lakelatch.transactions.base.settings import OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.outcome import Committed
-from lakelatch.transactions.settings import OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 

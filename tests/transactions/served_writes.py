@@ -16,11 +16,16 @@ from lakelatch.storage import Storage
 from lakelatch.testing.ports import free_port
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.transactions.base.outcome import Committed
+from lakelatch.transactions.base.settings import (
+    SERVER_MARKERS,
+    EarlySettings,
+    MarkerServerSettings,
+    TransactionSettings,
+)
+from lakelatch.transactions.early.server_client import MARKERS_PATH, ServerAddress
+from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.markers.server.client import MARKERS_PATH, ServerAddress
-from lakelatch.transactions.markers.task_files import TaskFiles
-from lakelatch.transactions.outcome import Committed
-from lakelatch.transactions.settings import SERVER_MARKERS, EarlySettings, MarkerServerSettings, TransactionSettings
 from lakelatch.transactions.transaction import Transaction
 
 HOST = "127.0.0.1"

@@ -17,8 +17,8 @@ from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.transactions.base.settings import OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import OPTIMISTIC, TransactionSettings
 
 
 def test_a_foreign_commit_that_was_archived_since_the_transaction_began_is_a_conflict(table: Table) -> None:

@@ -14,12 +14,12 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import LOG_FOLDER
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
-from lakelatch.transactions.elision import OFF
-from lakelatch.transactions.settings import NON_BLOCKING
+from lakelatch.transactions.base.elision import OFF
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 T = TypeVar("T")
 

@@ -19,15 +19,15 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, WRITE_ACTIONS
-from lakelatch.timeline.events import COMPLETE
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.events import COMPLETE
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import completed, inflight, requested
-from lakelatch.transactions.elision import OFF
+from lakelatch.transactions.base.elision import OFF
+from lakelatch.transactions.base.outcome import Committed
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.foreign import OneSidedLock
-from lakelatch.transactions.outcome import Committed
 from lakelatch.transactions.rollback import Recovery
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
 
 LATER = "20991231000003000"
 

@@ -10,7 +10,7 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import REGISTER, HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.transactions.instant_clock import MAX_DRIFT_OPTION, InstantClock
+from lakelatch.transactions.base.instant_clock import MAX_DRIFT_OPTION, InstantClock
 
 DRIFT_MS = 60_000
 

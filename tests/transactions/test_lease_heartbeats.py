@@ -6,8 +6,8 @@ from one_table import Table, add_file, commit, write
 from lakelatch.heartbeat.contract import LEASE, heartbeat_key
 from lakelatch.locks.contract import LockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import TransactionSettings
 
 
 @pytest.fixture

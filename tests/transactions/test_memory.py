@@ -10,9 +10,9 @@ from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
-from lakelatch.timeline.events import LOG_FOLDER
+from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER
-from lakelatch.transactions.context import TableMemory
+from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.manager import TransactionManager
 
 LATER_S = 61.0  # than a heartbeat interval

@@ -12,7 +12,7 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.events import COMPLETE, PLAN, slot_path
+from lakelatch.timeline.log.events import COMPLETE, PLAN, slot_path
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline, TimelineFolder, requested
 from lakelatch.transactions.manager import PlanBusy, TransactionManager

@@ -13,7 +13,7 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_BEFORE, Fault, FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.events import COMPLETE, ROLLBACK, slot_path
+from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, slot_path
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, requested
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER

@@ -20,8 +20,8 @@ from lakelatch.torture.check import rows as row_checks
 from lakelatch.torture.check import services as service_checks
 from lakelatch.torture.check import statements as statement_checks
 from lakelatch.torture.check import table as table_checks
+from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.table_files import TableFiles
-from lakelatch.torture.history.evidence import Evidence
 
 _SHOWN_MAX = 20
 

@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Iterator
 from itertools import pairwise
 
+from lakelatch.torture.check.evidence import LYING, Evidence
 from lakelatch.torture.check.table_files import WRITES, completion_of
-from lakelatch.torture.history.evidence import LYING, Evidence
 from lakelatch.torture.history.reading import WRITING_ROLES, Line
 
 FORGETS = ("server_forgets", "replica_promoted")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from lakelatch.torture.history.evidence import BANK, JOURNAL, Evidence
+from lakelatch.torture.check.evidence import BANK, JOURNAL, Evidence
 from lakelatch.torture.history.reading import Line, Work
 
 

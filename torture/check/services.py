@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.log_reading import Row
 from lakelatch.torture.check.table import fold, some
 from lakelatch.torture.check.table_files import Commit, TableFiles
-from lakelatch.torture.history.evidence import Evidence
 
 Group = tuple[str, str]  # partition, file id
 _BUCKET_DIGITS = 8

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.table_files import SERVICES, TIMELINE, Commit, TableFiles, completion_of, requested_of
-from lakelatch.torture.history.evidence import Evidence
 
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.log_reading import Row
 from lakelatch.torture.check.table_files import (
     COMPLETED_AS,
@@ -22,7 +23,6 @@ from lakelatch.torture.check.table_files import (
     completion_of,
     requested_of,
 )
-from lakelatch.torture.history.evidence import Evidence
 
 LEFTOVER_FOLDERS = (
     ".hoodie/.heartbeat",

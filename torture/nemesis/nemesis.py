@@ -20,8 +20,8 @@ from lakelatch import failpoints
 from lakelatch.errors import InvariantBroken, LakelatchError
 from lakelatch.system import REAL_SYSTEM, Thread
 from lakelatch.torture.history.recorder import Recorder
+from lakelatch.torture.nemesis.lock_server import LockServer
 from lakelatch.torture.nemesis.store_ways import TableStore
-from lakelatch.torture.services import LockServer
 from lakelatch.torture.settings import Place, TortureSettings
 from lakelatch.torture.traffic.clients import Name, be_client
 

@@ -16,9 +16,9 @@ from lakelatch.engine.write.attempt import result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.format.avro import with_meta_columns
 from lakelatch.format.bucket_index import bucket_ids_of_texts, bucket_of_file_id
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
-from lakelatch.transactions.settings import MODE_OPTION
+from lakelatch.transactions.base.settings import MODE_OPTION
 from lakelatch.transactions.transaction import Transaction
 
 BANK, JOURNAL = "bank", "journal"

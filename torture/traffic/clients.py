@@ -42,9 +42,8 @@ from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import CLEAN, COMPACTION, ROLLBACK, WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.torture.history.recorder import Recorder
-from lakelatch.torture.nemesis.client_faults import ClientFaultPlan, ShiftedSystem, StorageFaults, WatchedLocks
 from lakelatch.torture.settings import LYING, Place
 from lakelatch.torture.traffic.bank import (
     ACCOUNTS,
@@ -57,10 +56,10 @@ from lakelatch.torture.traffic.bank import (
     read_accounts,
     transferred,
 )
+from lakelatch.torture.traffic.client_faults import ClientFaultPlan, ShiftedSystem, StorageFaults, WatchedLocks
 from lakelatch.torture.traffic.keeping_storage import storage_at
 from lakelatch.torture.traffic.services import cancel, serve
-from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import (
+from lakelatch.transactions.base.settings import (
     HEARTBEAT_INTERVAL_OPTION,
     HEARTBEAT_MISSES_OPTION,
     MODE_OPTION,
@@ -69,6 +68,7 @@ from lakelatch.transactions.settings import (
     WRITER_NAME_OPTION,
     TransactionSettings,
 )
+from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
 _SLOTS_KEPT = 32

@@ -21,9 +21,9 @@ from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, Invari
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
 from lakelatch.torture.settings import COMMITS_RETAINED, Place
 from lakelatch.torture.traffic.bank import open_bank
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING
 
 if TYPE_CHECKING:
     from lakelatch.torture.traffic.clients import Client

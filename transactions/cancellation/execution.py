@@ -15,14 +15,15 @@ from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.storage.contract import NotFound, path_below
-from lakelatch.timeline.commit_log import GivenUp
-from lakelatch.timeline.events import ABORT, Event
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import GivenUp
+from lakelatch.timeline.log.events import ABORT, Event
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_aborted_plan, service_plan
 from lakelatch.timeline.timeline import COMPLETED, Instant, aborted, inflight, requested
 from lakelatch.transactions.append import append_completion, table_lock
-from lakelatch.transactions.cancellation.requests import (
+from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.cancellation_requests import (
     PlanCompleted,
     PlanGone,
     find_ended,
@@ -30,7 +31,6 @@ from lakelatch.transactions.cancellation.requests import (
     request_of,
 )
 from lakelatch.transactions.claims import PlanBusy, beat_of, clean_up, make_heartbeat, release_claim
-from lakelatch.transactions.context import TransactionContext
 
 _log = logging.getLogger("lakelatch.transactions")
 

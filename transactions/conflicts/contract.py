@@ -14,8 +14,8 @@ from lakelatch.timeline.actions import (
     SERVICES_THAT_REPLACE,
     WRITE_ACTIONS,
 )
-from lakelatch.timeline.events import COMPLETE, Event
-from lakelatch.timeline.history.whole_timeline import read_commit
+from lakelatch.timeline.log.events import COMPLETE, Event
+from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.timeline import Instant
 
 FileGroup = tuple[str, str]  # partition, file id

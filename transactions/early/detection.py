@@ -14,17 +14,17 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.settings import EARLY_STRATEGY_OPTION, EarlySettings, TransactionSettings
 from lakelatch.transactions.conflicts.report import write_conflict
 from lakelatch.transactions.conflicts.strategies import open_strategy
-from lakelatch.transactions.context import TransactionContext
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
 from lakelatch.transactions.early.context import Detection
 from lakelatch.transactions.early.notes import aborted_by, noted_work
+from lakelatch.transactions.early.server_client import MarkerClient
 from lakelatch.transactions.early.strategies import MarkerStrategy, find_marker_strategy
 from lakelatch.transactions.markers.direct import Markers
-from lakelatch.transactions.markers.server.client import MarkerClient
-from lakelatch.transactions.settings import EARLY_STRATEGY_OPTION, EarlySettings, TransactionSettings
 
 
 @dataclass(frozen=True)

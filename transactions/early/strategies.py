@@ -16,14 +16,14 @@ from typing import ClassVar
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import file_group_key
 from lakelatch.plugins import find_component
+from lakelatch.transactions.base.settings import DIRECT_MARKERS, EARLY_STRATEGY_OPTION, SERVER_MARKERS
 from lakelatch.transactions.conflicts.contract import Conflict, Contender, OtherWrite
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 from lakelatch.transactions.early.concurrent_writers import file_id_of, order_of
 from lakelatch.transactions.early.context import Detection
 from lakelatch.transactions.early.notes import aborted_by, mark_aborted
+from lakelatch.transactions.early.server_client import Answer, ServerLost
 from lakelatch.transactions.markers.files import marker_of
-from lakelatch.transactions.markers.server.client import Answer, ServerLost
-from lakelatch.transactions.settings import DIRECT_MARKERS, EARLY_STRATEGY_OPTION, SERVER_MARKERS
 
 MARKER_STRATEGIES = "lakelatch.marker_strategies"
 DEFAULT_STRATEGIES = {DIRECT_MARKERS: "simple_direct", SERVER_MARKERS: "timeline_server"}

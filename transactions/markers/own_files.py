@@ -20,8 +20,8 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import path_below
 from lakelatch.storage.lost_answers import create_own, ensure_created
-from lakelatch.timeline.log_reader import LogMoved
-from lakelatch.transactions.context import TransactionContext, TransactionState
+from lakelatch.timeline.log.log_reader import LogMoved
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.markers.direct import Markers, bar
 
 _HELD_BYTES = 16 * 1024 * 1024

@@ -10,7 +10,7 @@ from zlib import crc32
 from lakelatch.engine.run.report import DONE, ServiceRun
 from lakelatch.engine.services.due import Standing
 from lakelatch.engine.services.keeping.steps import Piece, Step, Work
-from lakelatch.format.index.making import make_index
+from lakelatch.format.slices.index_making import make_index
 
 _SERVICE = "index"
 

@@ -24,8 +24,8 @@ from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.timeline import Instant
+from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
-from lakelatch.transactions.outcome import PlanCancelled
 
 _log = logging.getLogger("lakelatch.spark")
 

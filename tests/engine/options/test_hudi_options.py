@@ -12,7 +12,7 @@ from lakelatch.engine.options.hints import OTHER_NAMES, PAYLOAD_KEYS, RULES, pag
 from lakelatch.engine.options.write import KNOWN_KEYS, WriteOptions, normalise
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
-from lakelatch.transactions.settings import NON_BLOCKING
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 OPTIONS_PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 MODELS, KEYGEN = "org.apache.hudi.common.model.", "org.apache.hudi.keygen."

@@ -14,11 +14,11 @@ from live_table import LiveTable
 
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.table_config import load_table_config
 from lakelatch.timeline.timeline import Timeline
 

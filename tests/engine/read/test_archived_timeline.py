@@ -17,7 +17,7 @@ from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.names import BaseFile, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH
 from lakelatch.timeline.metadata import RollbackMetadata

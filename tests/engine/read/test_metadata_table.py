@@ -11,7 +11,7 @@ import pytest
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.table.opening import open_table, require_writable
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.local import LocalStorage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 

@@ -29,11 +29,11 @@ from lakelatch.engine.services.keeping.maintenance import steps_of
 from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
-from lakelatch.format import partitions
-from lakelatch.format.index import making
 from lakelatch.format.index.file_index import INDEX_FOLDER
-from lakelatch.format.index.making import make_index
-from lakelatch.format.partitions import FEW_FOLDERS
+from lakelatch.format.slices import index_making as making
+from lakelatch.format.slices import partitions
+from lakelatch.format.slices.index_making import make_index
+from lakelatch.format.slices.partitions import FEW_FOLDERS
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage

@@ -22,7 +22,7 @@ from lakelatch.engine.read.pruning import Bound, Condition, OneOf, Present
 from lakelatch.engine.table.opening import open_for_write
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.storage.local import LocalStorage
-from lakelatch.transactions.settings import NON_BLOCKING
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 PARTITIONS = Path(__file__).parents[2] / "data" / "partitions"
 DAY = datetime.date(2024, 1, 31)

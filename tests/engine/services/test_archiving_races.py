@@ -18,7 +18,6 @@ from lakelatch.storage.contract import path_below
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.events import CANCEL_FOLDER
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import (
     HISTORY_FOLDER,
@@ -28,6 +27,7 @@ from lakelatch.timeline.history.manifest import (
     manifest_versions,
 )
 from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
+from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
 from lakelatch.transactions.manager import TransactionManager
 

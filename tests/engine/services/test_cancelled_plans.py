@@ -17,7 +17,7 @@ from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.timeline import Timeline, aborted
-from lakelatch.transactions.outcome import PlanCancelled
+from lakelatch.transactions.base.outcome import PlanCancelled
 
 CANCELLABLE = CancellationOptions(cancellable=True)
 

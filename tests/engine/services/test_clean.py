@@ -28,8 +28,8 @@ from lakelatch.storage import LocalStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.table_config import load_table_config
+from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import TransactionSettings
 
 DATA = Path(__file__).parents[2] / "data"
 MADE_BY_JAVA = sorted([*DATA.glob("java/*.zip"), *DATA.glob("archived/*.zip")])

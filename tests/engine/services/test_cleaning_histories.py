@@ -12,7 +12,7 @@ from sweep import find_losses
 from lakelatch.engine.options.cleaning import POLICIES, CleaningOptions
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import file_slices
-from lakelatch.format.partitions import partition_files
+from lakelatch.format.slices.partitions import partition_files
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.timeline import Timeline
 

@@ -18,13 +18,13 @@ from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import active
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
 from lakelatch.format.names import parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.base.settings import OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
-from lakelatch.transactions.outcome import PlanCancelled
-from lakelatch.transactions.settings import OPTIMISTIC, TransactionSettings
 
 
 @pytest.mark.parametrize("partitioned", [True, False])

@@ -17,7 +17,7 @@ from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active
 from lakelatch.storage.contract import Storage
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.events import CANCEL_FOLDER
+from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.timeline import Timeline, aborted, requested
 from lakelatch.transactions.manager import TransactionManager
 

@@ -10,7 +10,7 @@ from live_table import LiveTable, rows_since
 
 from lakelatch.failpoints import calling
 from lakelatch.format.names import LogFile, is_kept_deletes, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 
 
 def test_the_commit_names_kept_deletes_before_the_base_file(tmp_path: Path) -> None:

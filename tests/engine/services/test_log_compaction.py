@@ -27,7 +27,7 @@ from lakelatch.format.names import COMPACTED_MARK
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan
 from lakelatch.timeline.table_config import COMMIT_TIME
 from lakelatch.timeline.timeline import Timeline, requested
-from lakelatch.transactions.settings import OPTIMISTIC
+from lakelatch.transactions.base.settings import OPTIMISTIC
 
 TWO = {"hoodie.log.compaction.blocks.threshold": "2"}
 PLAN, EXECUTE = "plan", "execute"

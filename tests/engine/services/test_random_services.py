@@ -12,7 +12,7 @@ import pytest
 from live_table import LiveTable
 from random_tables.services import Services, Step, steps_of
 
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 
 def run(root: Path, mode: str, steps: Iterable[Step], watch: Callable[[Step], None] = lambda _: None) -> Services:

@@ -13,8 +13,8 @@ from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
 from lakelatch.failpoints import FailpointHit
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight
 

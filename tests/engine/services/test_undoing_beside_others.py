@@ -23,11 +23,11 @@ from lakelatch.errors import (
     Unavailable,
     WriteConflict,
 )
-from lakelatch.format.table_view import TableView
-from lakelatch.timeline.events import CANCEL_FOLDER
+from lakelatch.format.slices.table_view import TableView
+from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.undoing import Restoring
 
 RESTORE_STEPS = (

@@ -33,7 +33,7 @@ from lakelatch.locks.options import PREFIX, PROVIDER
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import lock_options
-from lakelatch.timeline.commit_log import WrongLocks
+from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig, load_table_config
 from lakelatch.transactions.lock_migration import change_locks, lock_domain, record_locks

@@ -24,16 +24,16 @@ from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import CorruptTable, InvalidRequest, WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import twins
-from lakelatch.format.live_groups import LiveGroups
 from lakelatch.format.names import is_placeholder, parse_data_file
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.live_groups import LiveGroups
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.timeline.timeline import completed
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 SHARED = Path(__file__).parents[2] / "data" / "shared"
 DRAWN = "9f3c-4c59-8d8f-0a4f8b1d2c3e-0"

@@ -24,11 +24,11 @@ from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.base.settings import OPTIMISTIC, EarlySettings, TransactionSettings
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.early.notes import NOTES_FOLDER, mark_aborted
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import OPTIMISTIC, EarlySettings, TransactionSettings
 
 Step = Callable[[], object]
 

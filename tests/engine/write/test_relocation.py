@@ -24,7 +24,7 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.events import COMPLETE
+from lakelatch.timeline.log.events import COMPLETE
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
 from lakelatch.transactions.markers.direct import Markers

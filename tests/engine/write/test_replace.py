@@ -18,7 +18,7 @@ from lakelatch.errors import WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 BEGINNING = "20000101000000000"
 OVERWRITE, OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite_table"

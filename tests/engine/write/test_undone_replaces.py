@@ -14,7 +14,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.write import commit as committing
 from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import WriteConflict
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 MODES = pytest.mark.parametrize("mode", [NON_BLOCKING, OPTIMISTIC])
 OVERWRITE = "insert_overwrite"

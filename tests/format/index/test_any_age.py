@@ -15,7 +15,7 @@ from live_table import LiveTable
 from random_tables.index_checks import IndexChecks
 from random_tables.services import Services, steps_of
 
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 
 @dataclass

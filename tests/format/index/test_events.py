@@ -20,13 +20,13 @@ from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.services import cleaning, log_compaction, restoring, savepoints
 from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
-from lakelatch.format import partitions
 from lakelatch.format.index.file_index import FileIndex, files_of
-from lakelatch.format.index.reading import current_index
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices import partitions
+from lakelatch.format.slices.index_reading import current_index
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed, inflight, requested
-from lakelatch.transactions.settings import OPTIMISTIC
+from lakelatch.transactions.base.settings import OPTIMISTIC
 
 
 @pytest.fixture

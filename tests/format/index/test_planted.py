@@ -14,12 +14,14 @@ from random_tables.services import Services, steps_of
 
 from lakelatch.engine.read.pruning import Pruning
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.index import file_index, making, reading, statistics
+from lakelatch.format.index import file_index, statistics
 from lakelatch.format.index.file_index import FileIndex
 from lakelatch.format.index.statistics import Statistics
 from lakelatch.format.names import parse_data_file
+from lakelatch.format.slices import index_making as making
+from lakelatch.format.slices import index_reading as reading
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.transactions.settings import NON_BLOCKING
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 STEPS = 60

@@ -18,7 +18,7 @@ from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.record_keys import record_keys
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.table_config import TIME_OPTIONS, load_table_config
 

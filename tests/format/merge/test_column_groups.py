@@ -35,7 +35,7 @@ from lakelatch.format.names import LogFile
 from lakelatch.storage import MemoryStorage
 from lakelatch.timeline.column_groups import ColumnGroup
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
-from lakelatch.transactions.settings import OPTIMISTIC
+from lakelatch.transactions.base.settings import OPTIMISTIC
 
 PLAN, EXECUTE, COMPACT_LOGS = "plan", "execute", "compact_logs"
 GROUPS = {"dt": ("d", "e"), "at": ("a",), "ts": ("v",)}

@@ -15,8 +15,8 @@ from pyspark.sql import functions as functions
 from lakelatch import Table
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.errors import InvalidRequest
-from lakelatch.format import partitions
-from lakelatch.format.index import making
+from lakelatch.format.slices import index_making as making
+from lakelatch.format.slices import partitions
 
 DAY = datetime.date(2026, 11, 21)
 

@@ -20,7 +20,7 @@ from lakelatch.engine.table import opening as open_table
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage import LocalStorage, Storage
-from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.table_config import is_table
 
 OPTIONS = {

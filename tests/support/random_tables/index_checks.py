@@ -11,14 +11,14 @@ from unittest.mock import patch
 from lakelatch.engine.read.pruning import Pruning
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import LakelatchError
-from lakelatch.format import partitions
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.index.file_index import FileIndex
-from lakelatch.format.index.making import index_of
-from lakelatch.format.index.reading import current_index
 from lakelatch.format.merge.conditions import Bound, Condition, OneOf, Present, fulfilling
 from lakelatch.format.merge.slice import read_slice
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices import partitions
+from lakelatch.format.slices.index_making import index_of
+from lakelatch.format.slices.index_reading import current_index
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import TableConfig
 

@@ -25,9 +25,9 @@ from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, SAVEPOINT, WRITE_ACTIONS
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.timeline import Instant, Timeline
-from lakelatch.transactions.cancellation.requests import plan_of
+from lakelatch.transactions.cancellation_requests import plan_of
 
 PARTITIONS = ("p", "q")
 KEYS = 6

@@ -12,12 +12,12 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.contract import Storage
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
-from lakelatch.timeline.events import ABORT, CANCEL_FOLDER, PLAN
+from lakelatch.timeline.log.events import ABORT, CANCEL_FOLDER, PLAN
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.timeline import Timeline, TimelineFolder, aborted, completed, inflight, requested
 from lakelatch.transactions.cancellation.execution import remove_tombstones
-from lakelatch.transactions.cancellation.requests import PlanCompleted
+from lakelatch.transactions.cancellation_requests import PlanCompleted
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.transaction import Transaction
 from lakelatch.transactions.undoing import files_of, take_away

@@ -16,8 +16,8 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.timeline import Timeline, aborted, inflight
+from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.claims import PlanBusy
-from lakelatch.transactions.outcome import PlanCancelled
 from lakelatch.transactions.transaction import Transaction
 
 ACTIONS = [CLUSTERING, COMPACTION]

@@ -10,11 +10,11 @@ from lakelatch import failpoints
 from lakelatch.errors import WriteConflict
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
-from lakelatch.timeline.events import CANCEL, CANCEL_FOLDER, COMPLETE
+from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, COMPLETE
 from lakelatch.timeline.plans.policy import PlanPolicy
-from lakelatch.transactions.elision import OFF
-from lakelatch.transactions.outcome import PlanCancelled
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.elision import OFF
+from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 MODES = [OPTIMISTIC, NON_BLOCKING]
 

@@ -14,11 +14,11 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION
-from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import CANCEL, CANCEL_FOLDER, LOG_FOLDER
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, LOG_FOLDER
 from lakelatch.timeline.timeline import Timeline, requested
-from lakelatch.transactions.cancellation.requests import CancelRequest, PlanCompleted, PlanGone, requests
-from lakelatch.transactions.outcome import PlanCancelled
+from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.cancellation_requests import CancelRequest, PlanCompleted, PlanGone, requests
 
 
 def files(table: Table) -> list[str]:

@@ -16,15 +16,7 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.system import RealThreads
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.transactions.conflicts.report import CONFLICTS_FOLDER, CONFLICTS_KEPT, Work, recent_losses
-from lakelatch.transactions.conflicts.winner import wait_for_winner
-from lakelatch.transactions.early.strategies import (
-    SimpleDirectStrategy,
-    TimelineServerStrategy,
-    TransactionalDirectStrategy,
-    find_marker_strategy,
-)
-from lakelatch.transactions.settings import (
+from lakelatch.transactions.base.settings import (
     EARLY_COMMITS_OPTION,
     EARLY_DELAY_OPTION,
     EARLY_OPTION,
@@ -39,7 +31,15 @@ from lakelatch.transactions.settings import (
     EarlySettings,
     TransactionSettings,
 )
+from lakelatch.transactions.conflicts.report import CONFLICTS_FOLDER, CONFLICTS_KEPT, Work, recent_losses
+from lakelatch.transactions.early.strategies import (
+    SimpleDirectStrategy,
+    TimelineServerStrategy,
+    TransactionalDirectStrategy,
+    find_marker_strategy,
+)
 from lakelatch.transactions.transaction import Transaction
+from lakelatch.transactions.winner import wait_for_winner
 
 DIRECT = "org.apache.hudi.table.marker.SimpleDirectMarkerBasedDetectionStrategy"
 TRANSACTIONAL = "org.apache.hudi.table.marker.SimpleTransactionDirectMarkerBasedDetectionStrategy"

@@ -11,6 +11,7 @@ from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.conflicts.contract import Contender, FileGroup, Others, OtherWrite
 from lakelatch.transactions.conflicts.strategies import (
     STRATEGY_OPTION,
@@ -21,7 +22,6 @@ from lakelatch.transactions.conflicts.strategies import (
     open_strategy,
 )
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.transaction import OPEN
 
 OURS = "00000003-0000-0000-0000-000000000000-0"

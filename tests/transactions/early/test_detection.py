@@ -13,12 +13,12 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.events import LOG_FOLDER
+from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.transactions.base.outcome import Conflicted
 from lakelatch.transactions.conflicts.report import CONFLICTS_FOLDER, recent_losses
 from lakelatch.transactions.early.notes import aborted_path
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
-from lakelatch.transactions.outcome import Conflicted
 
 SAME_BUCKET = "00000003-5a1c-44b5-93a1-4fa8f12f3d2b-0"
 STRATEGIES = ["simple_direct", "transactional_direct"]

@@ -15,10 +15,10 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.skew_adjusting import SkewAdjustingTimeGenerator
-from lakelatch.timeline.events import LOG_FOLDER, slot_path
-from lakelatch.transactions.elision import OFF
+from lakelatch.timeline.log.events import LOG_FOLDER, slot_path
+from lakelatch.transactions.base.elision import OFF
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 
 
 class Provider(InProcessLockProvider):

@@ -14,12 +14,12 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import REGISTER, HybridTimeGenerator
-from lakelatch.timeline.commit_log import WrongLocks
-from lakelatch.timeline.events import LOCK_CHANGES_FOLDER
+from lakelatch.timeline.log.commit_log import WrongLocks
+from lakelatch.timeline.log.events import LOCK_CHANGES_FOLDER
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.lock_migration import change_locks, lock_domain
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING, TransactionSettings
 
 
 def manager_with(table: Table, provider: LockProvider) -> TransactionManager:

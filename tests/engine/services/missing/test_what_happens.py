@@ -24,7 +24,7 @@ from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.history import named_files
 from lakelatch.timeline.timeline import Timeline
-from lakelatch.transactions.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 GUIDE = Path(__file__).parents[4] / "docs/guide.md"
 HEADING = "### A file that is gone"

@@ -37,10 +37,10 @@ from lakelatch.format.bucket_index import bucket_ids_of_texts
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timeline.history.whole_timeline import read_commit
+from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.transaction import Transaction
 
 OPTIONS: dict[str, object] = {

@@ -15,7 +15,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import calling
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage
-from lakelatch.timeline.history.whole_timeline import read_commit
+from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.timeline import Timeline
 
 pytestmark = pytest.mark.spark

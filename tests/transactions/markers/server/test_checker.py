@@ -19,8 +19,8 @@ from lakelatch.timeline.timeline import inflight
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.notes import aborted_by, mark_aborted
+from lakelatch.transactions.marker_server.checker import MarkerChecker
 from lakelatch.transactions.markers.files import MARKERS_FOLDER, KeyIndex
-from lakelatch.transactions.markers.server.checker import MarkerChecker
 
 SAME_BUCKET = "00000003-5a1c-44b5-93a1-4fa8f12f3d2b-0"
 JAVA = "20200101000000000"

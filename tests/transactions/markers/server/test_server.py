@@ -22,11 +22,7 @@ from lakelatch.errors import InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.testing.servers import TcpProxy
-from lakelatch.transactions.markers.files import MARKERS_FOLDER, data_files_in
-from lakelatch.transactions.markers.server.batches import MarkerBatches
-from lakelatch.transactions.markers.server.client import Answer, MarkerClient, ServerAddress
-from lakelatch.transactions.markers.server.server import MarkerSession
-from lakelatch.transactions.settings import (
+from lakelatch.transactions.base.settings import (
     MARKER_HOST_OPTION,
     MARKER_INTERVAL_OPTION,
     MARKER_PORT_OPTION,
@@ -35,6 +31,10 @@ from lakelatch.transactions.settings import (
     MarkerServerSettings,
     TransactionSettings,
 )
+from lakelatch.transactions.early.server_client import Answer, MarkerClient, ServerAddress
+from lakelatch.transactions.marker_server.batches import MarkerBatches
+from lakelatch.transactions.marker_server.server import MarkerSession
+from lakelatch.transactions.markers.files import MARKERS_FOLDER, data_files_in
 
 MARKER = f"p/.{GROUP}_1.log.1_0-0-0.marker.CREATE"
 

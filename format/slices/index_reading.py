@@ -8,9 +8,9 @@ from functools import lru_cache, partial
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, files_of, index_moment, index_path
-from lakelatch.format.partitions import FEW_FOLDERS
+from lakelatch.format.slices.partitions import FEW_FOLDERS
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.timeline import Instant
 
 _log = logging.getLogger("lakelatch.format")

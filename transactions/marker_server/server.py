@@ -22,11 +22,11 @@ from typing import Any
 from aiohttp import web
 
 from lakelatch.errors import InvalidRequest, TransactionEnded, Unavailable
+from lakelatch.transactions.base.settings import MARKER_HOST_OPTION, MARKER_PORT_OPTION
+from lakelatch.transactions.early.server_client import MARKERS_PATH, Answer
+from lakelatch.transactions.marker_server.batches import MarkerBatches, group_of
+from lakelatch.transactions.marker_server.checker import MarkerChecker
 from lakelatch.transactions.markers.files import INFIX, is_data_path
-from lakelatch.transactions.markers.server.batches import MarkerBatches, group_of
-from lakelatch.transactions.markers.server.checker import MarkerChecker
-from lakelatch.transactions.markers.server.client import MARKERS_PATH, Answer
-from lakelatch.transactions.settings import MARKER_HOST_OPTION, MARKER_PORT_OPTION
 
 _BODY_BYTES = 64 * 1024 * 1024
 _ANSWERS_KEPT = 10_000

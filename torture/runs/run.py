@@ -14,9 +14,9 @@ from typing import Any
 from lakelatch.errors import InvalidRequest
 from lakelatch.testing.servers.seaweedfs import BUCKET
 from lakelatch.torture.nemesis.faults import remove_memory_disk
+from lakelatch.torture.nemesis.lock_server import LockServer
 from lakelatch.torture.nemesis.store_ways import TableStore
-from lakelatch.torture.rounds import run_round
-from lakelatch.torture.services import LockServer
+from lakelatch.torture.runs.rounds import run_round
 from lakelatch.torture.settings import Place, TortureSettings
 
 _SETTINGS = "run.json"

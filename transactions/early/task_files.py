@@ -14,11 +14,11 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.early.detection import EarlyDetection
 from lakelatch.transactions.early.notes import note_work
+from lakelatch.transactions.early.server_client import MarkerClient, ServerAddress, ServerLost
 from lakelatch.transactions.early.strategies import MarkerStrategy
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.files import marker_of
 from lakelatch.transactions.markers.own_files import OwnFiles
-from lakelatch.transactions.markers.server.client import MarkerClient, ServerAddress, ServerLost
 
 T = TypeVar("T")
 _MS_NS = 1_000_000

@@ -20,17 +20,17 @@ from lakelatch.torture.check.checker import check_round
 from lakelatch.torture.history.reading import read_history
 from lakelatch.torture.nemesis.faults import FAULTS, applies, memory_disk, remove_memory_disk
 from lakelatch.torture.nemesis.half_broken import HALF_BROKEN
+from lakelatch.torture.nemesis.lock_server import LockServer
 from lakelatch.torture.nemesis.nemesis import Nemesis
 from lakelatch.torture.nemesis.store_faults import ON_STORE
 from lakelatch.torture.nemesis.store_ways import TableStore
-from lakelatch.torture.services import LockServer
 from lakelatch.torture.settings import COMMITS_RETAINED, Place, TortureSettings
 from lakelatch.torture.traffic.bank import open_bank
 from lakelatch.torture.traffic.clients import heartbeat_of, manager_at, open_locks
 from lakelatch.torture.traffic.keeping_storage import bring_table, storage_at
 from lakelatch.torture.traffic.services import service_options
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
-from lakelatch.transactions.settings import NON_BLOCKING
 
 _TICK_S = 0.03
 _LOOK_S = 0.5

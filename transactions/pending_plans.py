@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from lakelatch.errors import CommitUnknown, InvalidRequest
 from lakelatch.timeline.actions import CLUSTER, SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.plans.service_plan import FileGroup, ServicePlan
-from lakelatch.transactions.cancellation.requests import plan_of, request_cancel, request_of
+from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.settings import NON_BLOCKING
+from lakelatch.transactions.cancellation_requests import plan_of, request_cancel, request_of
 from lakelatch.transactions.conflicts.contract import Conflict, Contender, OtherWrite
-from lakelatch.transactions.context import TransactionContext
-from lakelatch.transactions.settings import NON_BLOCKING
 
 _log = logging.getLogger("lakelatch.transactions")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lakelatch.errors import CorruptTable
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.events import Event
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.log.log_reader import Tail
 
 _LOOKS_MAX = 4
 

@@ -9,12 +9,12 @@ from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
 from lakelatch.system import System
-from lakelatch.timeline.commit_log import CommitLog
+from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.transactions.base.elision import LockElision, QueuedCommits
+from lakelatch.transactions.base.instant_clock import InstantClock
+from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
-from lakelatch.transactions.elision import LockElision, QueuedCommits
-from lakelatch.transactions.instant_clock import InstantClock
-from lakelatch.transactions.settings import TransactionSettings
 
 
 @dataclass

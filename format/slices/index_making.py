@@ -9,8 +9,8 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, index_moment, index_path, writes_until
 from lakelatch.format.index.statistics import Statistics, ranges_of
 from lakelatch.format.names import parse_data_file
-from lakelatch.format.partitions import FEW_FOLDERS
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.partitions import FEW_FOLDERS
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.table_config import TableConfig

@@ -13,7 +13,6 @@ from lakelatch.format.expected.missing import Expectation, Expects, Missing, act
 from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins, two_live_groups
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.index.file_index import FileIndex
-from lakelatch.format.index.reading import current_index
 from lakelatch.format.log.compactions import (
     Completed,
     LogCompactions,
@@ -21,13 +20,14 @@ from lakelatch.format.log.compactions import (
     read_log_compactions,
 )
 from lakelatch.format.names import COMPACTED_MARK, LogFile, is_compacted_log, parse_data_file
-from lakelatch.format.partitions import FirstAnswer, Indexed, Selection, first_answer, partition_files
+from lakelatch.format.slices.index_reading import current_index
+from lakelatch.format.slices.partitions import FirstAnswer, Indexed, Selection, first_answer, partition_files
 from lakelatch.format.tombstones import ensure_tombstone, taken_back
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.history.lost_completions import ensure_none_lost_to_readers
-from lakelatch.timeline.history.whole_timeline import WholeTimeline
+from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name

@@ -9,9 +9,9 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.option_values import flag, one_of, whole_number
 from lakelatch.system import process_name
+from lakelatch.transactions.base.elision import AUTO, ELISION_OPTION, OFF
+from lakelatch.transactions.base.instant_clock import DEFAULT_MAX_DRIFT_MS, MAX_DRIFT_OPTION
 from lakelatch.transactions.conflicts.strategies import BUCKET_STRATEGY, SIMPLE_STRATEGY, STRATEGY_OPTION
-from lakelatch.transactions.elision import AUTO, ELISION_OPTION, OFF
-from lakelatch.transactions.instant_clock import DEFAULT_MAX_DRIFT_MS, MAX_DRIFT_OPTION
 
 OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"

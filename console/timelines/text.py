@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from lakelatch.console.entries import Entry
+from lakelatch.console.timelines.entries import Entry
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.timeline import ABORTED

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import RESTORE, ROLLBACK
-from lakelatch.timeline.commit_log import CommitLog
-from lakelatch.timeline.log_reader import LogMoved
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.log_reader import LogMoved
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.conflicts.report import recent_losses

@@ -24,7 +24,7 @@ def run_on_spark(
     parsed: argparse.Namespace, console: Console, verb: str, work: Callable[[SparkSession], list[CommitResult]]
 ) -> list[CommitResult]:
     """What `work` gives, with a local session of `--cores`."""
-    from lakelatch.console.sessions import open_session
+    from lakelatch.console.commands.sessions import open_session
 
     with console.status("starting Spark"):
         spark = open_session(f"lakelatch {verb}", parsed.cores, 1024, progress=console.is_terminal)

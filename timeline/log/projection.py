@@ -28,10 +28,10 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import System
 from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, SAVEPOINT, WRITE_ACTIONS
-from lakelatch.timeline.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
-from lakelatch.timeline.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.rollbacks import Rollbacks, undoes
+from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
+from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
+from lakelatch.timeline.log.rollbacks import Rollbacks, undoes
 from lakelatch.timeline.timeline import (
     CLAIMS_FOLDER,
     TIMELINE_FOLDER,

@@ -8,12 +8,12 @@ from functools import partial
 from importlib.util import find_spec
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.transactions.context import TransactionContext
+from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.settings import DIRECT_MARKERS, MARKER_TYPE_OPTION, SERVER_MARKERS
 from lakelatch.transactions.early.detection import EarlyDetection
-from lakelatch.transactions.markers.server.batches import MarkerBatches
-from lakelatch.transactions.markers.server.checker import MarkerChecker
-from lakelatch.transactions.markers.server.client import ServerAddress
-from lakelatch.transactions.settings import DIRECT_MARKERS, MARKER_TYPE_OPTION, SERVER_MARKERS
+from lakelatch.transactions.early.server_client import ServerAddress
+from lakelatch.transactions.marker_server.batches import MarkerBatches
+from lakelatch.transactions.marker_server.checker import MarkerChecker
 
 _ALL_ADDRESSES = ("0.0.0.0", "::")  # to listen on; a task would look for the server on its own machine
 
@@ -48,7 +48,7 @@ def serve_markers(
         yield None
         return
     ensure_server_installed()
-    from lakelatch.transactions.markers.server.server import MarkerSession, join_server, leave_server
+    from lakelatch.transactions.marker_server.server import MarkerSession, join_server, leave_server
 
     checker = None
     if early is not None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lakelatch.console.drawing import ensure_can_draw, is_compaction, lane_of, open_end_ms
-from lakelatch.console.entries import Entry
-from lakelatch.console.time_axis import TimeAxis
-from lakelatch.console.undone import Undone
+from lakelatch.console.timelines.entries import Entry
+from lakelatch.console.timelines.text import ensure_can_draw, is_compaction, lane_of, open_end_ms
+from lakelatch.console.timelines.time_axis import TimeAxis
+from lakelatch.console.timelines.undone import Undone
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK
 

@@ -18,9 +18,9 @@ from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK,
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.named_files import Named, expected_of, recall, remember
+from lakelatch.timeline.log.rollbacks import Rollbacks, undoes
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.timeline.rollbacks import Rollbacks, undoes
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.timeline import (
     ABORTED,

@@ -4,7 +4,7 @@ Slots are create-only objects, numbered without gaps. Creating slot n+1 with put
 linearization point of an event; nothing else decides, no lock and no clock. The Hudi-named file in the timeline folder
 is the slot's *projection*: whoever wants to add a slot first completes the projection of the last one, so for every
 reader, ours or not, files appear in slot order. What others have archived or rolled back since is not brought back
-(`timeline/projection.py`).
+(`timeline/log/projection.py`).
 
 Old slots are removed below a watermark that newer slots carry. A writer that was paused may then succeed in creating a
 number that was removed, so after creating it looks at the tail: if its slot lies below the watermark, its own
@@ -36,17 +36,9 @@ from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.lost_answers import BACKOFF, TRIES_MAX
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.events import (
-    ABORT,
-    CANCEL,
-    COMPLETE,
-    LOCKS,
-    LOG_FOLDER,
-    Event,
-    slot_path,
-)
-from lakelatch.timeline.log_reader import WAITING_NAME, LogMoved, LogReader, Tail
-from lakelatch.timeline.projection import Fate, Projections
+from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_path
+from lakelatch.timeline.log.log_reader import WAITING_NAME, LogMoved, LogReader, Tail
+from lakelatch.timeline.log.projection import Fate, Projections
 from lakelatch.timeline.timeline import aborted, completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"

@@ -15,10 +15,10 @@ from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.commit_log import GivenUp
-from lakelatch.timeline.events import CANCEL, CANCEL_FOLDER, Event
-from lakelatch.timeline.history.whole_timeline import find_archived
-from lakelatch.timeline.log_reader import Tail
+from lakelatch.timeline.log.commit_log import GivenUp
+from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, Event
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.plans.service_plan import (
     REWRITING_SERVICES,
     FileGroup,
@@ -28,7 +28,7 @@ from lakelatch.timeline.plans.service_plan import (
 )
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder, parse_file_name, requested
 from lakelatch.transactions.append import append_completion, table_lock
-from lakelatch.transactions.context import TransactionContext
+from lakelatch.transactions.base.context import TransactionContext
 
 _NAMED = 3  # file groups in a message
 

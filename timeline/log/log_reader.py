@@ -9,7 +9,7 @@ from functools import partial
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.events import LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_number, slot_path
 
 WAITING_NAME = "waiting"  # among the slots, which everybody lists
 _LISTINGS_MAX = 8

@@ -11,8 +11,8 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import FileIds
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
-from lakelatch.format.partitions import PARTITION_METADATA
-from lakelatch.format.table_view import TableView
+from lakelatch.format.slices.partitions import PARTITION_METADATA
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
 

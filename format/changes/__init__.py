@@ -1,1 +1,0 @@
-"""What commits did to rows: the versions before and after, told from file slices."""

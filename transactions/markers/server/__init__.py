@@ -1,1 +1,0 @@
-"""The marker server: many markers with one put, announced over HTTP."""
