@@ -1,0 +1,1 @@
+"""Timelines as the console shows them: their entries, as text and as a picture."""

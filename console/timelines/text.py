@@ -1,4 +1,4 @@
-"""Timelines drawn in the terminal (rich), and what pictures of them share (`console.picture`)."""
+"""Timelines drawn in the terminal (rich), and what pictures of them share (`console.timelines.picture`)."""
 
 from __future__ import annotations
 

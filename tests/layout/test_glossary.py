@@ -12,7 +12,7 @@ ALSO_ENGLISH = {  # as which they stay; no test can tell the two
     "service": "a lock service, a table service",
 }
 NAMES_ON_DISK = {  # which do not change
-    "doom": {"transactions/early/notes.py", "tests/transactions/markers/server/test_checker.py"},
+    "doom": {"transactions/early/notes.py", "tests/transactions/marker_server/test_checker.py"},
     "seal": {"storage/checksums.py"},
     "wish": {"locks/etcd/backend.py", "locks/records/sessions.py"},
 }

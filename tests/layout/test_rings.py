@@ -13,22 +13,8 @@ PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 #: The rings that are still there, by package; each is refused elsewhere, and has to go from here when it is cut.
 #: A folder's own modules are one node, and those of its sub-folders are others.
 RINGS: dict[str, list[set[str]]] = {
-    "console": [{"console", "console/commands", "console/demo"}],
-    "format": [{"format", "format/expected", "format/index", "format/log", "format/merge"}],
     "locks": [{"locks/dynamodb", "locks/hudi", "locks/object_store"}],
     "storage": [{"storage", "storage/fsspec"}],
-    "timeline": [{"timeline", "timeline/history", "timeline/plans"}],
-    "torture": [{"torture", "torture/nemesis", "torture/traffic"}, {"torture/check", "torture/history"}],
-    "transactions": [
-        {
-            "transactions",
-            "transactions/cancellation",
-            "transactions/conflicts",
-            "transactions/early",
-            "transactions/markers",
-            "transactions/markers/server",
-        }
-    ],
 }
 
 

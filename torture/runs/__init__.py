@@ -1,0 +1,1 @@
+"""Rounds one after the other, each from a new table to the checker's verdict."""
