@@ -17,10 +17,9 @@ from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import REPLACE_COMMIT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.whole_timeline import read_completed
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.timeline import ABORTED, HISTORY_NAME, Instant, parse_file_name
 
-FileGroup = tuple[str, str]  # partition, file id
 _REPLACED_MAX = 10_000  # of the names that tasks carry; about half a megabyte
 _WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")
 

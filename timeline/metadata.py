@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from lakelatch.timeline.actions import CLUSTER, REPLACING_OPERATIONS
 from lakelatch.timeline.records import Record, encode, number, text, texts
@@ -16,6 +16,7 @@ from lakelatch.timeline.schemas import (
     ROLLBACK_PLAN,
 )
 
+FileGroup: TypeAlias = tuple[str, str]  # partition, file id
 SCHEMA_KEY = "schema"
 WRITER_KEY = "lakelatch.writer"
 CALLED_KEY = "lakelatch.operation"  # of a change that Hudi has no operation for
@@ -135,11 +136,11 @@ class CommitMetadata(Record):
     def schema(self) -> str | None:
         return self.extra.get(SCHEMA_KEY)
 
-    def file_groups(self) -> frozenset[tuple[str, str]]:
+    def file_groups(self) -> frozenset[FileGroup]:
         """(partition, file id) of every file written."""
         return frozenset((stat.partition, stat.file_id) for stat in self.stats)
 
-    def replaced_file_groups(self) -> frozenset[tuple[str, str]]:
+    def replaced_file_groups(self) -> frozenset[FileGroup]:
         """(partition, file id) of every file group that a replace commit took away."""
         return frozenset((partition, file_id) for partition, ids in self.replaced.items() for file_id in ids)
 
@@ -199,7 +200,7 @@ class CompactionPlan(Record):
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def file_groups(self) -> frozenset[tuple[str, str]]:
+    def file_groups(self) -> frozenset[FileGroup]:
         """Partition and file id of each."""
         return frozenset((one.partition, one.file_id) for one in self.operations)
 

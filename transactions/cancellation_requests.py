@@ -19,13 +19,8 @@ from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import find_archived
-from lakelatch.timeline.plans.service_plan import (
-    REWRITING_SERVICES,
-    FileGroup,
-    ServicePlan,
-    read_service_plan,
-    service_plan,
-)
+from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_service_plan, service_plan
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder, parse_file_name, requested
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.base.context import TransactionContext

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from lakelatch.errors import CommitUnknown, InvalidRequest
 from lakelatch.timeline.actions import CLUSTER, SERVICES_THAT_REPLACE, WRITE_ACTIONS
-from lakelatch.timeline.plans.service_plan import FileGroup, ServicePlan
+from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.plans.service_plan import ServicePlan
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.cancellation_requests import plan_of, request_cancel, request_of

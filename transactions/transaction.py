@@ -13,7 +13,7 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import Event
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.append import FirstLook
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
@@ -30,7 +30,6 @@ from lakelatch.transactions.base.outcome import (
 from lakelatch.transactions.cancellation_requests import is_cancelled
 from lakelatch.transactions.claims import clean_up, clean_up_own, release_claim
 from lakelatch.transactions.commit import Resolve, append_commit, append_service_completion, cancelled_groups
-from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.conflicts.report import Work, record_loss
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost

@@ -23,7 +23,7 @@ from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, SAVEPOINT
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.metadata import CompactionPlan, RollbackMetadata
+from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackMetadata
 from lakelatch.timeline.plans.compacted_logs import compacted_log_name
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
 from lakelatch.timeline.timeline import (
@@ -39,7 +39,6 @@ from lakelatch.transactions.append import append_claimed, table_lock
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.claims import clean_up, heartbeat_of
 from lakelatch.transactions.commit import append_service_completion
-from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.markers.direct import Markers, bar
 
 

@@ -28,6 +28,7 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
 
@@ -51,7 +52,7 @@ class ReadPlan:
     conditions: tuple[Condition, ...] = ()
     keys: tuple[str, ...] | None = None
     counts: PlanCounts = field(default_factory=PlanCounts)
-    wider: frozenset[tuple[str, str]] = frozenset()
+    wider: frozenset[FileGroup] = frozenset()
 
     def tasks(self) -> list[ReadTask]:
         """What each task reads: numbers of slices, or its share of a large one."""

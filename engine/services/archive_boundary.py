@@ -23,7 +23,7 @@ from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
 from lakelatch.timeline.service_metadata import read_cleaned, read_earliest_retained
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import COMPLETED, REQUESTED, TIMELINE_FOLDER, Instant, Timeline, parse_file_name
@@ -247,7 +247,7 @@ def _slice_holds(slices: Iterable[FileSlice]) -> Iterator[Hold]:
 
 
 def _superseded_logs(
-    look: Look, files: Mapping[str, Collection[str]], replaced: Mapping[tuple[str, str], str]
+    look: Look, files: Mapping[str, Collection[str]], replaced: Mapping[FileGroup, str]
 ) -> Iterator[tuple[str, str]]:
     """Logs that would be in another slice for hudi-rs if they were archived, as above, of slices that are not live."""
     for partition, names in files.items():

@@ -13,7 +13,8 @@ from lakelatch.format.names import kept_deletes_file, planned_base_file
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
-from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, FileGroup, ServicePlan, read_aborted_plan
+from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
 from lakelatch.timeline.timeline import Instant, parse_file_name
 from lakelatch.transactions import cancellation_requests as requests
 from lakelatch.transactions.cancellation import execution

@@ -37,7 +37,7 @@ from lakelatch.timeline.actions import (
     WRITE_ACTIONS,
 )
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.metadata import WRITER_KEY
+from lakelatch.timeline.metadata import WRITER_KEY, FileGroup
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
 from lakelatch.timeline.service_metadata import read_clean_extra, read_savepointed, read_undone_partitions
@@ -51,8 +51,6 @@ _SAVEPOINTS = "savepointed_timestamps"  # Hudi's own, for the same purpose
 _HOUR_MS = 3_600_000
 _CLEANS_LOOKED_AT_MAX = 10
 _COMMITS_WITHOUT_RECORD = 100
-
-FileGroup = tuple[str, str]  # partition, file id
 
 
 @dataclass(frozen=True)

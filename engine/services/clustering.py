@@ -36,13 +36,13 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict, reraise
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
-from lakelatch.format.file_groups import FileGroup, replace_commits
+from lakelatch.format.file_groups import replace_commits
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.sorting.row_order import LINEAR, check_columns
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS
-from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation
+from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation, FileGroup
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.timeline import TimelineFolder, requested

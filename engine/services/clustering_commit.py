@@ -17,11 +17,11 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, SERVICES_THAT_ADD_A_SLICE, WRITE_ACTIONS
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
-from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, WriteStat
+from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, FileGroup, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, TimelineFolder, parse_file_name
 from lakelatch.transactions.cancellation_requests import request_of
 from lakelatch.transactions.commit import Resolved
-from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
+from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 
 Place = tuple[str, int | str]  # partition, and bucket or file id

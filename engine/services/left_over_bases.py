@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import Unavailable
-from lakelatch.format.file_groups import FileGroup
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import path_below
+from lakelatch.timeline.metadata import FileGroup
 
 _log = logging.getLogger("lakelatch.spark")
 

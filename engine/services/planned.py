@@ -42,6 +42,7 @@ from lakelatch.timeline.metadata import (
     CommitMetadata,
     CompactionOperation,
     CompactionPlan,
+    FileGroup,
     WriteStat,
 )
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
@@ -149,7 +150,7 @@ def read_plan(storage: Storage, instant: str, action: str = COMPACTION) -> Compa
     return CompactionPlan.read(storage, requested(instant, action).path)
 
 
-def busy_groups(storage: Storage, folder: TimelineFolder) -> set[tuple[str, str]]:
+def busy_groups(storage: Storage, folder: TimelineFolder) -> set[FileGroup]:
     """(partition, file id) of every file group in a plan that waits: two plans of one would read the same files."""
     return {
         group

@@ -32,7 +32,7 @@ from lakelatch.timeline.actions import (
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
-from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.service_plan import read_service_plan
@@ -42,7 +42,6 @@ from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.undoing import Restoring, Undo, append_undo
 
-FileGroup = tuple[str, str]
 _PLANS = (COMPACTION, LOG_COMPACTION, CLUSTERING)
 
 

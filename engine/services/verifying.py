@@ -31,7 +31,7 @@ from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import LOCKS, LOG_FOLDER, Event, slot_number, slot_path
 from lakelatch.timeline.log.lost_completions import lost_file
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan, FileGroup
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
@@ -216,7 +216,7 @@ class _Look:
                     for name in names.difference(listed.get(partition, ())):
                         self._note(MISSING, path_below(partition, name), f"the savepoint {one.path} keeps it")
 
-    def _plans(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[tuple[str, str], str]) -> None:
+    def _plans(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[FileGroup, str]) -> None:
         """What waiting plans are to rewrite, but for file groups that were replaced since they were made."""
         for one in self._whole.active.pending:
             plan = requested(one.requested, one.action)
@@ -259,9 +259,9 @@ class _Look:
                     if self.storage.stat(path).size_bytes:
                         self._note(SUPERFLUOUS, path, f"the write {file.instant} does not name it")
 
-    def _kept_deletes(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[tuple[str, str], str]) -> None:
+    def _kept_deletes(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[FileGroup, str]) -> None:
         """Deletes of column groups lie beside the newest base files, whose footers name them and nothing else."""
-        newest: dict[tuple[str, str], BaseFile] = {}
+        newest: dict[FileGroup, BaseFile] = {}
         for path in self._there:
             partition, _, name = path.rpartition("/")
             file = parse_data_file(name)

@@ -27,9 +27,9 @@ from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.names import NO_TASK
 from lakelatch.format.slices.live_groups import LiveSlices
 from lakelatch.timeline.actions import BULK_INSERT, INSERT, WRITE_ACTIONS
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
-from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.early.task_files import TaskFiles
 
 

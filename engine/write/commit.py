@@ -40,11 +40,10 @@ from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commi
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.names import is_placeholder
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
-from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
 from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, committed_or_raise
 from lakelatch.transactions.commit import Resolve
-from lakelatch.transactions.conflicts.contract import FileGroup
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.spark")

@@ -13,12 +13,13 @@ from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import DELTA_COMMIT
 from lakelatch.timeline.log.whole_timeline import read_commit
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.timeline.timeline import completed as completed_instant
 from lakelatch.transactions.cancellation_requests import plan_of
-from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
+from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 
 def first_bases(config: TableConfig, reports: Iterable[FileReport]) -> frozenset[FileGroup]:

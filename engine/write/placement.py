@@ -18,11 +18,11 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.live_groups import LiveGroups
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.timeline import TimelineFolder, parse_file_name
 from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolved
-from lakelatch.transactions.conflicts.contract import Conflict, FileGroup, OtherWrite
+from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 Bucket = tuple[str, int]  # partition, number
 

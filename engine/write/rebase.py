@@ -30,7 +30,7 @@ from lakelatch.format.merge.reader import with_schema
 from lakelatch.format.names import LogFile, check_own_file, token_within
 from lakelatch.storage.checksums import strip_checksum, verify_checksum
 from lakelatch.storage.contract import NotFound, path_below
-from lakelatch.transactions.conflicts.contract import FileGroup
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.transactions.markers.direct import is_base_file
 from lakelatch.transactions.transaction import Transaction
 

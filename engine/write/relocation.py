@@ -13,6 +13,7 @@ from lakelatch.format.log.blocks import encode_empty_log
 from lakelatch.format.names import NO_TASK, LogFile, check_own_file, parse_data_file, placeholder_file, token_within
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import path_below
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.transactions.markers.direct import Markers
 
 
@@ -88,7 +89,7 @@ def relocations_to(
     The versions of a file group's files are counted anew, in the old order, because that is the order of merging.
     """
     relocations: list[Relocation] = []
-    versions: dict[tuple[str, str], int] = {}
+    versions: dict[FileGroup, int] = {}
     for report in sorted(reports, key=_order):
         file_id = successor_of(report.partition, report.file_id)
         if also_in_place or file_id != report.file_id:

@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
-from lakelatch.format.file_groups import FileGroup, replace_commits, undone_replaces
+from lakelatch.format.file_groups import replace_commits, undone_replaces
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder
 from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolved

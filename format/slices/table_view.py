@@ -28,7 +28,7 @@ from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name
 
@@ -108,7 +108,7 @@ class TableView:
         self._ensure_all_there(selection, {one.partition for one in found})
         return tuple(found)
 
-    def replaced(self) -> dict[tuple[str, str], str]:
+    def replaced(self) -> dict[FileGroup, str]:
         """When each replaced file group was replaced: the completion time of the last replace commit that names it."""
         return {
             group: replace.instant.completion or ""
@@ -319,7 +319,7 @@ class TableView:
         """The metadata of a completed write."""
         return self.whole.metadata(instant)
 
-    def file_groups_of(self, instants: Iterable[Instant]) -> frozenset[tuple[str, str]]:
+    def file_groups_of(self, instants: Iterable[Instant]) -> frozenset[FileGroup]:
         """The file groups that any of these completed writes has written to, by partition and file id."""
         found = self.storage.together(*(partial(self.metadata, instant) for instant in instants))
         return frozenset(group for metadata in found for group in metadata.file_groups())

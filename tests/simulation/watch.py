@@ -39,12 +39,12 @@ from lakelatch.timeline.actions import (
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, RollbackPlan
+from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
-from lakelatch.timeline.plans.service_plan import FileGroup, ServicePlan
+from lakelatch.timeline.plans.service_plan import ServicePlan
 from lakelatch.timeline.timeline import (
     ABORTED,
     COMPLETED,

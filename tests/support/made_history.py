@@ -22,7 +22,7 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import CLEAN, COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
-from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, WriteStat
+from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, FileGroup, WriteStat
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
@@ -31,7 +31,6 @@ from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettin
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
-FileGroup = tuple[str, str]
 Begun = tuple[Transaction, list[WriteStat]]
 _numbers = count()
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from lakelatch.errors import CorruptTable
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
 COMPLETE = "complete"  # an instant completed; its file is the completed one
@@ -42,7 +43,7 @@ class Event:
     instant: str
     operation_id: str
     writer: str
-    file_groups: frozenset[tuple[str, str]] = frozenset()
+    file_groups: frozenset[FileGroup] = frozenset()
     target: str | None = None
     content: bytes = b""
     content_path: str | None = None

@@ -9,11 +9,11 @@ from typing import Any
 
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.records import decode
 from lakelatch.timeline.timeline import Instant, requested
 
-FileGroup = tuple[str, str]  # partition, file id
 REWRITING_SERVICES = (COMPACTION, LOG_COMPACTION, CLUSTERING)
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lakelatch.errors import CommitUnknown, InvariantBroken, TransactionEnded, WriteConflict
-from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.conflicts.contract import FileGroup
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from lakelatch.timeline.actions import (
 )
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.whole_timeline import read_commit
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.timeline import Instant
-
-FileGroup = tuple[str, str]  # partition, file id
 
 
 @dataclass(frozen=True)

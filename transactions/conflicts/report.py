@@ -10,8 +10,8 @@ from typing import Any
 from lakelatch.errors import LakelatchError, WriteConflict
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.conflicts.contract import Conflict, FileGroup
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
+from lakelatch.transactions.conflicts.contract import Conflict
 
 CONFLICTS_FOLDER = ".hoodie/.lakelatch/conflicts"
 CONFLICTS_KEPT = 100

@@ -11,8 +11,9 @@ from lakelatch.system import System
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.log_reader import LogMoved
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.transactions.base.settings import EarlySettings
-from lakelatch.transactions.conflicts.contract import ConflictStrategy, FileGroup, Others, OtherWrite, completed_writes
+from lakelatch.transactions.conflicts.contract import ConflictStrategy, Others, OtherWrite, completed_writes
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
 from lakelatch.transactions.early.server_client import MarkerClient
 from lakelatch.transactions.markers.direct import Markers

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from lakelatch.errors import Unavailable
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Work
 
@@ -109,5 +110,5 @@ def noted_work(storage: Storage, instant: str) -> Work:
     return total
 
 
-def _groups(pairs: list[list[str]]) -> frozenset[tuple[str, str]]:
+def _groups(pairs: list[list[str]]) -> frozenset[FileGroup]:
     return frozenset((partition, file_id) for partition, file_id in pairs)

@@ -18,6 +18,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.lost_answers import create_own
 from lakelatch.system import System
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.transactions.early.concurrent_writers import file_id_of
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.files import INFIX, MARKERS_FOLDER, SERVER_TYPE, TYPE_FILE
@@ -117,7 +118,7 @@ class MarkerBatches:
                 return path
 
 
-def group_of(marker: str) -> tuple[str, str]:
+def group_of(marker: str) -> FileGroup:
     """Partition and file id of a marker's data file."""
     partition, _, name = marker.rpartition("/")
     return partition, file_id_of(name.rpartition(INFIX)[0])

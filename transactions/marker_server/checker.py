@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from lakelatch.errors import LakelatchError, Unavailable
-from lakelatch.transactions.conflicts.contract import Conflict, Contender, FileGroup, OtherWrite
+from lakelatch.timeline.metadata import FileGroup
+from lakelatch.transactions.conflicts.contract import Conflict, Contender, OtherWrite
 from lakelatch.transactions.early.concurrent_writers import order_of
 from lakelatch.transactions.early.context import Detection
 from lakelatch.transactions.early.notes import aborted_by, mark_aborted

@@ -9,10 +9,10 @@ from one_table import Table, add_file, commit, write
 
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.conflicts.contract import Contender, FileGroup, Others, OtherWrite
+from lakelatch.transactions.conflicts.contract import Contender, Others, OtherWrite
 from lakelatch.transactions.conflicts.strategies import (
     STRATEGY_OPTION,
     BucketConflictStrategy,
