@@ -129,13 +129,13 @@ class CleanPlanner:
 
         A restore may leave so few writes that each of their versions is kept.
         """
-        if any((one.completion or "") <= self.moment for one in self._writes):
-            return True
         if last is not None:
-            return bool(self._writes) and any(map(self._is_released, last.held))
-        day_ago = to_instant(max(0, self.now_ms - int(self.options.tombstone_hours * _HOUR_MS)))
-        undone = (one for one in self.whole.active.completed if one.action in (ROLLBACK, RESTORE))
-        return bool(self._writes) and any((one.completion or "") <= day_ago for one in undone)
+            stale = any(map(self._is_released, last.held))
+        else:
+            day_ago = to_instant(max(0, self.now_ms - int(self.options.tombstone_hours * _HOUR_MS)))
+            undone = (one for one in self.whole.active.completed if one.action in (ROLLBACK, RESTORE))
+            stale = any((one.completion or "") <= day_ago for one in undone)
+        return any(stale or (one.completion or "") <= self.moment for one in self._writes)
 
     def _is_worth_recording(self, last: LastClean | None, looked_at: int) -> bool:
         """Whether a clean that removes nothing spares the next one a whole listing, or the reading of many commits."""
