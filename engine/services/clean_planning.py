@@ -125,10 +125,7 @@ class CleanPlanner:
         return CleanPlan(found.files, self.options.policy, earliest, self._writes[-1].requested, self._extra(found))
 
     def _may_find(self, last: LastClean | None) -> bool:
-        """Whether anything can have become superfluous: a version, or a file of what was undone a day ago.
-
-        A restore may leave so few writes that each of their versions is kept.
-        """
+        """Whether a version, or a file of what was undone a day ago, can have become superfluous."""
         if last is not None:
             stale = any(map(self._is_released, last.held))
         else:
