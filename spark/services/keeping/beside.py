@@ -16,13 +16,14 @@ from lakelatch.services.report import MaintenanceReport
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.maintenance import maintain_with
 from lakelatch.spark.services.keeping.steps import (
-    ARCHIVE,
+    AUTOMATIC_ARCHIVE,
     CANCELLATIONS,
     CLEANS,
     COMPACTIONS,
     LOG_COMPACTIONS,
     Step,
     clusterings,
+    one_at_a_time,
 )
 from lakelatch.spark.services.plans import Runner, runner_of
 from lakelatch.system import REAL_SYSTEM, System
@@ -119,9 +120,9 @@ def beside_steps(options: ServiceOptions) -> list[Step]:
         planned = clusterings(inline.clustering_commits_beside)
         steps += [planned.waiting(), planned.fresh()]
     if options.cleaning.automatic and options.cleaning.asynchronous:
-        steps += [CANCELLATIONS, CLEANS.waiting(), CLEANS.fresh()]
+        steps += [CANCELLATIONS, one_at_a_time(CLEANS.waiting()), one_at_a_time(CLEANS.fresh())]
     if options.archiving.automatic and inline.archive_beside:
-        steps.append(ARCHIVE)
+        steps.append(one_at_a_time(AUTOMATIC_ARCHIVE))
     return steps
 
 

@@ -15,7 +15,7 @@ from lakelatch.services.report import DONE, SCHEDULED, ServiceRun
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.file_index import FILE_INDEX
 from lakelatch.spark.services.keeping.steps import (
-    ARCHIVE,
+    AUTOMATIC_ARCHIVE,
     CANCELLATIONS,
     CLEANS,
     COMPACTIONS,
@@ -25,6 +25,7 @@ from lakelatch.spark.services.keeping.steps import (
     Work,
     clusterings,
     keep,
+    one_at_a_time,
 )
 from lakelatch.spark.services.plans import Runner
 from lakelatch.spark.table import OpenedTable
@@ -34,7 +35,7 @@ from lakelatch.timeline.timeline import completed
 from lakelatch.transactions.manager import TransactionManager
 
 _FRUITLESS_KEPT = 1000
-_AGAIN_AFTER = 10  # completed instants
+_AGAIN_AFTER = 10  # completed instants, and a tenth of those that there are
 
 
 def after_commit(
@@ -72,9 +73,9 @@ def inline_steps(options: ServiceOptions) -> list[Step]:
     if inline.clustering.schedule:
         steps.append(clusterings(inline.clustering_commits).plan_only())
     if options.cleaning.automatic:
-        steps += [CANCELLATIONS, CLEANS.waiting(), CLEANS.fresh()]
+        steps += [CANCELLATIONS, one_at_a_time(CLEANS.waiting()), one_at_a_time(CLEANS.fresh())]
     if options.archiving.automatic:
-        steps.append(ARCHIVE)
+        steps.append(one_at_a_time(AUTOMATIC_ARCHIVE))
     return [*steps, FILE_INDEX]
 
 
@@ -91,7 +92,7 @@ class _Fruitless:
     def may_try(self, key: tuple[str, str], completed: int) -> bool:
         with self._guard:
             seen = self._seen.get(key)
-            return seen is None or not seen <= completed < seen + _AGAIN_AFTER
+            return seen is None or not seen <= completed < seen + max(_AGAIN_AFTER, seen // 10)
 
     def note(self, key: tuple[str, str], completed: int | None) -> None:
         """None: it was of use."""
