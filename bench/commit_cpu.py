@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def _alone(commits: int) -> list[Result]:
             before_ms = cpu_ms()
             floor.add(rows)
             floors.append(cpu_ms() - before_ms)
-            for part, part_ms in parts_of(lambda rows=rows: ours.add(rows)).items():
+            for part, part_ms in parts_of(partial(ours.add, rows)).items():
                 spent[part].append(part_ms)
         if ours.read().num_rows != (_FIRST + commits) * rows.num_rows:
             raise AssertionError("rows are missing")

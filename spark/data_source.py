@@ -31,7 +31,6 @@ from lakelatch.spark.read.images import ImagePlan
 from lakelatch.spark.read.reader import ReadPlan, plan_query, read_schema
 from lakelatch.spark.read.tasks import ReadTask
 from lakelatch.spark.read.wanted import Wanted
-from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.spark.write.rows import parse_write
@@ -213,9 +212,9 @@ class LakelatchWriter(DataSourceArrowWriter):
     """One write. Made in a process that ends before the tasks run; everything in it pickles."""
 
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
-        write_options = parse_write(options)
+        write_options, service_options = parse_write(options)
         refuse_batch(write_options.batch, 'format("lakelatch")')
-        self._begun, self._task = begin_write(path, write_options, ServiceOptions.parse(options), schema)
+        self._begun, self._task = begin_write(path, write_options, service_options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return FilesMessage(self._task.write(iterator))

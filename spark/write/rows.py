@@ -14,7 +14,7 @@ from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.spark.open_manager import open_manager, takes_other_locks
 from lakelatch.spark.open_table import made_by_others, prepare_table
-from lakelatch.spark.options import OPERATION, WriteOptions
+from lakelatch.spark.options import OPERATION, WriteOptions, normalise
 from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.services.keeping.inline import after_commit
 from lakelatch.spark.services.plans import Runner
@@ -83,15 +83,16 @@ class Rows(Protocol):
         ...
 
 
-def parse_write(options: Mapping[str, object] | None) -> WriteOptions:
-    """The options of a write that has rows. Errors: `InvalidRequest`."""
-    write_options = WriteOptions.parse(options)
+def parse_write(options: Mapping[str, object] | None) -> tuple[WriteOptions, ServiceOptions]:
+    """The options of a write that has rows, and of the services after it. Errors: `InvalidRequest`."""
+    values = normalise(options)
+    write_options = WriteOptions.from_options(values)
     if write_options.operation == DELETE_PARTITION:
         raise InvalidRequest(
             f"{OPERATION}={DELETE_PARTITION} writes no rows: call lakelatch.delete_partitions(path, partitions)",
             option=OPERATION,
         )
-    return write_options
+    return write_options, ServiceOptions.beside(write_options, values)
 
 
 def write_rows(
@@ -105,7 +106,8 @@ def write_rows(
 
     `called` is the name of a change that writes by an operation of Hudi's with another name.
     """
-    write_options, service_options = replace(parse_write(options), called=called), ServiceOptions.parse(options)
+    write_options, service_options = parse_write(options)
+    write_options = replace(write_options, called=called)
     rows = make(write_options)
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.

@@ -25,7 +25,7 @@ def time_of(minutes: float) -> str:
     return f"20261122{whole // 60:02d}{whole % 60:02d}{second:02d}000"
 
 
-def standing(*names: str, now: int = 0) -> Standing:
+def standing(*names: str, now: float = 0) -> Standing:
     """Names as `deltacommit 3 4`, requested and completed, or `compaction 5.5` for a plan."""
     storage = MemoryStorage(REAL_SYSTEM.new_id())
     for name in names:

@@ -16,7 +16,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.options import normalise
-from lakelatch.spark.service_options import ServiceOptions
 from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.write.rows import parse_write
 from lakelatch.spark.write.streaming.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
@@ -53,7 +52,7 @@ class LakelatchStreamWriter(DataSourceStreamArrowWriter):
         self._application = str(values.pop(BATCH_APPLICATION, "")).strip()
         ensure_nothing_beside({key: str(value) for key, value in values.items()}, _WHERE)
         self._path, self._schema = path, schema
-        self._options, self._services = parse_write(values), ServiceOptions.parse(values)
+        self._options, self._services = parse_write(values)
         self._begun: tuple[BegunWrite, TaskWrite] | None = None
 
     @shown_plainly
