@@ -108,13 +108,14 @@ def run(quick: bool = False, shapes: Sequence[str] = (BATCHES, UPDATES)) -> list
     for shape in shapes:
         with ExitStack() as stack:
             left_out = open_catalog(stack)
-            lines = in_turns(_KINDS[shape], shape, _PROCESSES[shape], rounds, round_s, left_out, _local_place)
+            lines = in_turns(_KINDS[shape], shape, _PROCESSES[shape], rounds, round_s, left_out, local_place)
         print_lines(f"{shape}: {_PROCESSES[shape]} processes, {_ROWS} rows a commit", lines, left_out)
         results += _results(shape, lines)
     return results
 
 
-def _local_place(stack: ExitStack) -> str:
+def local_place(stack: ExitStack) -> str:
+    """A place for a table on the local disk, until the stack is closed."""
     return stack.enter_context(tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-")) + "/table"
 
 
@@ -146,7 +147,7 @@ def in_turns(
 def _one_round(stack: ExitStack, name: str, shape: str, processes: int, round_s: float, path: str) -> Round:
     first = WRITERS[name](path)
     stack.callback(first.close)
-    first.add(_rows("first", 0, shape))
+    first.add(rows_of("first", 0, shape))
     workers = []
     for number in range(processes):
         workers.append(Worker(_work, name, path, shape, number))
@@ -170,7 +171,7 @@ def _open(name: str, path: str, number: int) -> BatchWriter:
     writer = WRITERS[name](path)
     for turn in range(_WARM_TRIES):
         try:
-            writer.add(_rows(f"warm-{number}-{turn}", 0, BATCHES))
+            writer.add(rows_of(f"warm-{number}-{turn}", 0, BATCHES))
             return writer
         except Exception:  # the peer may fail while the others warm up
             continue
@@ -183,13 +184,13 @@ def _write(writer: BatchWriter, shape: str, number: int, message: tuple[int, flo
     system.sleep(max(start_ns - system.monotonic_ns(), 0) / 1e9)
     end_ns = start_ns + int(duration_s * 1e9)
     tries: list[_Try] = []
-    cpu_ms = _cpu_ms()
+    before_ms = cpu_ms()
     while True:
         began_ns = system.monotonic_ns()
         if began_ns >= end_ns:
-            return _Tries(tries, _cpu_ms() - cpu_ms)
+            return _Tries(tries, cpu_ms() - before_ms)
         batch, error = f"{number}-{len(tries)}", ""
-        rows = _rows(batch, began_ns, shape)
+        rows = rows_of(batch, began_ns, shape)
         try:
             if shape == UPDATES and isinstance(writer, TableWriter):
                 writer.update(rows)
@@ -200,12 +201,14 @@ def _write(writer: BatchWriter, shape: str, number: int, message: tuple[int, flo
         tries.append(_Try(batch, began_ns, system.monotonic_ns(), error))
 
 
-def _rows(batch: str, time_ns: int, shape: str) -> pa.Table:
+def rows_of(batch: str, time_ns: int, shape: str) -> pa.Table:
+    """The rows of one commit, whose keys are new in `BATCHES` and the same ten in `UPDATES`."""
     keys = [f"{batch if shape == BATCHES else 'same'}-{index}" for index in range(_ROWS)]
     return pa.table({"id": keys, "ts": [time_ns] * _ROWS, "v": [batch] * _ROWS}, schema=SCHEMA)
 
 
-def _cpu_ms() -> float:
+def cpu_ms() -> float:
+    """Of this process with its threads, in user and system mode."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return (used.ru_utime + used.ru_stime) * 1000
 

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 BENCHMARKS = (
     "commit_overhead",
+    "commit_cpu",
     "spark.small_write",
     "locks.uncontended",
     "locks.handoff",

@@ -29,7 +29,7 @@ from lakelatch.engine.options.write import OPERATION, WriteOptions, refuse_known
 from lakelatch.engine.read.plan import plan_read_of
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.planned import Runner, open_existing_storage, run_here
+from lakelatch.engine.services.planned import Runner, open_place, run_here
 from lakelatch.engine.table.history import shown_table
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.relocation import Relocator, relocate_here
@@ -62,12 +62,12 @@ class ArrowTable:
         return f"ArrowTable({without_secrets(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        return shown_table(self.path, lambda: open_table(open_existing_storage(self.path, self._options)))
+        return shown_table(self.path, lambda: open_table(open_place(self.path, self._options)))
 
     @property
     def schema(self) -> pa.Schema:
         """The table's columns, without meta columns."""
-        return open_table(open_existing_storage(self.path, self._options)).schema
+        return open_table(open_place(self.path, self._options)).schema
 
     def to_arrow(
         self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool | None = None
@@ -105,7 +105,7 @@ class ArrowTable:
 
     def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> pa.RecordBatchReader:
         options = ReadOptions.parse(reading({**self._options, **more}, columns, meta_columns))
-        table = open_table(open_existing_storage(self.path, self._options))
+        table = open_table(open_place(self.path, self._options))
         plan = plan_read_of(table, options, self._system)
 
         def batches() -> Iterator[pa.RecordBatch]:

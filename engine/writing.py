@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelatch.engine.options.batch import refuse_batch
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions
+from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions, normalise
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
@@ -88,15 +88,16 @@ class Rows(Protocol):
         ...
 
 
-def parse_write(options: Mapping[str, object] | None) -> WriteOptions:
-    """The options of a write that has rows. Errors: `InvalidRequest`."""
-    write_options = WriteOptions.parse(options)
+def parse_write(options: Mapping[str, object] | None) -> tuple[WriteOptions, ServiceOptions]:
+    """The options of a write that has rows, and of the services after it. Errors: `InvalidRequest`."""
+    values = normalise(options)
+    write_options = WriteOptions.from_options(values)
     if write_options.operation == DELETE_PARTITION:
         raise InvalidRequest(
             f"{OPERATION}={DELETE_PARTITION} writes no rows: call lakelatch.delete_partitions(path, partitions)",
             option=OPERATION,
         )
-    return write_options
+    return write_options, ServiceOptions.beside(write_options, values)
 
 
 def write_rows(
@@ -110,7 +111,8 @@ def write_rows(
 
     `called` is the name of a change that writes by an operation of Hudi's with another name.
     """
-    write_options, service_options = replace(parse_write(options), called=called), ServiceOptions.parse(options)
+    write_options, service_options = parse_write(options)
+    write_options = replace(write_options, called=called)
     rows = make(write_options)
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.

@@ -35,6 +35,11 @@ def file_group_key(partition: str, file_id: str) -> str:
     return f"file_group/{partition}/{file_id}"
 
 
+def service_key(service: str) -> str:
+    """The key of one table service, for writers that would begin it at the same time; it orders nothing."""
+    return f"service/{service}"
+
+
 @dataclass(frozen=True)
 class LockScope:
     """The scope of a provider: one table, its options as the user gave them, and the machine.

@@ -27,7 +27,6 @@ from pyspark.sql.datasource import (
 
 from lakelatch.engine.handed_over import begin_write
 from lakelatch.engine.options.batch import refuse_batch
-from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import COLUMNS, OPERATION, READ_META, normalise
 from lakelatch.engine.read.images import ImagePlan
 from lakelatch.engine.read.plan import ReadPlan, plan_query, read_schema
@@ -215,9 +214,9 @@ class LakelatchWriter(DataSourceArrowWriter):
     """One write. Made in a process that ends before the tasks run; everything in it pickles."""
 
     def __init__(self, path: str, options: dict[str, object], schema: StructType) -> None:
-        write_options = parse_write(options)
+        write_options, service_options = parse_write(options)
         refuse_batch(write_options.batch, 'format("lakelatch")')
-        self._begun, self._task = begin_write(path, write_options, ServiceOptions.parse(options), to_arrow(schema))
+        self._begun, self._task = begin_write(path, write_options, service_options, to_arrow(schema))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return FilesMessage(self._task.write(iterator, write_token()))

@@ -16,13 +16,14 @@ from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.run.report import MaintenanceReport
 from lakelatch.engine.services.keeping.maintenance import maintain_with
 from lakelatch.engine.services.keeping.steps import (
-    ARCHIVE,
+    AUTOMATIC_ARCHIVE,
     CANCELLATIONS,
     CLEANS,
     COMPACTIONS,
     LOG_COMPACTIONS,
     Step,
     clusterings,
+    one_at_a_time,
 )
 from lakelatch.engine.services.planned import Runner
 from lakelatch.spark.executor import runner_of
@@ -120,9 +121,9 @@ def beside_steps(options: ServiceOptions) -> list[Step]:
         planned = clusterings(inline.clustering_commits_beside)
         steps += [planned.waiting(), planned.fresh()]
     if options.cleaning.automatic and options.cleaning.asynchronous:
-        steps += [CANCELLATIONS, CLEANS.waiting(), CLEANS.fresh()]
+        steps += [CANCELLATIONS, one_at_a_time(CLEANS.waiting()), one_at_a_time(CLEANS.fresh())]
     if options.archiving.automatic and inline.archive_beside:
-        steps.append(ARCHIVE)
+        steps.append(one_at_a_time(AUTOMATIC_ARCHIVE))
     return steps
 
 

@@ -16,7 +16,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from lakelatch.engine.handed_over import BegunWrite, TaskWrite, begin_write
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
-from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import normalise
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.writing import parse_write
@@ -56,7 +55,7 @@ class LakelatchStreamWriter(DataSourceStreamArrowWriter):
         self._application = str(values.pop(BATCH_APPLICATION, "")).strip()
         ensure_nothing_beside({key: str(value) for key, value in values.items()}, _WHERE)
         self._path, self._schema = path, schema
-        self._options, self._services = parse_write(values), ServiceOptions.parse(values)
+        self._options, self._services = parse_write(values)
         self._begun: tuple[BegunWrite, TaskWrite] | None = None
 
     @shown_plainly

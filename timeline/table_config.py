@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import javaproperties
 
@@ -22,8 +23,7 @@ from lakelatch.timeline.column_groups import (
 )
 from lakelatch.timeline.foreign_tables import check_readable, check_upgraded, unmergeable
 
-PROPERTIES_PATH = ".hoodie/hoodie.properties"
-BACKUP_PATH = ".hoodie/hoodie.properties.backup"
+PROPERTIES_PATH, BACKUP_PATH = ".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup"
 _OWN_CHECKSUM = "lakelatch.table.checksum"
 _MERGE_MODE = "hoodie.record.merge.mode"
 _MERGER = "hoodie.record.merge.strategy.id"
@@ -53,6 +53,7 @@ TIMESTAMP_KEYS, CUSTOM_KEYS = "TIMESTAMP", "CUSTOM"  # key generators that make 
 TIME_OPTIONS = "hoodie.keygen.timebased."
 SIMPLE_FIELD, TIMESTAMP_FIELD = "SIMPLE", "TIMESTAMP"  # kinds of partition fields of a custom key generator
 _NUMBER_DIGITS_MOST = 9
+_parsed = lru_cache(32)(javaproperties.loads)  # each call on a table reads the same text again
 _COMPLEX = ("COMPLEX", "COMPLEX_AVRO")
 _ORDERING = {8: "hoodie.table.precombine.field", 9: "hoodie.table.ordering.fields"}
 _PAYLOADS = "org.apache.hudi.common.model"
@@ -379,7 +380,7 @@ def _read_properties(storage: Storage) -> dict[str, str]:
 def _properties(storage: Storage, path: str) -> tuple[dict[str, str] | None, str]:
     """What a file of properties says, or None and what is wrong with it; a missing file is not wrong."""
     try:
-        values = javaproperties.loads(storage.read(path).decode("utf-8"))
+        values = _parsed(storage.read(path).decode("utf-8"))
     except NotFound:
         return None, ""
     except ValueError as error:

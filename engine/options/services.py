@@ -11,7 +11,7 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.inline import InlineOptions
-from lakelatch.engine.options.write import ManagerOptions, normalise
+from lakelatch.engine.options.write import ManagerOptions, WriteOptions, normalise
 from lakelatch.format.base_file_options import BaseFileOptions
 
 
@@ -32,6 +32,15 @@ class ServiceOptions:
     def parse(cls, options: Mapping[str, object] | None) -> ServiceOptions:
         """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
         values = normalise(options)
+        return cls._of(values, BaseFileOptions.from_options(values), ManagerOptions.from_options(values))
+
+    @classmethod
+    def beside(cls, write: WriteOptions, values: Mapping[str, str]) -> ServiceOptions:
+        """As `parse`, of the options of a write that `normalise` has made ready, and what was made of them already."""
+        return cls._of(values, write.base_files, write.manager)
+
+    @classmethod
+    def _of(cls, values: Mapping[str, str], base_files: BaseFileOptions, manager: ManagerOptions) -> ServiceOptions:
         return cls(
             compaction=CompactionOptions.from_options(values),
             clustering=ClusteringOptions.from_options(values),
@@ -39,6 +48,6 @@ class ServiceOptions:
             archiving=ArchivingOptions.from_options(values),
             cancellation=CancellationOptions.from_options(values),
             inline=InlineOptions.from_options(values),
-            base_files=BaseFileOptions.from_options(values),
-            manager=ManagerOptions.from_options(values),
+            base_files=base_files,
+            manager=manager,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
 from lakelatch.engine.options.hints import (
@@ -98,8 +99,7 @@ AS_OF = "as.of.instant"
 BEGIN_INSTANT = "hoodie.datasource.read.begin.instanttime"
 END_INSTANT = "hoodie.datasource.read.end.instanttime"
 INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
-COLUMNS = "columns"
-READ_META = "lakelatch.read.meta.columns"
+COLUMNS, READ_META = "columns", "lakelatch.read.meta.columns"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
 READ_INDEX, READ_VERIFY = "lakelatch.read.index", "lakelatch.read.verify"
 MAX_COMMITS = "lakelatch.read.stream.max.commits"
@@ -185,16 +185,17 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
     without_effect: dict[str, str] = {}
     given = {key.lower(): (key, text_of(key, value)) for key, value in (options or {}).items() if value is not None}
     for name, (key, value) in given.items():
-        rule = None if name in KNOWN_KEYS or _nearest(name, _SLIP) else rule_of(name)
         if name in PAYLOAD_KEYS:
             _set(values, given, MERGE_MODE, merge_mode_of(name, value), key)
         elif name in OTHER_NAMES:
             _set(values, given, OTHER_NAMES[name], value, key)
-        elif rule is not None:
+        elif name in KNOWN_KEYS:
+            values[name] = value
+        elif (rule := rule_of(name)) is not None and not _nearest(name, _SLIP):
             check_value(rule, name, value)
             if named_key_generator({name: value}) is None:
                 without_effect[name] = rule.why
-        elif name in KNOWN_KEYS or is_provider_key(name) or is_bloom_key(name):
+        elif is_provider_key(name) or is_bloom_key(name):
             values[name] = value
         else:
             raise InvalidRequest(f"the option {key!r} is not known: {_way_out(name, value)}", option=key)
@@ -222,6 +223,7 @@ def _way_out(name: str, value: str) -> str:
     return elsewhere(name, value) or (f"did you mean {near!r}? Correct it, or remove it" if near else "remove it")
 
 
+@lru_cache(200)  # a job gives the same keys with each write
 def _nearest(name: str, cutoff: float) -> str | None:
     """A known key that the user may have meant, by what is behind the prefix that nearly all of them share."""
     by_rest = {known.partition(".")[2] or known: known for known in sorted(KNOWN_KEYS)}
@@ -302,7 +304,11 @@ class WriteOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> WriteOptions:
         """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        values = normalise(options)
+        return cls.from_options(normalise(options))
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, str]) -> WriteOptions:
+        """As `parse`, of what `normalise` has made of them."""
         operation, known_keys = _operation(values)
         for key, allowed in ((INDEX_TYPE, "BUCKET"), (BUCKET_ENGINE, "SIMPLE")):
             one_of(values, key, (allowed,), allowed)
@@ -311,9 +317,7 @@ class WriteOptions:
                 f"{METADATA_TABLE}=true: lakelatch keeps no metadata table, and readers that trusted one would miss "
                 "files: set it to false, in Java readers of this table as well"
             )
-        merge_mode = values.get(MERGE_MODE)
-        if merge_mode is not None:
-            merge_mode = one_of(values, MERGE_MODE, (EVENT_TIME, COMMIT_TIME), COMMIT_TIME)
+        merge_modes = (EVENT_TIME, COMMIT_TIME)
         parallelism = _PARALLELISM[operation]
         reconcile = flag(values, RECONCILE_SCHEMA)
         partition_fields, partition_kinds = _partition_fields(values)
@@ -329,7 +333,7 @@ class WriteOptions:
             key_generator=CUSTOM_KEYS if partition_kinds else values.get(KEY_GENERATOR),
             time_options=tuple((key, values[key]) for key in sorted(KNOWN_TIME_OPTIONS) if key in values),
             ordering_field=_ordering_field(values),
-            merge_mode=merge_mode,
+            merge_mode=one_of(values, MERGE_MODE, merge_modes, COMMIT_TIME) if MERGE_MODE in values else None,
             bucket_count=whole_number(values, BUCKET_COUNT, 0, 1, 99_999_999) if BUCKET_COUNT in values else None,
             hash_fields=_fields(values, HASH_FIELD),
             column_groups=parse_column_groups(values[COLUMN_GROUPS]) if COLUMN_GROUPS in values else None,

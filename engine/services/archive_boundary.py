@@ -71,6 +71,10 @@ class Look:
                 found.append(one)
         return sorted(found)
 
+    def has_any_before(self, boundary: str) -> bool:
+        """Whether anything may leave before a boundary, or was cancelled there."""
+        return bool(self.may_leave(boundary)) or any(one.requested < boundary for one in self.whole.active.aborted)
+
     def same_before(self, other: Look, boundary: str) -> bool:
         """Whether another look has shown the same before a boundary, and the same rollbacks anywhere."""
         return _decisive(self.whole.active, boundary) == _decisive(other.whole.active, boundary)

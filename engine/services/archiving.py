@@ -98,7 +98,7 @@ class _Run:
                 hold = part if look.may_leave(part.time) else hold
             try:
                 hold, removed = self._held_by_files(look, look.may_leave(hold.time), hold)
-                instants = self._archive(look, hold)
+                instants = self._archive(look, hold) if look.has_any_before(hold.time) else []
                 self._remove_cancelled(look, hold)
             except (ArchiverOvertaken, NotFound):
                 continue

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS, CleaningOptions
 from lakelatch.engine.options.inline import (
     AFTER_LAST_REQUEST,
@@ -33,6 +34,7 @@ from lakelatch.timeline.actions import (
 from lakelatch.timeline.timeline import Instant, TimelineFolder, requested
 
 _HOUR_MS = 3_600_000
+_YOUNG_PER_AGED = 10
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,20 @@ class Standing:
     def archive_due(self, most: int) -> bool:
         """Whether more writes than that are on the active timeline."""
         return len(self.writes) > most
+
+    def archive_promises(self, options: ArchivingOptions) -> bool:
+        """Whether so many writes are due to be archived, and look old enough for it, that a try is worth its cost.
+
+        That is as many as an archiving takes away at least, and a tenth of those that are too young: a table with
+        thousands of writes a minute is not archived after each of them. A time ahead of this clock says nothing of an
+        age, so that a writer whose clock is behind tries as well.
+        """
+        if not self.archive_due(options.max_commits):
+            return False
+        surplus = self.writes[: len(self.writes) - options.min_commits]
+        now, old = to_instant(self.now_ms), _earlier(self.now_ms, options.minimum_age_s * 1000)
+        aged = sum(not old < (one.completion or "") <= now for one in surplus)
+        return aged >= max(options.max_commits - options.min_commits, (len(surplus) - aged) // _YOUNG_PER_AGED)
 
     def _moment(self, options: CleaningOptions, before: str) -> str:
         """What was superseded until then may go: as of now, or as a clean at the time `before` saw it."""

@@ -347,10 +347,15 @@ def run_here(task: RewriteTask, operations: Operations) -> list[FileReport]:
 
 
 def open_existing_storage(path: str, options: Mapping[str, object] | None) -> Storage:
-    """Where a table lies, reached as the options say; `InvalidRequest` for them, and where there is no table."""
-    storage = open_storage(path, ServiceOptions.parse(options).manager.storage)
+    """As `open_place`; `InvalidRequest` also where there is no table."""
+    storage = open_place(path, options)
     load_config(storage)
     return storage
+
+
+def open_place(path: str, options: Mapping[str, object] | None) -> Storage:
+    """Where a table lies, or would, reached as the options say; `InvalidRequest` for them."""
+    return open_storage(path, ServiceOptions.parse(options).manager.storage)
 
 
 @contextmanager

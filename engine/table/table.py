@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -63,17 +64,17 @@ class OpenedTable:
     is_new: bool = False
     base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
 
-    @property
+    @cached_property
     def full_schema(self) -> pa.Schema:
         """The columns with the meta columns first, as data files have them."""
         return with_meta_columns(self.schema)
 
-    @property
+    @cached_property
     def avro_schema(self) -> str:
         """The schema as commits carry it."""
         return arrow_to_avro(self.schema, self.config.name)
 
-    @property
+    @cached_property
     def full_avro_schema(self) -> str:
         """The schema as base files carry it."""
         return arrow_to_avro(self.full_schema, self.config.name)

@@ -16,7 +16,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.due import Standing
 from lakelatch.engine.services.keeping.file_index import FILE_INDEX
 from lakelatch.engine.services.keeping.steps import (
-    ARCHIVE,
+    AUTOMATIC_ARCHIVE,
     CANCELLATIONS,
     CLEANS,
     COMPACTIONS,
@@ -26,6 +26,7 @@ from lakelatch.engine.services.keeping.steps import (
     Work,
     clusterings,
     keep,
+    one_at_a_time,
 )
 from lakelatch.engine.services.planned import Runner
 from lakelatch.engine.table.table import OpenedTable
@@ -34,7 +35,7 @@ from lakelatch.timeline.timeline import completed
 from lakelatch.transactions.manager import TransactionManager
 
 _FRUITLESS_KEPT = 1000
-_AGAIN_AFTER = 10  # completed instants
+_AGAIN_AFTER = 10  # completed instants, and a tenth of those that there are
 
 
 def after_commit(
@@ -72,9 +73,9 @@ def inline_steps(options: ServiceOptions) -> list[Step]:
     if inline.clustering.schedule:
         steps.append(clusterings(inline.clustering_commits).plan_only())
     if options.cleaning.automatic:
-        steps += [CANCELLATIONS, CLEANS.waiting(), CLEANS.fresh()]
+        steps += [CANCELLATIONS, one_at_a_time(CLEANS.waiting()), one_at_a_time(CLEANS.fresh())]
     if options.archiving.automatic:
-        steps.append(ARCHIVE)
+        steps.append(one_at_a_time(AUTOMATIC_ARCHIVE))
     return [*steps, FILE_INDEX]
 
 
@@ -91,7 +92,7 @@ class _Fruitless:
     def may_try(self, key: tuple[str, str], completed: int) -> bool:
         with self._guard:
             seen = self._seen.get(key)
-            return seen is None or not seen <= completed < seen + _AGAIN_AFTER
+            return seen is None or not seen <= completed < seen + max(_AGAIN_AFTER, seen // 10)
 
     def note(self, key: tuple[str, str], completed: int | None) -> None:
         """None: it was of use."""

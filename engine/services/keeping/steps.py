@@ -20,7 +20,8 @@ from lakelatch.engine.services.foreign_compactions import finish_foreign_compact
 from lakelatch.engine.services.planned import Runner
 from lakelatch.engine.services.removal import remover
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
+from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
+from lakelatch.locks.contract import service_key
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.timeline import Instant
@@ -175,6 +176,34 @@ def _failed(service: str, instant: str, error: Exception) -> ServiceRun:
     return ServiceRun(service, FAILED, instant, text)
 
 
+def one_at_a_time(step: Step) -> Step:
+    """The step for writers that meet it at the same time: where another one is at it, it is passed over.
+
+    By a lease of the step's own, which nobody waits for and no commit needs.
+    """
+
+    def pieces(work: Work, standing: Standing) -> Iterator[Piece]:
+        for instant, act in step.pieces(work, standing):
+            yield instant, partial(_alone, work, step.service, act)
+
+    return replace(step, pieces=pieces)
+
+
+def _alone(work: Work, service: str, act: Callable[[], ServiceRun | None]) -> ServiceRun | None:
+    try:
+        lease = work.manager.context.provider.acquire(service_key(service), 0)
+    except LockTimeout:
+        _log.debug("%s: another writer is at the service %r", work.table.storage.uri, service)
+        return None
+    try:
+        return act()
+    finally:
+        try:
+            lease.release()
+        except LakelatchError as error:
+            _log.warning("the lease of the service %r was not released, and ends by itself: %s", service, error)
+
+
 def said(result: CommitResult, kind: str) -> str:
     """What a service that wrote files has to say of it."""
     return f"{len(result.files):,} {kind} files, {result.rows_written:,} rows, {result.bytes_written:,} bytes"
@@ -266,3 +295,5 @@ def _archive(work: Work, standing: Standing) -> Iterator[Piece]:
 
 CANCELLATIONS = Step("cancel", _plans_wait, _cancellations)
 ARCHIVE = Step("archive", lambda work, standing: standing.archive_due(work.options.archiving.max_commits), _archive)
+#: For writers, who meet it after each commit.
+AUTOMATIC_ARCHIVE = replace(ARCHIVE, is_due=lambda work, standing: standing.archive_promises(work.options.archiving))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lakelatch.engine.options.archiving import ArchivingOptions
@@ -23,7 +25,7 @@ def time_of(minutes: float) -> str:
     return f"20261122{whole // 60:02d}{whole % 60:02d}{second:02d}000"
 
 
-def standing(*names: str, now: int = 0) -> Standing:
+def standing(*names: str, now: float = 0) -> Standing:
     """Names as `deltacommit 3 4`, requested and completed, or `compaction 5.5` for a plan."""
     storage = MemoryStorage(REAL_SYSTEM.new_id())
     for name in names:
@@ -140,6 +142,23 @@ def test_an_archiving_is_due_by_number() -> None:
     assert not standing(*deltas(1, 30)).archive_due(30)
     assert not standing(*deltas(1, 30), "clean 31 31").archive_due(30)
     assert standing(*deltas(1, 31)).archive_due(30)
+
+
+def test_a_writer_tries_to_archive_once_enough_is_old() -> None:
+    options = ArchivingOptions(min_commits=20, max_commits=30, minimum_age_s=1800)
+    assert not standing(*deltas(1, 30), now=100).archive_promises(options)
+    assert standing(*deltas(1, 31), now=100).archive_promises(options)
+    assert not standing(*deltas(1, 40), now=39.5).archive_promises(options), "nine are old"
+    assert standing(*deltas(1, 40), now=40).archive_promises(options)
+    many = standing(*deltas(1, 420), now=420)
+    assert not many.archive_promises(replace(options, minimum_age_s=387 * 60)), "of 400, 33 are old"
+    assert many.archive_promises(replace(options, minimum_age_s=380 * 60))
+
+
+def test_a_time_ahead_of_the_clock_says_nothing_of_an_age() -> None:
+    options = ArchivingOptions(min_commits=20, max_commits=30, minimum_age_s=600)
+    assert standing(*deltas(101, 131), now=50).archive_promises(options)
+    assert standing(*deltas(101, 131), now=131).archive_promises(replace(options, minimum_age_s=0))
 
 
 def test_what_the_caller_completed_counts_although_it_was_not_listed() -> None:

@@ -17,7 +17,6 @@ import lakelatch
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.calls import savepoint
 from lakelatch.engine.handed_over import begin_write
-from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import ManagerOptions
 from lakelatch.engine.services.verifying import MISSING
 from lakelatch.engine.table import manager as module
@@ -162,7 +161,7 @@ def test_a_write_that_is_handed_over_looks_again(path: str) -> None:
     for key in "ab":
         upsert(path, key)
     moved(path, {PROVIDER: "in_process"})
-    begun, task = begin_write(path, parse_write({}), ServiceOptions.parse({}), ROW)
+    begun, task = begin_write(path, *parse_write({}), ROW)
     begun.commit(task.write(iter(pa.table({"id": ["c"]}).to_batches()), NO_TASK))
     assert keys(path) == ["a", "b", "c"]
 
@@ -172,18 +171,18 @@ def test_a_write_that_is_handed_over_asks_for_the_locks_of_a_new_table_alone(
 ) -> None:
     """Each of its processes is a new one, perhaps one for each small batch."""
     with pytest.raises(Unavailable, match="no table was made"):
-        begin_write(path, parse_write({**PLAIN, **nowhere}), ServiceOptions.parse({}), ROW)
+        begin_write(path, *parse_write({**PLAIN, **nowhere}), ROW)
     assert not Path(path).exists()
     upsert(path, "a", **locks)
     module._answering.clear()
     accepted = proxy.accepted
     storage = LocalStorage(path)
-    begun, _ = begin_write(path, parse_write({}), ServiceOptions.parse({}), ROW)
+    begun, _ = begin_write(path, *parse_write({}), ROW)
     assert proxy.accepted == accepted and begun.table.storage == storage
     begun.abort()
     Path(path).rename(f"{path}-away")
     with pytest.raises(Unavailable, match="no table was made"):  # whatever was seen of the one before
-        begin_write(path, parse_write({**PLAIN, **nowhere}), ServiceOptions.parse({}), ROW)
+        begin_write(path, *parse_write({**PLAIN, **nowhere}), ROW)
 
 
 def test_a_table_that_is_made_anew_by_others_is_taken_for_what_it_is(path: str, locks: dict[str, str]) -> None:
