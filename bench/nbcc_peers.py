@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.table.making import open_for_write
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.uris import open_storage
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING

@@ -18,7 +18,7 @@ from bench.harness import Result, time_ms
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.format.names import BaseFile, LogFile

@@ -29,7 +29,7 @@ from lakelatch.engine.options.write import OPERATION, WriteOptions, refuse_known
 from lakelatch.engine.read.plan import plan_read_of
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.planned import Runner, open_place, run_here
+from lakelatch.engine.services.planned import Runner, run_here
 from lakelatch.engine.table.history import shown_table
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.relocation import Relocator, relocate_here

@@ -17,11 +17,12 @@ from lakelatch.engine.services import (
 )
 from lakelatch.engine.services import savepoints as kept
 from lakelatch.engine.services.archiving import Archived
-from lakelatch.engine.services.planned import ensure_has_logs, open_existing_storage, table_at_rest, waiting
+from lakelatch.engine.services.planned import ensure_has_logs, waiting
 from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.services.verifying import Verification
-from lakelatch.engine.table.opening import load_config
+from lakelatch.engine.table.manager import table_at_rest
+from lakelatch.engine.table.opening import load_config, open_existing_storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION

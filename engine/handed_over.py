@@ -19,8 +19,8 @@ from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.table.columns import fitted
+from lakelatch.engine.table.making import prepare_table
 from lakelatch.engine.table.manager import open_manager
-from lakelatch.engine.table.opening import prepare_table
 from lakelatch.engine.table.schema import say_schema_again
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Lost, attempted, retried

@@ -12,8 +12,8 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import cleaning, clustering, compaction, log_compaction
 from lakelatch.engine.services.cleaning import CleanResult, Remover
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.planned import table_at_rest
 from lakelatch.engine.services.removal import remover
+from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.spark.executor import runner_of
 from lakelatch.system import REAL_SYSTEM, System
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.read.plan import read_schema
-from lakelatch.engine.services.planned import open_existing_storage
 from lakelatch.engine.table.history import TableDetail, detail_of
-from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.table.opening import open_existing_storage, open_table
 from lakelatch.spark.frames_out import read
 from lakelatch.spark.history import history_of
 from lakelatch.spark.spark_types import to_spark

@@ -8,24 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.calls import verify
-from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, names_of, reading, window
+from lakelatch.engine.create import create
+from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
 from lakelatch.engine.options.read import ReadOptions
 from lakelatch.engine.options.write import (
-    BUCKET_COUNT,
     DROP,
     FAIL,
     KNOWN_KEYS_POLICY,
     OPERATION,
-    ORDERING_FIELD,
-    PARTITION_FIELD,
-    RECORD_KEY,
-    WriteOptions,
 )
 from lakelatch.engine.read.explanation import ReadExplanation, explain
-from lakelatch.engine.services.planned import open_existing_storage
 from lakelatch.engine.table.history import TableDetail, detail_of, last_commit_until, shown_table
-from lakelatch.engine.table.manager import open_manager
-from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.opening import open_existing_storage, open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark import calls
@@ -112,21 +106,16 @@ class Table:
         `InvalidRequest`, with nothing made.
         """
         table = cls(spark, path, options)
-        if if_exists not in ("error", "ignore"):
-            raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'ignore'", option="if_exists")
-        said: dict[str, object] = {RECORD_KEY: names_of(key, "key")}
-        if ordering is not None:
-            said[ORDERING_FIELD] = ordering
-        if partition_by:
-            said[PARTITION_FIELD] = names_of(partition_by, "partition_by")
-        if buckets is not None:
-            said[BUCKET_COUNT] = buckets
-        parsed = WriteOptions.parse({**table._options, **said})
-        storage = open_storage(table.path, parsed.manager.storage)
-        if if_exists == "error" and is_table(storage):
-            raise InvalidRequest(f"there is a table at {table.path} already: use it, or say if_exists='ignore'")
-        with open_manager(storage, parsed.manager):  # so that wrong lock options make no table
-            open_for_write(storage, parsed, to_arrow(schema_of(schema)))
+        create(
+            table.path,
+            lambda: to_arrow(schema_of(schema)),
+            table._options,
+            key=key,
+            ordering=ordering,
+            partition_by=partition_by,
+            buckets=buckets,
+            if_exists=if_exists,
+        )
         return table
 
     # -- reading ------------------------------------------------------------------------------------------------------

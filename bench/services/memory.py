@@ -24,7 +24,8 @@ from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.services import clustering, compaction
 from lakelatch.engine.services.planned import run_here
-from lakelatch.engine.table.opening import as_of_now, open_existing, open_for_write
+from lakelatch.engine.table.making import open_for_write
+from lakelatch.engine.table.opening import as_of_now, open_existing
 from lakelatch.engine.write.attempt import result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.locks.contract import LockScope

@@ -14,7 +14,7 @@ from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.planned import run_here
-from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.write.attempt import attempted, result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.locks.contract import LockScope

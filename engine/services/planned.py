@@ -5,21 +5,18 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
 from lakelatch.engine.services.left_over_bases import remove_left_over_bases
-from lakelatch.engine.table.manager import open_manager
-from lakelatch.engine.table.opening import as_of_now, load_config, require_writable
+from lakelatch.engine.table.opening import as_of_now, open_existing_storage
 from lakelatch.engine.table.schema import keeping_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.base_file import put_base_file
@@ -32,8 +29,6 @@ from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
-from lakelatch.storage.uris import open_storage
-from lakelatch.system import System
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import (
@@ -344,30 +339,3 @@ def run_here(task: RewriteTask, operations: Operations) -> list[FileReport]:
         task.ensure_wanted()
         reports.append(task.run(operation))
     return [report for report in reports if report is not None]
-
-
-def open_existing_storage(path: str, options: Mapping[str, object] | None) -> Storage:
-    """As `open_place`; `InvalidRequest` also where there is no table."""
-    storage = open_place(path, options)
-    load_config(storage)
-    return storage
-
-
-def open_place(path: str, options: Mapping[str, object] | None) -> Storage:
-    """Where a table lies, or would, reached as the options say; `InvalidRequest` for them."""
-    return open_storage(path, ServiceOptions.parse(options).manager.storage)
-
-
-@contextmanager
-def table_at_rest(
-    path: str, options: Mapping[str, object] | None, system: System
-) -> Iterator[tuple[OpenedTable, TransactionManager, ServiceOptions]]:
-    """An existing table, its manager and the options parsed, after the dead were rolled back.
-
-    Errors: `InvalidRequest` for the options, and for a table that may only be read.
-    """
-    parsed = ServiceOptions.parse(options)
-    table = require_writable(open_storage(path, parsed.manager.storage)).with_base_files(parsed.base_files)
-    with open_manager(table.storage, parsed.manager, system, config=table.config) as manager:
-        manager.recover()
-        yield table, manager, parsed

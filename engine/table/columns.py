@@ -15,12 +15,12 @@ from lakelatch.engine.options.write import (
     NUMBERS_TO_TEXT,
     WriteOptions,
 )
+from lakelatch.engine.table.making import check_unique
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import IS_DELETED_COLUMN, arrow_to_avro, avro_to_arrow, shown_type
 from lakelatch.format.evolution import Comparison, Mismatch
 from lakelatch.format.merge.column_groups import groups_of
-from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.format.sorting.row_order import check_columns
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup
@@ -147,46 +147,6 @@ def _check_flag(table: OpenedTable, data_schema: pa.Schema) -> None:
         raise InvalidRequest(
             f"the column {IS_DELETED_COLUMN} deletes whole rows, and in the table {table.config.name!r} each column "
             "group is deleted by itself: drop it, and use hoodie.datasource.write.operation=delete"
-        )
-
-
-def check_unique(schema: pa.Schema) -> None:
-    """Errors: `InvalidRequest` for a name that occurs more than once."""
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
-
-
-def check_groups(config: TableConfig, schema: pa.Schema) -> None:
-    """The groups of a table that is about to be made. Errors: `InvalidRequest`, naming the group and the column."""
-    keys = {*config.record_key_fields, *config.partition_fields}
-    ordering = config.ordering_field if config.merge_mode == EVENT_TIME else None
-    for group in config.column_groups:
-        what = f"{COLUMN_GROUPS}: the group of {group.ordering!r}"
-        for name in group.names:
-            if name not in schema.names:
-                raise InvalidRequest(
-                    f"{what} names {name!r}, which is no column of the data ({', '.join(schema.names)}): make the "
-                    "table with a frame that has all its columns; it may have no rows",
-                    option=COLUMN_GROUPS,
-                )
-            if name in keys:
-                raise InvalidRequest(f"{what} names {name!r}, which identifies the row: leave it out")
-            if name == ordering:
-                raise InvalidRequest(
-                    f"{what} names {name!r}, which orders the columns outside of all groups: give the group an "
-                    "ordering column of its own"
-                )
-        sortable_type(schema.field(group.ordering).type)
-    if config.column_groups and ordering in keys:
-        raise InvalidRequest(
-            f"the ordering field {ordering!r} identifies the row, and with {COLUMN_GROUPS} it has to tell which writes "
-            "fill the columns outside of all groups: choose another one"
-        )
-    if config.column_groups and IS_DELETED_COLUMN in schema.names:
-        raise InvalidRequest(
-            f"the column {IS_DELETED_COLUMN} deletes whole rows, and with {COLUMN_GROUPS} each group is deleted by "
-            "itself: drop it, and use hoodie.datasource.write.operation=delete"
         )
 
 

@@ -11,14 +11,16 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.table.opening import require_writable
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError
 from lakelatch.locks.contract import LockProvider
 from lakelatch.locks.open import open_recorded_locks
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.proof import ensure_refuses_second
-from lakelatch.storage.uris import without_secrets
+from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
 from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
@@ -160,3 +162,18 @@ def _remember(known: OrderedDict[Hashable, T], place: Hashable, value: T) -> Non
     known.move_to_end(place)
     while len(known) > _TABLES_MAX:
         known.popitem(last=False)
+
+
+@contextmanager
+def table_at_rest(
+    path: str, options: Mapping[str, object] | None, system: System
+) -> Iterator[tuple[OpenedTable, TransactionManager, ServiceOptions]]:
+    """An existing table, its manager and the options parsed, after the dead were rolled back.
+
+    Errors: `InvalidRequest` for the options, and for a table that may only be read.
+    """
+    parsed = ServiceOptions.parse(options)
+    table = require_writable(open_storage(path, parsed.manager.storage)).with_base_files(parsed.base_files)
+    with open_manager(table.storage, parsed.manager, system, config=table.config) as manager:
+        manager.recover()
+        yield table, manager, parsed

@@ -15,7 +15,7 @@ from typing import Any
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.file_report import FileReport, work_of
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.table.opening import making_table
+from lakelatch.engine.table.making import making_table
 from lakelatch.engine.table.schema import keeping_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Lost

@@ -18,7 +18,8 @@ from lakelatch.engine.run.report import FAILED
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import clustering, compaction, log_compaction
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.planned import run_here, table_at_rest
+from lakelatch.engine.services.planned import run_here
+from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.engine.writing import write_rows
 from lakelatch.system import REAL_SYSTEM

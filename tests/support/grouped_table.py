@@ -16,7 +16,8 @@ from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.planned import run_here
-from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.making import open_for_write
+from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import LocalStorage
 from lakelatch.transactions.base.settings import NON_BLOCKING
 

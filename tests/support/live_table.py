@@ -18,7 +18,8 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import clustering, compaction
 from lakelatch.engine.services.planned import Runner, run_here
-from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.making import open_for_write
+from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import attempted, result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task

@@ -16,7 +16,8 @@ from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
 from lakelatch.engine.services.planned import run_here
-from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.making import open_for_write
+from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.attempt import result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.locks.contract import TABLE_KEY, LockScope

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task

@@ -19,7 +19,7 @@ from storages.counting import CountingStorage
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import plan_read, read_schema
 from lakelatch.engine.read.pruning import Bound, Condition, OneOf, Present
-from lakelatch.engine.table.opening import open_for_write
+from lakelatch.engine.table.making import open_for_write
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.storage.local import LocalStorage
 from lakelatch.transactions.base.settings import NON_BLOCKING

@@ -9,7 +9,7 @@ import pytest
 from live_table import LiveTable
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.table import opening as open_table
+from lakelatch.engine.table import making
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import is_table, load_table_config
@@ -39,11 +39,11 @@ def test_a_table_that_others_make_while_it_is_looked_for_is_theirs(
     table = ArrowTable(tmp_path / "t", options)
 
     def made_meanwhile(storage: Storage) -> bool:
-        monkeypatch.setattr(open_table, "is_table", is_table)
+        monkeypatch.setattr(making, "is_table", is_table)
         ArrowTable(tmp_path / "t", options).upsert(pa.table({"id": ["theirs"]}))
         return is_table(storage)
 
-    monkeypatch.setattr(open_table, "is_table", made_meanwhile)
+    monkeypatch.setattr(making, "is_table", made_meanwhile)
     table.upsert(pa.table({"id": ["own"]}))
     assert sorted(table.to_arrow()["id"].to_pylist()) == ["own", "theirs"]
 

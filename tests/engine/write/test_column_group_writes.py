@@ -13,7 +13,8 @@ from grouped_table import GROUPS, SCHEMA, A, D, GroupedTable, V
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.table.columns import fitted
-from lakelatch.engine.table.opening import open_for_write, open_table
+from lakelatch.engine.table.making import open_for_write
+from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.storage.memory import MemoryStorage

@@ -15,8 +15,8 @@ import lakelatch
 from lakelatch import failpoints
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.table import making
 from lakelatch.engine.table import manager as module
-from lakelatch.engine.table import opening as open_table
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage import LocalStorage, Storage
@@ -115,7 +115,7 @@ def test_a_table_that_is_replaced_during_the_opening_is_another_one(path: str, m
             shutil.move(other, path)
         return is_table(storage)
 
-    monkeypatch.setattr(open_table, "is_table", swap)
+    monkeypatch.setattr(making, "is_table", swap)
     ArrowTable(path, two_buckets).upsert(pa.table({"id": ["y"], "ts": [1]}))
     assert keys(path) == ["x", "y"]
     assert CommitLog(LocalStorage(path)).tail_number() == 2

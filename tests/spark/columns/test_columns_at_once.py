@@ -16,7 +16,7 @@ from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.ways import split_by_types
 from lakelatch.engine.services import compaction
 from lakelatch.engine.services.planned import run_here
-from lakelatch.engine.table import opening as open_table
+from lakelatch.engine.table import making, opening
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest, WriteConflict
@@ -128,7 +128,7 @@ def test_a_first_writer_that_sees_the_other_late_writes_to_its_table(
             return False
         return table_config.is_table(storage)
 
-    monkeypatch.setattr(open_table, "is_table", is_table)
+    monkeypatch.setattr(making, "is_table", is_table)
     table.upsert(row(2))
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
 
@@ -137,12 +137,12 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
     """Nobody knows with which type its file has it, so it is not left to Spark's own reader."""
     table.upsert(row(1))
     path = str(table.path)
-    opened = open_table.open_table(plan_read(path).table.storage)
+    opened = opening.open_table(plan_read(path).table.storage)
     with open_manager(opened.storage, WriteOptions.parse(OPTIONS).manager) as manager:
         plan = compaction.schedule(opened, manager, CompactionOptions(least_logs=1))
         assert plan is not None
         table.upsert(row(2, w=ints(5)), MERGE)
-        compaction.execute(run_here, open_table.open_table(opened.storage), manager, plan)
+        compaction.execute(run_here, opening.open_table(opened.storage), manager, plan)
         table.upsert(row(3, w=pa.array(["x"])), TEXTS)
     read = plan_read(path)
     native, merged = split_by_types(read.table, read.schema, [found.without_logs() for found in read.slices])

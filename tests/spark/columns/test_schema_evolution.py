@@ -234,7 +234,8 @@ def test_of_two_columns_of_one_name_the_first_to_complete_is_the_table_s(table: 
 def test_a_compaction_that_was_planned_before_takes_no_column_away(table: lakelatch.ArrowTable) -> None:
     from lakelatch.engine.options.compaction import CompactionOptions
     from lakelatch.engine.services import compaction
-    from lakelatch.engine.services.planned import run_here, table_at_rest
+    from lakelatch.engine.services.planned import run_here
+    from lakelatch.engine.table.manager import table_at_rest
     from lakelatch.engine.table.opening import open_table
     from lakelatch.system import REAL_SYSTEM
 
