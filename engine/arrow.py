@@ -31,7 +31,7 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.planned import Runner, run_here
 from lakelatch.engine.table.history import shown_table
-from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.table.opening import open_place, open_table
 from lakelatch.engine.write.relocation import Relocator, relocate_here
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.engine.writing import write_rows

@@ -37,7 +37,7 @@ from lakelatch.timeline.table_config import COPY_ON_WRITE
 from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.manager import TransactionManager
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 class Rows(Protocol):

@@ -10,13 +10,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakelatch.engine.options import cleaning
-from lakelatch.engine.options import other_formats as other_options
+from lakelatch.engine.options import cleaning, other_formats
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.keygen.time_partitions import KNOWN_TIME_OPTIONS
 from lakelatch.timeline.table_config import COMMIT_TIME, CUSTOM_KEYS, EVENT_TIME, TIME_OPTIONS, TIMESTAMP_KEYS
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 OTHER_NAMES = {  # Hudi's, for options that take effect
     **cleaning.OTHER_NAMES,
@@ -277,7 +276,7 @@ def page() -> str:
             *("| another name | taken |", "| --- | --- |", *taken, ""),
             *("| accepted, without effect | why |", "| --- | --- |", *plain, ""),
             *("| refused but for | these values | why |", "| --- | --- | --- |", *strict, ""),
-            *(*other_options.rows(), ""),
+            *(*other_formats.rows(), ""),
         ]
     )
 

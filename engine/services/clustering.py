@@ -53,7 +53,7 @@ from lakelatch.transactions.conflicts.report import record_loss
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 _LEFT = (TransactionEnded, PlanBusy, WriteConflict)
 _SORTED_BY = "lakelatch.clustered.by"  # in a clustering's commit: how the rows of its files are sorted
 _PLAN_KEY, _PLAN_OF_BUCKETS = "lakelatch.clustering", "buckets"  # in plans of ours

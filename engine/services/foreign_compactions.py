@@ -25,7 +25,7 @@ from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.metadata import CompactionOperation
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.metadata import FileGroup
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 def remove_left_over_bases(table: OpenedTable, instant: str, groups: Collection[FileGroup]) -> None:

@@ -48,7 +48,7 @@ from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.manager import TransactionManager
 
 _ALTER_SCHEMA = "ALTER_SCHEMA"
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 _SERVICES = (COMPACT, CLUSTER, LOG_COMPACT, "INDEX")
 
 

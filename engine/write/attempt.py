@@ -17,7 +17,7 @@ from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
 
 _BACKOFF = Backoff(first_s=0.05, longest_s=5.0, jitter=1.0)
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)

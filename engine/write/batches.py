@@ -31,7 +31,7 @@ from lakelatch.transactions.transaction import Transaction
 
 BATCHES_FOLDER = ".hoodie/.lakelatch/batches"
 _NAME = re.compile(r"([0-9]{20})-([0-9]{6})\.json")
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 def written_once(

@@ -46,7 +46,7 @@ from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.transaction import Transaction
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 _RELOCATIONS_MAX = 1000
 
 

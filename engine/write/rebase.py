@@ -35,7 +35,7 @@ from lakelatch.transactions.markers.direct import is_base_file
 from lakelatch.transactions.transaction import Transaction
 
 _TIME, _SEQUENCE, _, _, _FILE = META_COLUMNS
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 class LostFiles:

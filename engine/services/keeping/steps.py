@@ -28,7 +28,7 @@ from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
-_log = logging.getLogger("lakelatch.spark")
+_log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame
 
 import lakelatch
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.services.keeping.beside_query import BesideQuery
 from lakelatch.engine.services.planned import run_here
-from lakelatch.spark.query_services import BesideQuery, running_beside
+from lakelatch.spark.query_services import running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM

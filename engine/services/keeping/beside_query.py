@@ -1,0 +1,119 @@
+"""Table services beside a streaming query: a thread that each of its batches wakes, and that ends with the query.
+
+It does what is due and then waits, so it never works while the query does not. What it cannot do, a later batch's
+round does, or whoever maintains the table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.report import MaintenanceReport
+from lakelatch.engine.services.keeping.maintenance import maintain_with
+from lakelatch.engine.services.keeping.steps import (
+    AUTOMATIC_ARCHIVE,
+    CANCELLATIONS,
+    CLEANS,
+    COMPACTIONS,
+    LOG_COMPACTIONS,
+    Step,
+    clusterings,
+    one_at_a_time,
+)
+from lakelatch.engine.services.planned import Runner
+from lakelatch.system import REAL_SYSTEM, System
+
+_LOOK_AGAIN_S = 1.0
+_log = logging.getLogger("lakelatch.engine")
+
+
+class BesideQuery:
+    """One table's services beside one query. `is_active` says whether the query still runs; `rounds` counts."""
+
+    def __init__(
+        self,
+        path: str,
+        options: ServiceOptions,
+        runner: Callable[[], Runner],
+        is_active: Callable[[], bool],
+        system: System = REAL_SYSTEM,
+        look_again_s: float = _LOOK_AGAIN_S,
+    ) -> None:
+        self.path = path
+        self.options = options
+        self.rounds = 0
+        self.ended = False
+        self._runner = runner
+        self._is_active = is_active
+        self._system = system
+        self._look_again_s = look_again_s
+        self._stopped = False
+        self._woken = False
+        self._changed = system.new_condition()
+        self._thread = system.start_thread(self._run, f"lakelatch-services-{path.rstrip('/').rpartition('/')[2]}")
+
+    def wake(self) -> bool:
+        """Says that there may be something to do; False if the thread has ended."""
+        with self._changed:
+            self._woken = not self.ended
+            self._changed.notify_all()
+            return self._woken
+
+    def stop(self, patience_s: float | None = None) -> None:
+        """Lets it end after what it is doing, and waits for that."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join(patience_s)
+
+    def _run(self) -> None:
+        try:
+            while self._next_round():
+                self._round()
+                self.rounds += 1
+        finally:
+            with self._changed:
+                self.ended = True
+
+    def _next_round(self) -> bool:
+        """Waits to be woken; False once the query or this process ends."""
+        while self._goes_on():
+            with self._changed:
+                if self._woken:
+                    self._woken = False
+                    return True
+                self._changed.wait(self._look_again_s)
+        return False
+
+    def _goes_on(self) -> bool:
+        return not self._stopped and self._is_active()
+
+    def _round(self) -> MaintenanceReport | None:
+        try:
+            steps = beside_steps(self.options)
+            return maintain_with(self._runner, self.path, self.options, self._system, go_on=self._goes_on, steps=steps)
+        except Exception as error:  # as of the locks; the next batch wakes it again
+            _log.warning("the services beside the query that writes %s wait for its next batch: %s", self.path, error)
+            return None
+
+
+def beside_steps(options: ServiceOptions) -> list[Step]:
+    """What runs beside a query, in order."""
+    inline = options.inline
+    if not inline.enabled:
+        return []
+    steps: list[Step] = []
+    if inline.compaction.beside:
+        steps += [LOG_COMPACTIONS.waiting(), COMPACTIONS.waiting(), COMPACTIONS.fresh()]
+        if options.compaction.log_compaction:
+            steps.append(LOG_COMPACTIONS.fresh())
+    if inline.clustering.beside:
+        planned = clusterings(inline.clustering_commits_beside)
+        steps += [planned.waiting(), planned.fresh()]
+    if options.cleaning.automatic and options.cleaning.asynchronous:
+        steps += [CANCELLATIONS, one_at_a_time(CLEANS.waiting()), one_at_a_time(CLEANS.fresh())]
+    if options.archiving.automatic and inline.archive_beside:
+        steps.append(one_at_a_time(AUTOMATIC_ARCHIVE))
+    return steps
