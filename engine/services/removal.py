@@ -1,4 +1,4 @@
-"""Cleaning a table from its path and options; the files of large cleans are removed by executors."""
+"""Removing the files of a clean: with threads of this process, or in tasks if they are many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILES_OF_TASK = 1000
 
 @runtime_checkable
 class RemovesFiles(Protocol):
-    """A `Runner` (see `plans`) whose tasks can also remove files."""
+    """A `Runner` (see `planned`) whose tasks can also remove files."""
 
     def remove(self, storage: Storage, parallelism: int, parts: Sequence[Sequence[str]]) -> int:
         """Removes each part in a task of its own, with so many threads; returns how many bytes they had."""

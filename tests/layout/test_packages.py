@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 BELOW_SPARK = ("engine", "format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage")
@@ -106,6 +109,10 @@ def test_the_engine_does_without_spark(source_tree: Any) -> None:
     engine = [source for source in source_tree.shipped if source.package == "engine"]
     assert len(engine) > 50
     assert not [source.name for source in engine if "pyspark" in source.text or "py4j" in source.text]
+    names = [".".join(("lakelatch", *Path(source.name).with_suffix("").parts)) for source in engine]
+    script = "import sys; sys.modules['pyspark'] = None; [__import__(name) for name in sys.argv[1:]]"
+    done = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_client_libraries_stay_in_their_own_module(source_tree: Any) -> None:

@@ -1,6 +1,6 @@
 """Keeping a table: its services as steps that are due or not, each on its own, so that none keeps another from running.
 
-`maintenance`, `inline` and `beside` choose steps and carry them out; what a step does is its service's.
+`maintenance`, `inline` and `beside_query` choose steps and carry them out; what a step does is its service's.
 """
 
 from __future__ import annotations
