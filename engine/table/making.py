@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 
 import pyarrow as pa
-from lakelatch.transactions.context import MemoryCheck
-from lakelatch.transactions.outcome import Displaced
 
 from lakelatch.engine.options.write import (
     DEFAULT_BUCKET_COUNT,
@@ -50,6 +48,8 @@ from lakelatch.timeline.table_config import (
     load_table_config,
 )
 from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.transactions.base.context import MemoryCheck
+from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import OtherWrite
 
