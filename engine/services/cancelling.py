@@ -16,9 +16,9 @@ from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
 from lakelatch.timeline.timeline import Instant, parse_file_name
+from lakelatch.transactions import cancellation_execution as execution
 from lakelatch.transactions import cancellation_requests as requests
-from lakelatch.transactions.cancellation import execution
-from lakelatch.transactions.cancellation.execution import PlanOutputs
+from lakelatch.transactions.cancellation_execution import PlanOutputs
 from lakelatch.transactions.cancellation_requests import CancelRequest, PlanCompleted, PlanGone
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager

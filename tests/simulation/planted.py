@@ -22,9 +22,9 @@ from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.projection import Projections
 from lakelatch.timeline.log.rollbacks import Rollbacks
+from lakelatch.transactions import cancellation_execution as execution
 from lakelatch.transactions import commit
 from lakelatch.transactions.base.instant_clock import InstantClock
-from lakelatch.transactions.cancellation import execution
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.manager import TransactionManager

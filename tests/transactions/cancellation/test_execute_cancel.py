@@ -16,7 +16,7 @@ from lakelatch.timeline.log.events import ABORT, CANCEL_FOLDER, PLAN
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.timeline import Timeline, TimelineFolder, aborted, completed, inflight, requested
-from lakelatch.transactions.cancellation.execution import remove_tombstones
+from lakelatch.transactions.cancellation_execution import remove_tombstones
 from lakelatch.transactions.cancellation_requests import PlanCompleted
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.transaction import Transaction

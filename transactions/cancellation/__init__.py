@@ -1,1 +1,0 @@
-"""Plans that are called off: requests, which are irrevocable, and carrying them out."""
