@@ -56,7 +56,7 @@ def open_storage(path: str, options: StorageOptions | None = None) -> Storage:
         kind: Callable[[str, StorageOptions], Storage] = find_component(STORAGES, scheme, "storage", "path")
         return kind(path.rstrip("/"), options or StorageOptions())
     if slashes and find_spec("fsspec") is not None:
-        from lakelatch.storage.fsspec.files import knows, open_fsspec_storage
+        from lakelatch.storage.fsspec import knows, open_fsspec_storage
 
         if knows(scheme):
             return open_fsspec_storage(path.rstrip("/"), options or StorageOptions())

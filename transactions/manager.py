@@ -17,8 +17,8 @@ from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
+from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT

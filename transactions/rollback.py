@@ -13,8 +13,8 @@ from functools import partial
 from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
+from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound
-from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline import actions
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event

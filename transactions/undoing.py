@@ -17,8 +17,8 @@ from lakelatch.errors import InvariantBroken, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import Heartbeat, stopped_on_error
 from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage, path_below
-from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, SAVEPOINT
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import PLAN, Event

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView
+from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, Event

@@ -19,8 +19,8 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, LakelatchError, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.storage.conditional_puts import create_own
 from lakelatch.storage.contract import NotFound
-from lakelatch.storage.lost_answers import create_own
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_commit
 from lakelatch.timeline.metadata import CommitMetadata

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.dynamodb.client import DynamodbTable
+from lakelatch.locks.dynamodb.hudi_item import HudiDynamodbItem
 from lakelatch.locks.dynamodb.options import DEFAULT_PREFIX, DynamodbOptions
 from lakelatch.locks.dynamodb.records import DynamodbRecords
-from lakelatch.locks.hudi.dynamodb_item import HudiDynamodbItem
 from lakelatch.locks.hudi.java_lock import JavaLock
 from lakelatch.locks.hudi.names import hudi_base_path, hudi_path_hash, hudi_table_name
 from lakelatch.locks.hudi.provider import SharedTableKey

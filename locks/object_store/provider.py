@@ -9,7 +9,7 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.locks.hudi.java_lock import JavaLock
 from lakelatch.locks.hudi.provider import SharedTableKey
 from lakelatch.locks.hudi.shared_keys import SharedKeysBackend
-from lakelatch.locks.hudi.table_object import HudiTableObject
+from lakelatch.locks.object_store.hudi_object import HudiTableObject
 from lakelatch.locks.object_store.options import open_objects, storage_options
 from lakelatch.locks.object_store.records import ObjectRecords
 from lakelatch.locks.options import DEFAULT_LEASE_S, PROVIDER, keys_of

@@ -36,7 +36,7 @@ CLIENT_MODULES = {  # a service's client library, and the only modules that may 
     "boto3": {"locks/dynamodb/client.py"},
     "botocore": {"locks/dynamodb/client.py"},
     "obstore": {"storage/cloud.py", "storage/cloud_client.py", "storage/cloud_objects.py"},
-    "fsspec": {"storage/fsspec/files.py"},
+    "fsspec": {"storage/fsspec.py"},
     "testcontainers": {"testing/servers/containers.py"},
     "docker": {"testing/servers/containers.py"},
 }

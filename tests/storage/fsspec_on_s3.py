@@ -9,7 +9,7 @@ import pytest
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.fsspec.files import open_fsspec_storage
+from lakelatch.storage.fsspec import open_fsspec_storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM

@@ -14,8 +14,8 @@ from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
 from lakelatch.storage import open_storage
 from lakelatch.storage.cloud_client import CloudSettings
 from lakelatch.storage.cloud_objects import CloudObjectStore
+from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import PutUnknown, Storage
-from lakelatch.storage.lost_answers import create_own, ensure_created
 from lakelatch.storage.object_store import PutCollided
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.proof import ensure_refuses_second

@@ -15,7 +15,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.storage import open_storage
 from lakelatch.storage.cloud import CloudStorage
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.fsspec.files import FsspecStorage
+from lakelatch.storage.fsspec import FsspecStorage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.testing.conformance.storage import StorageConformance
 

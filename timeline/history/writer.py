@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from lakelatch.errors import CorruptTable
 from lakelatch.failpoints import failpoint
+from lakelatch.storage.conditional_puts import create_own
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.storage.lost_answers import create_own
 from lakelatch.system import System
 from lakelatch.timeline.history.level_file import LEVEL_FILE_SCHEMA, read_rows
 from lakelatch.timeline.history.manifest import (

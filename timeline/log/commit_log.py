@@ -33,8 +33,8 @@ from lakelatch.errors import (
 from lakelatch.failpoints import failpoint
 from lakelatch.retry import tries
 from lakelatch.storage.checksums import add_checksum
+from lakelatch.storage.conditional_puts import BACKOFF, TRIES_MAX
 from lakelatch.storage.contract import PutUnknown, Storage
-from lakelatch.storage.lost_answers import BACKOFF, TRIES_MAX
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_path
 from lakelatch.timeline.log.log_reader import WAITING_NAME, LogMoved, LogReader, Tail

@@ -24,8 +24,8 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
 from lakelatch.failpoints import failpoint
+from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.storage.lost_answers import ensure_created
 from lakelatch.system import System
 from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History

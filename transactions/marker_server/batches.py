@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.failpoints import failpoint
+from lakelatch.storage.conditional_puts import create_own
 from lakelatch.storage.contract import PutUnknown, Storage
-from lakelatch.storage.lost_answers import create_own
 from lakelatch.system import System
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.transactions.early.concurrent_writers import file_id_of

@@ -18,8 +18,8 @@ from functools import partial
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import add_checksum
+from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
-from lakelatch.storage.lost_answers import create_own, ensure_created
 from lakelatch.timeline.log.log_reader import LogMoved
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.markers.direct import Markers, bar

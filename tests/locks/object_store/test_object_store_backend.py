@@ -15,7 +15,7 @@ from backend_checks import check_lost_answer_to_acquire, check_lost_answer_to_re
 
 from lakelatch.errors import CorruptTable, InvalidRequest, LockTimeout, Unavailable
 from lakelatch.locks.contract import TABLE_KEY, LockScope, file_group_key
-from lakelatch.locks.hudi.table_object import PATH
+from lakelatch.locks.object_store.hudi_object import PATH
 from lakelatch.locks.object_store.options import open_objects
 from lakelatch.locks.object_store.provider import HudiStorageLockProvider, StorageLockProvider
 from lakelatch.locks.session.options import BackendOptions

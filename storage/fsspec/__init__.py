@@ -1,1 +1,0 @@
-"""Tables at whatever fsspec has a file system for that creates objects exclusively."""
