@@ -18,8 +18,8 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError
 from lakelatch.locks.contract import LockProvider
 from lakelatch.locks.open import open_recorded_locks
+from lakelatch.storage.conditional_puts import ensure_refuses_second
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.storage.conditional_puts import ensure_refuses_second
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.fsspec import open_fsspec_storage
 from lakelatch.storage.options import StorageOptions
-from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.conformance.storage import SharedStorageConformance
 from lakelatch.testing.servers import Server

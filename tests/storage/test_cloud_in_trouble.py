@@ -14,11 +14,10 @@ from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
 from lakelatch.storage import open_storage
 from lakelatch.storage.cloud_client import CloudSettings
 from lakelatch.storage.cloud_objects import CloudObjectStore
-from lakelatch.storage.conditional_puts import create_own, ensure_created
+from lakelatch.storage.conditional_puts import create_own, ensure_created, ensure_refuses_second
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.object_store import PutCollided
 from lakelatch.storage.options import StorageOptions
-from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import HttpFault, HttpProxy, HttpRequest, Server
 from lakelatch.testing.servers.contract import wait_until

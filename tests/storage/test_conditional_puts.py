@@ -1,13 +1,13 @@
-"""That a place is tried out before it is written to."""
+"""That a storage is checked for conditional puts before it is written to."""
 
 from __future__ import annotations
 
 import pytest
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.storage.conditional_puts import ensure_refuses_second
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.storage.memory import MemoryStorage
-from lakelatch.storage.proof import ensure_refuses_second
 from lakelatch.system import REAL_SYSTEM
 
 
