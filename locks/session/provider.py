@@ -16,7 +16,6 @@ from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
 from lakelatch.locks.session.session import Session, shared_session
-from lakelatch.system import process_name
 
 
 def table_name(table_uri: str) -> str:
@@ -36,7 +35,6 @@ class SessionLockProvider(LockProvider):
         self._table = table_name(scope.table_uri)
         self._guard = threading.Lock()
         self._current: Session | None = None
-        self._held: dict[str, tuple[Lease, str, str]] = {}  # with its session and name, by request
         self._closed = False
         self._process = os.getpid()
 
@@ -107,9 +105,7 @@ class SessionLockProvider(LockProvider):
             session = self._current
         if already or session is None or self._process != os.getpid():
             return
-        for lease, _, _ in list(self._held.values()):
-            lease.release()
-        session.leave()
+        session.leave(self)
 
     def advance(self, key: str, at_least: int, count: int) -> int:
         """For this provider's registers. An attempt whose answer was lost costs some values, no order."""
@@ -123,7 +119,7 @@ class SessionLockProvider(LockProvider):
             if self._closed:
                 raise InvalidRequest(f"the lock provider of {self.scope.table_uri} is closed: open another one")
             if self._current is None or self._process != os.getpid():
-                self._process, self._held = os.getpid(), {}
+                self._process = os.getpid()
                 identity = (type(self), self.identity, id(self.scope.system))
                 self._current = shared_session(identity, self._make_session)
             return self._current
@@ -152,25 +148,15 @@ class SessionLockProvider(LockProvider):
         if token is None:
             holder = [each for each in session.backend.holders(name) if each.key == name]
             raise LockTimeout.of(key, wait.timeout_s, WAIT_TIME, holder[0].owner if holder else None)
-        lease = Lease(key, token, process_name(), self.scope.system, 0, lambda _: self._give_back(request))
+        lease = session.grant(self, identity, request, name, key, token)
         with self._guard:
-            self._held[request] = lease, identity, name
-            closed = self._closed
-        if session.grant(identity, request, name, lease) and not closed:
+            closed = self._closed  # then `close` may have looked at what is granted before this was
+        if lease is not None and not closed:
             return lease
-        self._give_back(request)
+        if lease is not None:
+            lease.release()
         wait.nap_s()
         return None
-
-    def _give_back(self, request: str) -> bool:
-        with self._guard:
-            found = self._held.pop(request, None)
-            session = self._current
-        if found is None or session is None:
-            return False
-        lease, identity, name = found
-        held = lease.valid()
-        return session.give_back(identity, request, name) and held
 
     def _still(self, backend: SessionBackend, held: Held, name: str) -> bool:
         now = backend.find_holder(name)

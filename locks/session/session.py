@@ -21,6 +21,20 @@ _MARGIN = 0.1  # of the lease time: the holder stops believing in its leases so 
 _log = logging.getLogger("lakelatch.locks")
 
 
+@dataclass(eq=False)
+class _Grant:
+    """What a session was granted and has not given back: the request and its name, the lease, the provider it is for.
+
+    A lease that was lost is not `held` any more, and is given back all the same when it is released.
+    """
+
+    user: object
+    session: str
+    name: str
+    lease: Lease
+    held: bool = True
+
+
 @dataclass
 class _Term:
     """One session's deadline, for all its leases; 0 once it has ended, so that the next session's never counts."""
@@ -41,7 +55,7 @@ class Session:
         self._guard = system.new_condition()
         self._id: str | None = None
         self._term = _Term()
-        self._leases: dict[str, tuple[Lease, str]] = {}  # and its name at the service, by request
+        self._grants: dict[str, _Grant] = {}  # by request
         self._owed: dict[tuple[str, str, str], None] = {}  # (session, request, name) that could not be given back yet
         self._unwanted: set[str] = set()  # requests to be given up whose grant has not been heard of yet
         self._under_way: set[str] = set()  # requests whose answer is waited for
@@ -61,8 +75,12 @@ class Session:
                 self._users += 1
             return not self._closed
 
-    def leave(self) -> None:
-        """Counts one user less."""
+    def leave(self, user: object) -> None:
+        """Releases what was granted for this user, and counts one user less."""
+        with self._guard:
+            leases = [grant.lease for grant in self._grants.values() if grant.user is user]
+        for lease in leases:
+            lease.release()
         with self._guard:
             self._users -= 1
             self._idle_since_ns = self._system.monotonic_ns()
@@ -94,20 +112,23 @@ class Session:
             with self._guard:
                 self._under_way.discard(request)
 
-    def grant(self, session: str, request: str, name: str, lease: Lease) -> bool:
-        """Puts a lease under this session's deadline; False if that session has ended meanwhile."""
+    def grant(self, user: object, session: str, request: str, name: str, key: str, token: int) -> Lease | None:
+        """The lease of what the service has granted; None, and it is given back, if the session has ended meanwhile."""
+        lease = Lease(key, token, process_name(), self._system, 0, lambda _: self._release(request))
         with self._guard:
-            if self._id != session or request in self._unwanted:
-                return False
-            term = self._term
-            lease.follow(lambda: term.deadline_ns)
-            self._leases[request] = lease, name
-            return lease.valid()
+            if self._id == session and request not in self._unwanted:
+                term = self._term
+                lease.follow(lambda: term.deadline_ns)
+                self._grants[request] = _Grant(user, session, name, lease)
+        if lease.valid():
+            return lease
+        self.give_back(session, request, name)
+        return None
 
     def give_back(self, session: str, request: str, name: str) -> bool:
         """Frees what a request holds, now or, if the service does not answer, as soon as it does."""
         with self._guard:
-            self._leases.pop(request, None)
+            self._grants.pop(request, None)
             self._unwanted.discard(request)
             alive = self._id == session
         try:
@@ -145,22 +166,31 @@ class Session:
                 self.backend.close_session(session)
         self.backend.close()
 
+    def _release(self, request: str) -> bool:
+        with self._guard:
+            grant = self._grants.get(request)
+        if grant is None:
+            return False
+        held = grant.lease.valid()
+        return self.give_back(grant.session, request, grant.name) and held
+
     def _lose(self, requests: list[str]) -> None:
         """Ends the leases of these requests, before anybody else can be granted them; they are owed from now on."""
         for request in requests:
-            if self._id is not None and request in self._leases:
-                lease, name = self._leases.pop(request)
-                lease.lose()
-                self._owed[self._id, request, name] = None
+            grant = self._grants.get(request)
+            if grant is not None and grant.held:
+                grant.held = False
+                grant.lease.lose()
+                self._owed[grant.session, request, grant.name] = None
             else:
                 self._unwanted.add(request)
 
     def _lose_all(self) -> None:
         self._term.deadline_ns = 0
         self._term = _Term()
-        for lease, _ in self._leases.values():
-            lease.lose()
-        self._leases.clear()
+        for grant in self._grants.values():
+            grant.held = False
+            grant.lease.lose()
         self._owed.clear()
         self._unwanted.clear()
         self._id = None
@@ -247,7 +277,7 @@ class Session:
         What is unknown once may have been given back since the service answered.
         """
         with self._guard:
-            known = self._leases.keys() | self._under_way
+            known = {request for request, grant in self._grants.items() if grant.held} | self._under_way
             strange = {request: name for request, name in held if request not in known}
             if self._id == session:
                 self._owed.update(
