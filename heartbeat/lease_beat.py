@@ -55,12 +55,19 @@ class LeaseHeartbeat(Heartbeat):
             if not self.owns_claim():
                 self._stopped.set()
                 self._release()
-            elif (self._lease is None or not self._lease.valid()) and self._take():
-                super().beat()  # which also says again where to look
+            elif self._lease is None or not self._lease.valid():
+                self._take_again()
 
     def stop(self) -> None:
         super().stop()
         self._release()
+
+    def _take_again(self) -> None:
+        lost = self._lease
+        if self._take():
+            if lost is not None:
+                _log.warning("a heartbeat's lease was lost, and is taken again: %s", lost.lost_because)
+            super().beat()  # which also says again where to look
 
     def _take(self) -> bool:
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
 from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register, check_count
-from lakelatch.locks.lease import Lease
+from lakelatch.locks.lease import EXPIRED, Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.renewal import renewals
 from lakelatch.system import System, process_name
@@ -36,7 +36,7 @@ class _Key:
 
     def end_if_over(self) -> None:
         if self.grant is not None and self.grant.over():
-            self.grant.lease.lose()
+            self.grant.lease.lose(EXPIRED)
             self.grant = None
 
     def wake_next(self) -> None:
@@ -136,7 +136,7 @@ class InProcessLockProvider(LockProvider):
             state.end_if_over()
             if state.grant is None:
                 return False
-            state.grant.lease.lose()
+            state.grant.lease.lose("an operator broke the lock")
             renewals().remove(state.grant.lease)
             self._free(table, key, state)
             return True

@@ -5,11 +5,35 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from lakelatch.errors import LeaseLost
 from lakelatch.system import System
+
+EXPIRED = "its lease time passed without a renewal"
+
+
+@dataclass
+class Term:
+    """The deadline of one lease, or of all leases of one session, and why they end at it, as far as that is known.
+
+    `failure` says why the last renewal failed; `ended` says why the term ended otherwise than by its deadline.
+    """
+
+    deadline_ns: int | None
+    failure: str = ""
+    ended: str = ""
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline_ns is not None and now_ns >= self.deadline_ns
+
+    def reason(self) -> str:
+        """Why a lease that is over ended."""
+        failed = f"; the last try to renew it failed ({self.failure})" if self.failure else ""
+        return self.ended or EXPIRED + failed
 
 
 class Lease:
@@ -17,7 +41,8 @@ class Lease:
 
     `token` grows with every grant of the key. `deadline_ns` is on the own monotonic clock, None where the service
     holds the key for as long as the process lives (a kernel lock). `lost` is set when the lease ended and was not
-    released. As a context manager it releases at the end. A pickled or forked copy refuses to act.
+    released, and `lost_because` says why. As a context manager it releases at the end. A pickled or forked copy refuses
+    to act.
     """
 
     def __init__(
@@ -35,8 +60,8 @@ class Lease:
         self.owner = owner
         self.lost = threading.Event()
         self._system = system
-        self._deadline_ns = deadline_ns
-        self._followed: Callable[[], int] | None = None
+        self.lost_because = ""
+        self._term = Term(deadline_ns)
         self._release = release
         self._still_held = still_held
         self._released = False
@@ -46,37 +71,46 @@ class Lease:
     @property
     def deadline_ns(self) -> int | None:
         """When the lease ends unless it is renewed, on the own monotonic clock; None for never."""
-        return self._deadline_ns if self._followed is None else self._followed()
+        return self._term.deadline_ns
 
     def extend(self, deadline_ns: int) -> None:
         """For the provider's renewal: the service has confirmed the lease up to this deadline."""
         if not self.lost.is_set():
-            self._deadline_ns = deadline_ns
+            self._term.deadline_ns = deadline_ns
 
-    def follow(self, deadline: Callable[[], int]) -> None:
-        """For the provider: from now on the deadline is what this says, each time that somebody looks. No network."""
-        self._followed = deadline
+    def follow(self, term: Term) -> None:
+        """For the provider: from now on the deadline is this term's, which other leases may share."""
+        self._term = term
 
-    def lose(self) -> None:
-        """For the provider: the service has given the key away, or may have."""
-        if not self._released:
+    def lose(self, reason: str = "its lock service has given it away, or may have") -> None:
+        """For the provider: the service has given the key away, or may have; the first reason is kept."""
+        if not self._released and not self.lost.is_set():
+            self.lost_because = reason
             self.lost.set()
 
     def valid(self) -> bool:
         """Whether nobody else can have been granted the key yet. Needs no network. Never turns true again."""
         if self._released or self.lost.is_set() or self._process != os.getpid():
             return False
-        now_ns, deadline_ns = self._system.monotonic_ns(), self.deadline_ns
-        expired = deadline_ns is not None and now_ns >= deadline_ns
-        if expired or (self._still_held is not None and not self._still_held(self)):
+        if self._term.is_over(self._system.monotonic_ns()):
+            self.lose(self._term.reason())
+            return False
+        if self._still_held is not None and not self._still_held(self):
             self.lose()
             return False
         return True
 
     def ensure(self) -> None:
-        """Raises `LeaseLost` unless `valid()`."""
-        if not self.valid():
-            raise LeaseLost(f"the lease of {self.key!r} with token {self.token} is no longer held", key=self.key)
+        """Raises `LeaseLost`, which says why, unless `valid()`."""
+        if self.valid():
+            return
+        forked = "" if self._process == os.getpid() else "this is a forked copy of it"
+        reason = forked or self.lost_because or "it was released"
+        raise LeaseLost(
+            f"the lease of {self.key!r} with token {self.token} is no longer held: {reason}",
+            key=self.key,
+            reason=reason,
+        )
 
     def release(self) -> bool:
         """Gives the key back; False says that it was not held any more and nothing was changed.
@@ -92,7 +126,7 @@ class Lease:
             if held:
                 self._released = True
             else:
-                self.lost.set()
+                self.lose()
             return held
 
     def __enter__(self) -> Lease:

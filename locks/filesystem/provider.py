@@ -196,7 +196,10 @@ class FilesystemLockProvider(LockProvider):
 
     def _is_held(self, lease: Lease) -> bool:
         taken = self._held.get(lease)
-        return taken is not None and taken.current()
+        if taken is None or taken.current():
+            return taken is not None
+        lease.lose(_reason(lease.key, taken.path))
+        return False
 
     def _look(self, _: Lease) -> bool:
         """Sets `lost` of what is held no more, even if nobody asks. One look a second at all that is held is cheap."""
@@ -218,6 +221,8 @@ class FilesystemLockProvider(LockProvider):
         held = taken.current()
         if held:
             mark_idle(taken)
+        else:
+            lease.lose(_reason(lease.key, taken.path))
         taken.free(keep=held)
         return held
 
@@ -267,6 +272,15 @@ class _FileRegister(Register):
 
     def advance(self, at_least: int, count: int = 1) -> int:
         return self._provider.advance(self._key, at_least, count)
+
+
+def _reason(key: str, path: str) -> str:
+    """Why a lock file that was held is another one now, or none, and who holds it since."""
+    if not os.path.exists(path):
+        return f"{path} was deleted"
+    noted = _read_note(key, path)
+    by = f"; {noted.owner} has taken the lock since" if noted is not None else ""
+    return f"{path} was replaced, as by an operator who breaks the lock{by}"
 
 
 def _lock_file(

@@ -139,8 +139,8 @@ class SessionLockProvider(LockProvider):
     def _ask(self, session: Session, identity: str, request: str, name: str, key: str, wait: Wait) -> Lease | None:
         try:
             token = session.backend.take(identity, request, name, wait)
-        except SessionGone:
-            session.lost(identity)
+        except SessionGone as error:
+            session.lost(identity, error)
             raise
         except BaseException:
             session.give_back(identity, request, name)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from lakelatch.errors import LakelatchError, Unavailable
-from lakelatch.locks.lease import Lease
+from lakelatch.locks.lease import Lease, Term
 from lakelatch.locks.session.backend import SessionBackend, SessionGone
 from lakelatch.system import System, Thread, process_name
 
@@ -35,13 +35,6 @@ class _Grant:
     held: bool = True
 
 
-@dataclass
-class _Term:
-    """One session's deadline, for all its leases; 0 once it has ended, so that the next session's never counts."""
-
-    deadline_ns: int = 0
-
-
 class Session:
     """Opened on first use, opened anew (with another id) after it was lost, closed when nobody has used it for a while.
 
@@ -54,7 +47,7 @@ class Session:
         self._system = system
         self._guard = system.new_condition()
         self._id: str | None = None
-        self._term = _Term()
+        self._term = Term(0)  # one for each session: that of one which has ended is over for good
         self._grants: dict[str, _Grant] = {}  # by request
         self._owed: dict[tuple[str, str, str], None] = {}  # (session, request, name) that could not be given back yet
         self._unwanted: set[str] = set()  # requests to be given up whose grant has not been heard of yet
@@ -88,11 +81,11 @@ class Session:
     def open(self) -> str:
         """The id of a session that is alive as far as we know; opens one if there is none."""
         with self._guard:
-            if self._id is not None and self._system.monotonic_ns() < self._term.deadline_ns:
+            if self._id is not None and not self._term.is_over(self._system.monotonic_ns()):
                 return self._id
             if self._closed:
                 raise Unavailable("the session with the lock service was closed: try again")
-            self._lose_all()
+            self._lose_all(self._term.reason())
             started_ns = self._system.monotonic_ns()
             self._id = self.backend.open_session(process_name())
             self._term.deadline_ns = self._trusted_until_ns(started_ns)
@@ -117,8 +110,7 @@ class Session:
         lease = Lease(key, token, process_name(), self._system, 0, lambda _: self._release(request))
         with self._guard:
             if self._id == session and request not in self._unwanted:
-                term = self._term
-                lease.follow(lambda: term.deadline_ns)
+                lease.follow(self._term)
                 self._grants[request] = _Grant(user, session, name, lease)
         if lease.valid():
             return lease
@@ -142,11 +134,11 @@ class Session:
                 self.wake()
             return alive
 
-    def lost(self, session: str) -> None:
-        """The service says that this session is gone."""
+    def lost(self, session: str, error: SessionGone) -> None:
+        """The service says, by this error, that this session is gone."""
         with self._guard:
             if self._id == session:
-                self._lose_all()
+                self._lose_all(f"the session that held it has ended ({error.message})")
 
     def wake(self) -> None:
         """Makes the next renewal come at once."""
@@ -159,7 +151,7 @@ class Session:
         with self._guard:
             self._closed = True
             session = self._id
-            self._lose_all()
+            self._lose_all("the process closed its session with the lock service")
             self._guard.notify_all()
         with suppress(LakelatchError):
             if session is not None:
@@ -180,17 +172,18 @@ class Session:
             grant = self._grants.get(request)
             if grant is not None and grant.held:
                 grant.held = False
-                grant.lease.lose()
+                grant.lease.lose("its release was asked for at the lock service, as by an operator who breaks the lock")
                 self._owed[grant.session, request, grant.name] = None
             else:
                 self._unwanted.add(request)
 
-    def _lose_all(self) -> None:
+    def _lose_all(self, reason: str) -> None:
+        self._term.ended = reason  # before the deadline, since a lease that is looked at reads both
         self._term.deadline_ns = 0
-        self._term = _Term()
+        self._term = Term(0)
         for grant in self._grants.values():
             grant.held = False
-            grant.lease.lose()
+            grant.lease.lose(reason)
         self._owed.clear()
         self._unwanted.clear()
         self._id = None
@@ -222,9 +215,10 @@ class Session:
         with self._guard:
             session = self._id
             started_ns = self._system.monotonic_ns()
-            lapsed = started_ns >= self._term.deadline_ns
+            term = self._term
+            lapsed = term.is_over(started_ns)
             if lapsed:
-                self._lose_all()
+                self._lose_all(term.reason())
         if session is None:
             return True
         try:
@@ -232,10 +226,11 @@ class Session:
                 self.backend.close_session(session)
                 return True
             unwanted = self.backend.renew_session(session)
-        except SessionGone:
-            self.lost(session)
+        except SessionGone as error:
+            self.lost(session, error)
             return True
         except LakelatchError as error:
+            term.failure = error.message
             if not self._failing:
                 _log.warning("the session with the lock service could not be renewed yet: %s", error.message)
             self._failing = True
@@ -251,6 +246,7 @@ class Session:
             if self._id == session:
                 self._lose(unwanted)
                 self._term.deadline_ns = self._trusted_until_ns(started_ns)
+                self._term.failure = ""
 
     def _resolve(self) -> bool:
         """Gives back what is owed, and what nobody here knows of; False if the service did not answer."""
