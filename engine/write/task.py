@@ -119,7 +119,7 @@ class WriteTask:
     def _announce(self, batch: pa.RecordBatch, names: LogNames, version: int, files: TaskFiles) -> None:
         """Each file with its first row, so that who has to lose learns it before the others are there."""
         columns = [PARTITION_COLUMN, BUCKET_COLUMN]
-        groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns).aggregate([])
+        groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns, use_threads=False).aggregate([])
         files.announce_all(
             (row[PARTITION_COLUMN], names.file(row[PARTITION_COLUMN], row[BUCKET_COLUMN], version).name)
             for row in groups.to_pylist()

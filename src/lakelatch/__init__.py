@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -140,6 +139,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version  # which takes longer to import than all else here
+
         return version("lakelatch")
     if name not in _MODULES:
         raise AttributeError(f"module 'lakelatch' has no attribute {name!r}")

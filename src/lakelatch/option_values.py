@@ -48,8 +48,10 @@ def _part_of(key: str, part: object) -> str:
 
 
 def whole_number(options: Mapping[str, str], key: str, default: int, least: int, most: int) -> int:
-    """An option's value as an integer within bounds. Errors: `InvalidRequest`."""
-    text = str(options.get(key, default)).strip()
+    """An option's value as an integer within bounds; the default if none is given. Errors: `InvalidRequest`."""
+    if key not in options:
+        return default
+    text = str(options[key]).strip()
     if not _WHOLE.fullmatch(text):
         raise InvalidRequest(f"{key}={text!r} is no whole number: use {least} to {most}", option=key)
     value = int(text)
@@ -68,8 +70,13 @@ def fraction(options: Mapping[str, str], key: str, default: float) -> float:
 
 
 def one_of(options: Mapping[str, str], key: str, allowed: tuple[str, ...], default: str) -> str:
-    """An option's value in the spelling of `allowed`, which it must equal but for case. Errors: `InvalidRequest`."""
-    text = str(options.get(key, default)).strip()
+    """An option's value in the spelling of `allowed`, which it must equal but for case; the default if none is given.
+
+    Errors: `InvalidRequest`.
+    """
+    if key not in options:
+        return default
+    text = str(options[key]).strip()
     for choice in allowed:
         if text.lower() == choice.lower():
             return choice
@@ -78,4 +85,4 @@ def one_of(options: Mapping[str, str], key: str, allowed: tuple[str, ...], defau
 
 def flag(options: Mapping[str, str], key: str, default: bool = False) -> bool:
     """Whether an option is on. Errors: `InvalidRequest`."""
-    return one_of(options, key, ("true", "false"), str(default)) == "true"
+    return one_of(options, key, ("true", "false"), "true" if default else "false") == "true"
