@@ -18,6 +18,7 @@ from lakelatch.locks.lease import Lease
 from lakelatch.timeline.log.commit_log import GivenUp, RaceLost
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.claims import beat_of, owns_claim
 
@@ -108,7 +109,7 @@ class FirstLook:
     def __init__(self, context: TransactionContext, instant: str, operation_id: str, asks_claim: bool = True) -> None:
         self._log = context.log
         self._recent = context.log.recent_tail() if context.elision.tries_first(context.log.others_wait) else None
-        self._names: frozenset[str] | None = None
+        self._listing: Snapshot | None = None
         self._owned: bool | None = None if asks_claim else True
         self._asks_claim = asks_claim
         self._owns = partial(owns_claim, context, instant, operation_id)
@@ -122,9 +123,9 @@ class FirstLook:
         return (self._list, self._ask) if self._asks_claim else (self._list,)
 
     def tail(self) -> Tail | None:
-        """The tail with the timeline's names; None if nothing was asked."""
+        """The tail with the timeline; None if nothing was asked."""
         if self._recent is not None:
-            self._tail = self._log.look(self._recent, self._names)
+            self._tail = self._log.look(self._recent, self._listing)
         return self._tail
 
     def owned(self, tail: Tail) -> bool | None:
@@ -132,7 +133,7 @@ class FirstLook:
         return self._owned if tail is self._tail else None
 
     def _list(self) -> None:
-        self._names = self._log.projections.list_timeline()
+        self._listing = self._log.projections.list_timeline()
 
     def _ask(self) -> None:
         self._owned = self._owns()

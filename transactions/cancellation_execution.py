@@ -163,7 +163,7 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
     with table_lock(context) as lease:
 
         def decide(tail: Tail) -> Event | GivenUp[Instant | None]:
-            context.folder.refresh(tail.number, tail.names)
+            context.folder.refresh(tail.number, tail.listing)
             ended = find_ended(context, instant)
             if ended is not None or not context.folder.has(requested(instant, action)):
                 return GivenUp(ended)

@@ -73,7 +73,7 @@ def request_cancel(
     operation_id = context.system.new_id()
 
     def decide(tail: Tail) -> Event | GivenUp[CancelRequest | None]:
-        context.folder.refresh(tail.number, tail.names)
+        context.folder.refresh(tail.number, tail.listing)
         plan = _plan_to_cancel(context, instant, by_executor)
         if plan is None:
             return GivenUp(None)

@@ -66,7 +66,7 @@ def append_commit(
     """
 
     def decide(tail: Tail) -> Event | GivenUp[Outcome | InTheWay]:
-        context.folder.refresh(tail.number, tail.names)
+        context.folder.refresh(tail.number, tail.listing)
         others = others_since(context, state, tail, first.owned(tail) if first is not None else None)
         if isinstance(others, Ended):
             return GivenUp(others)
@@ -156,7 +156,7 @@ def append_service_completion(
     """
 
     def decide(tail: Tail) -> Event | GivenUp[Ended]:
-        context.folder.refresh(tail.number, tail.names)
+        context.folder.refresh(tail.number, tail.listing)
         others = others_since(context, state, tail)
         if isinstance(others, Ended):
             return GivenUp(others)
@@ -292,8 +292,9 @@ def others_since(
     if foreign_restore and state.action != RESTORE:
         return _overtaken(state, f"restore {foreign_restore} of another engine is under way, or was left unfinished")
     planned = state.action not in WRITE_ACTIONS  # which others may have begun, and rolled back, before
-    names = context.folder.names
-    foreign = context.log.projections.rollback_of(state.instant, names, pending_only=planned, beginning=True)
+    snapshot = context.folder.snapshot
+    undoers = snapshot.undoers - snapshot.late
+    foreign = context.log.projections.rollback_of(state.instant, undoers, pending_only=planned, beginning=True)
     if foreign:
         return _ended(state, f"rollback {foreign} of another engine, which takes no slots, aborted it")
     return TableOthers(context, state, events)
@@ -349,7 +350,8 @@ def _pending_foreign_restore(context: TransactionContext) -> str:
 
     Its instants go one after the other, and what is committed meanwhile may stand on one that is still to go.
     """
-    names = [name for name in context.folder.names if f".{RESTORE}" in name]
+    snapshot = context.folder.snapshot
+    names = [name for name in snapshot.undoers - snapshot.late if f".{RESTORE}" in name]
     done = {name.partition("_")[0] for name in names if "_" in name}
     pending = sorted({name.partition(".")[0] for name in names if "_" not in name} - done)
     return next((restore for restore in pending if context.observer.beat_of(restore) is None), "")

@@ -81,7 +81,7 @@ class LockWatch:
         """Warns of foreign commits that appeared between the check and the commit, which nobody can undo any more."""
         context = self.context
         try:
-            fresh = set(context.log.projections.listed).difference(known)
+            fresh = context.log.projections.listing.listed.difference(known)
             found = [one for one in map(parse_file_name, sorted(fresh)) if one is not None and _is_write(one)]
             if not found:
                 return

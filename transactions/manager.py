@@ -186,7 +186,7 @@ class TransactionManager:
         tail = context.log.tail()
         context.log.ensure_same_locks(tail)
         tail = context.log.look(tail)
-        context.folder.refresh(tail.number, tail.names)
+        context.folder.refresh(tail.number, tail.listing)
         if all(pending.requested != instant or pending.action != action for pending in context.folder.pending()):
             raise TransactionEnded(f"{action} {instant} is not pending: it has ended, or was never scheduled")
         ensure_none_lost(context.log, tail, since=instant)  # perhaps its own
@@ -221,7 +221,7 @@ class TransactionManager:
         operation_id = context.system.new_id()
 
         def decide(tail: Tail) -> Event | GivenUp[None]:
-            context.folder.refresh(tail.number, tail.names)
+            context.folder.refresh(tail.number, tail.listing)
             try:
                 content = build(context.folder)
             except CorruptTable:
@@ -281,7 +281,7 @@ class TransactionManager:
         tail = log.tail()
         log.ensure_same_locks(tail)
         tail = log.look(tail)
-        self.context.folder.refresh(tail.number, tail.names)
+        self.context.folder.refresh(tail.number, tail.listing)
         return tail
 
     def _show_begun(self, instant: str, action: str, for_tasks: bool) -> None:

@@ -22,6 +22,7 @@ from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
 from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
@@ -48,8 +49,8 @@ class Recovery:
         """
         context = self._context
         tail, beating, noted, marked = self._look_at_all()
-        context.folder.refresh(tail.number, tail.names)
-        for undone in context.log.projections.undone(context.folder.listed):
+        context.folder.refresh(tail.number, tail.listing)
+        for undone in context.log.projections.undone(context.folder.listing):
             self._storage.delete(undone.path)
         self._forget_aborted()
         pending = context.folder.pending()
@@ -109,17 +110,22 @@ class Recovery:
         if last is None:
             return False
         if check is not None:
-            claims, names = check.claims, check.names
+            claims, listing = check.claims, check.listing
         else:
             context.log.ensure_projected(last)
-            claims, names = context.storage.together(
-                lambda: frozenset(context.observer.instants()), context.log.projections.list_timeline
+            claimed, listed = list[str](), list[Snapshot]()
+            context.storage.together(
+                lambda: claimed.extend(context.observer.instants()),
+                lambda: listed.append(context.log.projections.list_timeline()),
             )
-            context.folder.refresh(last.number, names)
+            claims, listing = frozenset(claimed), listed[0]
+            context.folder.refresh(last.number, listing)
         if claims:
             return False
         begun = (one for one in context.folder.pending() if one.action not in actions.PLANNED_SERVICES)
-        return next(begun, None) is None and not context.folder.aborted() and not context.log.projections.undone(names)
+        return (
+            next(begun, None) is None and not context.folder.aborted() and not context.log.projections.undone(listing)
+        )
 
     def roll_back(self, victim: str, action: str) -> bool:
         """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
@@ -127,7 +133,7 @@ class Recovery:
             operation_id = self._context.system.new_id()
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
-                self._context.folder.refresh(tail.number, tail.names)
+                self._context.folder.refresh(tail.number, tail.listing)
                 ended = self._why_not_abortable(victim, tail)
                 if ended:
                     return GivenUp(ended)
@@ -165,7 +171,7 @@ class Recovery:
         tail = context.log.look(context.log.tail()) if announced else None
         if tail is None:
             return
-        context.folder.refresh(tail.number, tail.names)
+        context.folder.refresh(tail.number, tail.listing)
         completed = any(done.requested == instant for done in context.folder.completed_since(frozenset()))
         if not completed and find_archived(self._storage, context.folder.names, instant) is None:
             for path in announced:
@@ -316,7 +322,7 @@ class Recovery:
         with table_lock(context) as lease:
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
-                context.folder.refresh(tail.number, tail.names)
+                context.folder.refresh(tail.number, tail.listing)
                 if not context.folder.has(requested(rollback, actions.ROLLBACK)):  # archived since it was looked for
                     self._storage.delete(inflight(rollback, actions.ROLLBACK).path)
                     return GivenUp(f"{rollback} has been archived")
@@ -362,7 +368,7 @@ class Recovery:
         if not dead:
             return []
         tail = self._context.log.tail()
-        self._context.folder.refresh(tail.number, tail.names)
+        self._context.folder.refresh(tail.number, tail.listing)
         pending = self._context.folder.pending()
         try:
             plans = [self._plan(one.requested) for one in pending if one.action == actions.ROLLBACK]

@@ -63,7 +63,7 @@ def append_undo(
     operation_id = context.system.new_id()
 
     def decide(tail: Tail) -> Event:
-        context.folder.refresh(tail.number, tail.names)
+        context.folder.refresh(tail.number, tail.listing)
         undo = build(context.folder)
         return Event(
             kind,

@@ -37,7 +37,7 @@ from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.service_metadata import read_cleaned, read_rolled_back, read_savepointed
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, requested
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, requested
 
 MISSING, DAMAGED, SUPERFLUOUS = "missing", "damaged", "superfluous"
 _LOOKS_MAX = 5
@@ -141,12 +141,12 @@ class _Look:
                 if event.content_path:
                     log.content(event)
         found.reverse()
-        names = log.projections.list_timeline()
+        listing = log.projections.list_timeline()
         with self._noting(TIMELINE_FOLDER):
             instants = [event for event in found if event.kind != LOCKS]
-            if instants and not Timeline.of_names(names).instants:
+            if instants and not listing.by_requested:
                 self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {instants[-1].number}")
-            for event in log.projections.lost(found[:-1], names):
+            for event in log.projections.lost(found[:-1], listing):
                 self._note(MISSING, event.path, lost_file(event).message)
 
     # -- both timelines -----------------------------------------------------------------------------------------------

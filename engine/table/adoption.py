@@ -139,9 +139,9 @@ def _by_timeline(storage: Storage, config: TableConfig, now_ms: int) -> Iterator
             f"others are at work ({', '.join(busy[:_SHOWN])}): stop them, or wait; if they died, their engine's next "
             "write rolls them back"
         )
-    if config.timezone != "UTC" and timeline.latest_time() > to_instant(now_ms):
+    if config.timezone != "UTC" and timeline.latest_time > to_instant(now_ms):
         yield (
-            f"{TIMEZONE}={config.timezone}, and its last time, {timeline.latest_time()}, is still to come in UTC "
+            f"{TIMEZONE}={config.timezone}, and its last time, {timeline.latest_time}, is still to come in UTC "
             f"(now {to_instant(now_ms)}): adopt it after that time"
         )
 

@@ -30,7 +30,6 @@ from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.format.record_keys import check_text
 from lakelatch.locks.open import record_of
 from lakelatch.storage.contract import PutUnknown, Storage
-from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
@@ -209,13 +208,13 @@ def _check_times(config: TableConfig, schema: pa.Schema) -> None:
 def _check_place(storage: Storage) -> None:
     """`InvalidRequest` where a new table would take files for its own. Those of a first write that failed are."""
     timeline = Timeline.look(storage)
-    if timeline.has_history or any(one.action in WRITE_ACTIONS for one in timeline.completed):
+    if timeline.has_history or timeline.has_writes:
         raise InvalidRequest(
             f"{storage.uri} has commits and no {PROPERTIES_PATH}: restore that file from a copy, or choose another path"
         )
     found = storage.list("")
     others = [*found.files, *(name for name in found.folders if name != ".hoodie")]
-    if others and not timeline.instants:
+    if others and not timeline.by_requested:
         what, _ = what_is_there(storage)
         raise InvalidRequest(
             f"{storage.uri} is not empty and is no table: {what}, and readers would take its files for data. Choose "

@@ -104,10 +104,10 @@ def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig
 
     if beside is not None:
         storage.together(configure, *beside.requests)
-        looks.append(Timeline.of_names(sorted(beside.names)))
+        looks.append(beside.listing)
     else:
         storage.together(configure, lambda: looks.append(Timeline.look(storage)))
-    if not looks[0].instants and not looks[0].has_history:
+    if not looks[0].by_requested and not looks[0].has_history:
         _ensure_never_written(storage)
     return configs[0], looks[0]
 
@@ -120,7 +120,7 @@ def _ensure_never_written(storage: Storage) -> None:
     """
     log = LogReader(storage)
     slots = [event.number for event in log.standing(log.tail()) if event.kind != LOCKS]
-    if slots and not Timeline.look(storage).instants:
+    if slots and not Timeline.look(storage).by_requested:
         raise CorruptTable(
             f"{storage.uri} has no files in {TIMELINE_FOLDER}, and its commit log has slots up to {max(slots)}: "
             "restore that folder from a copy",

@@ -48,8 +48,8 @@ def schema_at(storage: Storage, config: TableConfig, timeline: Timeline, moment:
     """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for types nobody can read."""
     completed = [one for one in timeline.completed if moment is None or (one.completion or "") <= moment]
     found = _said_last(storage, config, completed)
-    if found is not None and may_be_undone(parse_file_name(found.path.rpartition("/")[2]), timeline.instants):
-        late = Rollbacks(storage).late(frozenset(one.file_name for one in timeline.instants))
+    if found is not None and may_be_undone(parse_file_name(found.path.rpartition("/")[2]), timeline):
+        late = Rollbacks(storage).late(timeline)
         found = _said_last(storage, config, [one for one in completed if one.file_name not in late])
     if found is None and timeline.has_history:
         archived = WholeTimeline.load(storage, timeline).archived(WRITE_ACTIONS, until=moment)

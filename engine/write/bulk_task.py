@@ -26,7 +26,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.outcome import Merged
 from lakelatch.format.names import NO_TASK
 from lakelatch.format.slices.live_groups import LiveSlices
-from lakelatch.timeline.actions import BULK_INSERT, INSERT, WRITE_ACTIONS
+from lakelatch.timeline.actions import BULK_INSERT, INSERT
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import Timeline
@@ -49,7 +49,7 @@ def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions,
 
 
 def _has_no_writes(known_files: Collection[str]) -> bool:
-    return not any(instant.action in WRITE_ACTIONS for instant in Timeline.of_names(known_files).completed)
+    return not Timeline.of_names(known_files).has_writes
 
 
 @dataclass(frozen=True)

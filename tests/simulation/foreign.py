@@ -59,7 +59,7 @@ def roll_back(actor: Actor, place: Place) -> None:
             with actor.provider().acquire(TABLE_KEY, 5.0) as lease:
                 timeline = Timeline.load(actor.storage)
                 if any(found.requested == rollback for found in timeline.pending):
-                    above = max(rollback, timeline.latest_time())  # the lock service may have forgotten its register
+                    above = max(rollback, timeline.latest_time)  # the lock service may have forgotten its register
                     time = actor.manager(NON_BLOCKING).context.clock.next(above, lease)
                     actor.storage.put(completed(rollback, ROLLBACK, time).path, done.to_avro())
             actor.storage.delete(heartbeat_path(plan.instant))
@@ -77,7 +77,7 @@ def _plan_rollbacks(actor: Actor, place: Place) -> list[tuple[str, RollbackPlan]
         known = {_target(actor, one.requested) for one in timeline.instants if one.action == ROLLBACK}
         for victim in writes:
             if victim.requested in dead - known:
-                rollback = context.clock.next(max(timeline.latest_time(), victim.requested), lease)
+                rollback = context.clock.next(max(timeline.latest_time, victim.requested), lease)
                 files = tuple(Markers(actor.storage, victim.requested).announced())
                 plan = RollbackPlan(victim.requested, victim.action, files)
                 _announce(actor, place, rollback, plan)

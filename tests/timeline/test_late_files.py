@@ -27,6 +27,7 @@ from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.rollbacks import Rollbacks
 from lakelatch.timeline.metadata import SCHEMA_KEY, CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import (
     TIMELINE_FOLDER,
     TimelineFolder,
@@ -122,7 +123,7 @@ def test_the_plan_of_a_service_outlives_a_rollback_of_its_run(tmp_path: Path) ->
     LocalStorage(str(tmp_path)).put(done.path, data)
     lives = [requested(plan, COMPACTION), inflight(plan, COMPACTION), completed(plan, COMPACTION, later)]
     over = completed(plan, COMPACTION, "20260101000000004")
-    assert rollbacks.late([one.file_name for one in (*lives, over, done)]) == {over.file_name}
+    assert rollbacks.late(Snapshot.of_names(one.file_name for one in (*lives, over, done))) == {over.file_name}
 
 
 def test_what_a_restore_has_not_come_to_is_left_to_it(table: KeptTable) -> None:
@@ -134,7 +135,7 @@ def test_what_a_restore_has_not_come_to_is_left_to_it(table: KeptTable) -> None:
     (restore,) = [one.requested for one in map(parse_file_name, table.timeline()) if one and one.action == RESTORE]
     table.storage.put(inflight(restore, RESTORE).path, b"")
     log = table.manager().context.log.projections
-    assert [one for one in log.undone(table.timeline()) if one.requested == victim.instant] == []
+    assert [one for one in log.undone(Snapshot.of_names(table.timeline())) if one.requested == victim.instant] == []
     table.all_died()
     assert table.manager().recover() == [victim.instant]
     assert not any(name.startswith(victim.instant) for name in table.timeline())
@@ -197,7 +198,7 @@ def test_a_recovery_takes_the_last_completed_file_first(table: KeptTable) -> Non
     history = one_of_each(table)
     with active("commit.after_projection=raise"), pytest.raises(LakelatchError):
         table.restore(history[BACK_TO][1])
-    undone = table.manager().context.log.projections.undone(table.timeline())
+    undone = table.manager().context.log.projections.undone(Snapshot.of_names(table.timeline()))
     assert [one.requested for one in undone] == [instant for _, instant, _ in history[:BACK_TO:-1]]
 
 
@@ -322,9 +323,11 @@ def test_a_run_that_completed_before_its_rollback_began_counts(table: KeptTable)
     plan = requested(after(run), ROLLBACK)
     table.storage.put(plan.path, plan_of(ROLLBACK, run.instant, COMPACTION))
     late = Rollbacks(table.storage).late
-    assert late(table.timeline()) == frozenset()
+    assert late(Snapshot.of_names(table.timeline())) == frozenset()
     begun = inflight(plan.requested, ROLLBACK).file_name
-    assert late([*table.timeline(), begun]) == {completed(run.instant, COMPACTION, run.completion).file_name}
+    assert late(Snapshot.of_names([*table.timeline(), begun])) == {
+        completed(run.instant, COMPACTION, run.completion).file_name
+    }
     then, files = table.read(), table.data_files(run.instant)
     table.manager().recover()
     assert plan.file_name in table.timeline()

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from lakelatch.storage import MemoryStorage
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import (
     COMPLETED,
     INFLIGHT,
     REQUESTED,
     TIMELINE_FOLDER,
     Instant,
-    ListedNames,
     Timeline,
     TimelineFolder,
     completed,
@@ -112,8 +112,8 @@ def test_a_listing_shows_the_furthest_state_of_each_instant() -> None:
     assert [instant.file_name for instant in timeline.completed] == [f"{START}_{END}.commit"]
     assert timeline.pending == (Instant(END, "rollback", REQUESTED), Instant(later, "deltacommit", INFLIGHT))
     assert timeline.completion_times() == {START: END}
-    assert timeline.latest_time() == later
-    assert Timeline(()).latest_time() == ""
+    assert timeline.latest_time == later
+    assert Timeline.of_names(()).latest_time == ""
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_a_listing_that_was_begun_earlier_does_not_come_back() -> None:
     """Of two threads, the one that listed first may be the last to say what it has seen."""
     storage = MemoryStorage("threads")
     folder = TimelineFolder(storage)
-    earlier = ListedNames.of(storage)
+    earlier = Snapshot.take(storage, Snapshot())
     begun = inflight("20261122120000000", "deltacommit")
     storage.put(begun.path, b"")
     folder.refresh(1)
     folder.refresh(1, earlier)
     assert folder.has(begun)
-    folder.refresh(1, ListedNames.of(storage))
+    folder.refresh(1, Snapshot.take(storage, Snapshot()))
     assert folder.has(begun)

@@ -39,6 +39,7 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_path
 from lakelatch.timeline.log.log_reader import WAITING_NAME, LogMoved, LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import aborted, completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
@@ -204,24 +205,24 @@ class CommitLog(LogReader):
         if tail.number != self._looked_at:
             self.project(tail)
 
-    def look(self, tail: Tail, names: frozenset[str] | None = None) -> Tail:
-        """The same with the timeline's names, after completing its projection: one listing, if that is complete.
+    def look(self, tail: Tail, listing: Snapshot | None = None) -> Tail:
+        """The same with the timeline, after completing its projection: one listing, if that is complete.
 
-        `names`: that listing, for a caller who has made it since the tail was read.
+        `listing`: that one, for a caller who has made it since the tail was read.
 
         The listing begins after the slot was read, and then the files of all slots before it were there. So one that
         shows the slot's own file lacks none of theirs.
         """
         event, looked_at = tail.event, tail.number == self._looked_at
         if event is None or (looked_at and not self.projections.is_listed(event)):
-            return replace(tail, names=self.projections.list_timeline() if names is None else names)
+            return replace(tail, listing=self.projections.list_timeline() if listing is None else listing)
         if self.projections.is_listed(event):
-            names = self.projections.list_timeline() if names is None else names
-            if self.projections.needs_nothing(event, names, looked_at):
+            listing = self.projections.list_timeline() if listing is None else listing
+            if self.projections.needs_nothing(event, listing, looked_at):
                 self._looked_at = max(self._looked_at, tail.number)
-                return replace(tail, names=names)
+                return replace(tail, listing=listing)
         self.project(tail)
-        return replace(tail, names=self.projections.list_timeline())
+        return replace(tail, listing=self.projections.list_timeline())
 
     def content(self, event: Event) -> bytes:
         """The bytes of the event's projection. Errors: `CorruptTable` if they lie beside the log, damaged."""
@@ -306,7 +307,7 @@ class CommitLog(LogReader):
             if place is _Place.NONE:
                 return False
             # What has been overtaken may have been shown, and archived, long ago: then the look has to be a new one.
-            checked = after.names if place is _Place.LAST else None
+            checked = after.listing if place is _Place.LAST else None
             fate = self.projections.show(event, self.content, checked, shown)
             self._cache[event.number] = event
             self._looked_at = max(self._looked_at, event.number)

@@ -10,6 +10,7 @@ from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.snapshot import Snapshot
 
 WAITING_NAME = "waiting"  # among the slots, which everybody lists
 _LISTINGS_MAX = 8
@@ -24,13 +25,13 @@ class LogMoved(Unavailable):
 class Tail:
     """The last slot as it was read; number 0 and no event on an empty log.
 
-    `names` are those of the timeline's folder, listed when the slot's own file was there or gone for good; None if
-    nobody has looked.
+    `listing` is of the timeline's folder, made when the slot's own file was there or gone for good; None if nobody has
+    looked.
     """
 
     number: int
     event: Event | None
-    names: frozenset[str] | None = field(default=None, compare=False, repr=False)
+    listing: Snapshot | None = field(default=None, compare=False, repr=False)
 
     @property
     def time(self) -> str:

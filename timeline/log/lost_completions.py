@@ -19,8 +19,8 @@ def lost_completions(log: CommitLog, tail: Tail, since: str = "") -> list[Event]
     """
     found: list[Event] = []
     for _ in range(_LOOKS_MAX):
-        names = log.projections.list_timeline() if tail.names is None else tail.names
-        again = log.projections.lost(log.standing(tail, since), names)
+        listing = log.projections.list_timeline() if tail.listing is None else tail.listing
+        again = log.projections.lost(log.standing(tail, since), listing)
         if not again or again == found:
             return again
         found, tail = again, log.look(log.tail())

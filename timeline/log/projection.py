@@ -31,19 +31,17 @@ from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, SAVEPOINT, WR
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
-from lakelatch.timeline.log.rollbacks import Rollbacks, undoes
+from lakelatch.timeline.log.rollbacks import Rollbacks
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import (
     CLAIMS_FOLDER,
     TIMELINE_FOLDER,
     Instant,
-    ListedNames,
     aborted,
     inflight,
     parse_file_name,
     requested,
 )
-
-_WRITES = tuple(f".{action}" for action in WRITE_ACTIONS)
 
 
 class Fate(Enum):
@@ -63,18 +61,18 @@ class Projections:
         self._storage = storage
         self._system = system
         self.rollbacks = Rollbacks(storage)
-        self.listed: frozenset[str] = frozenset()  # the names of the timeline, as this has seen them last
+        self.listing = Snapshot()  # the timeline as this has seen it last, with all that is late
 
     def show(
         self,
         event: Event,
         content: Callable[[Event], bytes],
-        checked: Collection[str] | None = None,
+        checked: Snapshot | None = None,
         shown: Callable[[], None] | None = None,
     ) -> Fate:
         """Makes the event's file if nobody has; what has become of it.
 
-        `checked` are the timeline's names that a slot was checked against which was created just now. They are the look
+        `checked` is the listing that a slot was checked against which was created just now. It is the look
         before the put; foreign writers do not know that the slot was created in between. `shown` is
         called beside the second look, if the file was made here.
 
@@ -85,7 +83,7 @@ class Projections:
         """
         fate = self._show(event, content, checked, shown)
         if event.undoes:
-            names = self.list_timeline()
+            names = self.list_timeline().listed
             for name in (name for name in event.undoes if name in names):
                 self._storage.delete(f"{TIMELINE_FOLDER}/{name}")
                 failpoint("undo.after_completed_file")
@@ -95,17 +93,17 @@ class Projections:
         """Whether a listing of the timeline tells if there is anything to do for the event."""
         return event.kind in (COMPLETE, PLAN, ROLLBACK_EVENT) and not event.undoes
 
-    def needs_nothing(self, event: Event, names: Collection[str], looked_at: bool) -> bool:
+    def needs_nothing(self, event: Event, listing: Snapshot, looked_at: bool) -> bool:
         """Whether `show` would change nothing, by a listing; `looked_at` if it has been called for the event before."""
-        if event.file not in names:
+        if event.file not in listing.listed:
             return looked_at
-        return event.kind != COMPLETE or inflight(event.instant, event.action).file_name in names
+        return event.kind != COMPLETE or inflight(event.instant, event.action).file_name in listing.listed
 
     def _show(
         self,
         event: Event,
         content: Callable[[Event], bytes],
-        checked: Collection[str] | None,
+        checked: Snapshot | None,
         shown: Callable[[], None] | None,
     ) -> Fate:
         if event.kind == LOCKS:  # of our own folder, where nobody else takes anything away
@@ -125,16 +123,17 @@ class Projections:
 
     def fate(self, event: Event) -> Fate:
         """What has become of the file of a slot, by what is there now; nothing is changed."""
-        names = self.list_timeline()
-        if event.file in names:
+        listing = self.list_timeline()
+        if event.file in listing.listed:
             return Fate.THERE
-        if self._rolled_back(event, names):
+        if self._rolled_back(event, listing):
             return Fate.ROLLED_BACK
-        ending = f".{COMPLETED_ACTIONS[event.action]}"  # a savepoint has the time of the commit that it keeps
-        if any(name.startswith(f"{event.instant}_") and name.endswith(ending) for name in names):
+        action = COMPLETED_ACTIONS[event.action]  # a savepoint has the time of the commit that it keeps
+        files = listing.of(event.instant)
+        if any(one.completion is not None and one.action == action for one in files):
             return Fate.ELSEWHERE
-        begun = event.kind != COMPLETE and any(name.startswith(event.instant) for name in names)  # so it was there
-        if self._has_witness(event, names) and not begun:
+        begun = event.kind != COMPLETE and bool(files)  # so it was there
+        if self._has_witness(event, listing) and not begun:
             # A plan's claim is its executor's heartbeat too, which stays if that dies and others carry the plan out.
             return Fate.ARCHIVED if event.kind != COMPLETE and self._archived(event) else Fate.NEVER
         return Fate.ARCHIVED if self._archived(event) else Fate.ROLLED_BACK
@@ -155,28 +154,28 @@ class Projections:
     def rollback_of(
         self,
         instant: str,
-        names: Collection[str],
+        undoers: Collection[str],
         after: str = "",
         pending_only: bool = False,
         beginning: bool = False,
     ) -> str:
         """The requested time of a rollback or restore on the timeline that names this instant and is later than
-        `after`, or "".
+        `after`, or "". `undoers` are their names.
 
         `beginning` counts also what another engine may be about to begin: a rollback of a run of a service, and a plan
         that is still being written, which may name anything.
         """
-        found = {name[: len(instant)] for name in names if name > instant and undoes(name)}
-        done = {name.partition("_")[0] for name in names if "_" in name} if pending_only else set()
+        found = {name[: len(instant)] for name in undoers if name > instant}
+        done = {name.partition("_")[0] for name in undoers if "_" in name} if pending_only else set()
         later = sorted(one for one in found - done if one > max(after, instant))
-        return next((one for one in later if self._undoes(one, instant, names, beginning)), "")
+        return next((one for one in later if self._undoes(one, instant, undoers, beginning)), "")
 
-    def _undoes(self, rollback: str, instant: str, names: Collection[str], beginning: bool) -> bool:
-        if instant in self.rollbacks.targets_of(rollback, names):
-            return beginning or not self.rollbacks.is_waiting(rollback, names)
-        return beginning and self.rollbacks.is_unreadable(rollback, names)
+    def _undoes(self, rollback: str, instant: str, undoers: Collection[str], beginning: bool) -> bool:
+        if instant in self.rollbacks.targets_of(rollback, undoers):
+            return beginning or not self.rollbacks.is_waiting(rollback, undoers)
+        return beginning and self.rollbacks.is_unreadable(rollback, undoers)
 
-    def undone(self, names: Collection[str]) -> list[Instant]:
+    def undone(self, listing: Snapshot) -> list[Instant]:
         """What is on the timeline of instants that a rollback or a restore undoes: a late request has made it.
 
         It came after the second look of its writer, and after the next slot, so nobody looks at that slot any more. Or
@@ -184,28 +183,30 @@ class Projections:
         What another engine has not come to is left to it, but for a completed file without its inflight one: a rollback
         removes that one last, and an archiver, which removes it first, has the instant in history.
         """
-        late = set(self.rollbacks.late(names))
+        undoers = listing.undoers
+        late = set(self.rollbacks.late(listing))
         if late:
-            spared = self.rollbacks.left_to_others(names)
+            spared = self.rollbacks.left_to_others(undoers)
             late = {name for name in late if re.split("[._]", name, maxsplit=1)[0] not in spared}
-        pending = {name.partition(".")[0] for name in names if "_" not in name}
         targets = {
             target
-            for rollback in sorted({re.split("[._]", name, maxsplit=1)[0] for name in names if undoes(name)})
-            for target in self.rollbacks.targets_of(rollback, names)
+            for rollback in sorted({re.split("[._]", name, maxsplit=1)[0] for name in undoers})
+            for target in self.rollbacks.targets_of(rollback, undoers)
         }
-        lone = [parse_file_name(name) for name in names if name.partition("_")[0] in targets - pending]
-        late.update(one.file_name for one in lone if one and one.completion and one.action in WRITE_ACTIONS)
+        for files in map(listing.of, targets):
+            if all(one.completion for one in files):
+                late.update(one.file_name for one in files if one.action in WRITE_ACTIONS)
         found = [one for one in map(parse_file_name, sorted(late)) if one is not None]
         return sorted(found, key=lambda one: one.completion or "", reverse=True)
 
-    def lost(self, events: Sequence[Event], names: Collection[str]) -> list[Event]:
+    def lost(self, events: Sequence[Event], listing: Snapshot) -> list[Event]:
         """Those of the events of successive slots whose completed file is gone, and nobody has taken it away.
 
-        `names` are a listing that was begun when all these files had been there. A file whose witness is gone as well
+        `listing` was begun when all these files had been there. A file whose witness is gone as well
         counts as taken away, since a restore of other engines leaves nothing that says so.
         """
         gone: dict[str, Event] = {}
+        names = listing.listed
         for event in events:
             if event.kind == ROLLBACK_EVENT:
                 gone.pop(event.target or "", None)
@@ -214,14 +215,16 @@ class Projections:
                 gone[event.instant] = event
         gone = {one: event for one, event in gone.items() if inflight(one, event.action).file_name in names}
         archived = History.load(self._storage).find_all(gone) if gone else {}
-        return [one for one in gone.values() if one.instant not in archived and not self._rolled_back(one, names)]
+        return [one for one in gone.values() if one.instant not in archived and not self._rolled_back(one, listing)]
 
     # -- one file ---------------------------------------------------------------------------------------------------
 
-    def list_timeline(self) -> frozenset[str]:
-        """The names in the timeline's folder now."""
-        self.listed = names = ListedNames.of(self._storage)
-        return names
+    def list_timeline(self) -> Snapshot:
+        """The timeline's folder as one listing shows it now, with all that is late."""
+        found = Snapshot.take(self._storage, self.listing)
+        if found.number > self.listing.number:  # of two threads, the one that listed first may come last
+            self.listing = found
+        return found
 
     def _make(self, event: Event, content: Callable[[Event], bytes]) -> Fate:
         try:
@@ -252,16 +255,16 @@ class Projections:
         pending one is left: while the requested file is there, the completed one has never been taken away, and
         without it the instant would look pending, and be carried out once more.
         """
-        looks: list[frozenset[str]] = []
+        looks: list[Snapshot] = []
         self._storage.together(lambda: looks.append(self.list_timeline()), *([beside] if beside is not None else []))
-        names = looks[0]
+        listing = looks[0]
         # A savepoint loses its witness to its owner alone, who gives it up: no archiver takes it.
-        given_up = made and event.action == SAVEPOINT and not self._has_witness(event, names)
-        if given_up or self._rolled_back(event, names):
+        given_up = made and event.action == SAVEPOINT and not self._has_witness(event, listing)
+        if given_up or self._rolled_back(event, listing):
             fate = Fate.ROLLED_BACK
         elif (
-            (event.kind == COMPLETE and _has_pending(event, names))
-            or _has_older(event, names)
+            (event.kind == COMPLETE and _has_pending(event, listing))
+            or _has_older(event, listing)
             or not self._archived(event)
         ):
             return Fate.THERE
@@ -270,17 +273,18 @@ class Projections:
         self._storage.delete(event.path)
         return fate
 
-    def _rolled_back(self, event: Event, names: Collection[str]) -> bool:
+    def _rolled_back(self, event: Event, listing: Snapshot) -> bool:
         if event.kind == PLAN:  # a rollback leaves it for the next executor, and a restore takes it away
-            return self.rollback_of(event.instant, [name for name in names if f".{RESTORE}" in name], event.time) != ""
+            restores = [name for name in listing.undoers if f".{RESTORE}" in name]
+            return self.rollback_of(event.instant, restores, event.time) != ""
         if event.kind != COMPLETE:
             return False
         after = "" if event.action in WRITE_ACTIONS else event.time  # a plan may have been rolled back before as well
-        return self.rollback_of(event.instant, names, after) != ""
+        return self.rollback_of(event.instant, listing.undoers, after) != ""
 
-    def _has_witness(self, event: Event, names: Collection[str]) -> bool:
+    def _has_witness(self, event: Event, listing: Snapshot) -> bool:
         if event.kind == COMPLETE:
-            return inflight(event.instant, event.action).file_name in names
+            return listing.has(inflight(event.instant, event.action))
         return self._storage.exists(_witness(event))
 
     def _archived(self, event: Event) -> bool:
@@ -293,9 +297,9 @@ def _witness(event: Event) -> str:
     return f"{CLAIMS_FOLDER}/{event.instant}"
 
 
-def _has_pending(event: Event, names: Collection[str]) -> bool:
-    return any(file(event.instant, event.action).file_name in names for file in (requested, inflight))
+def _has_pending(event: Event, listing: Snapshot) -> bool:
+    return any(listing.has(file(event.instant, event.action)) for file in (requested, inflight))
 
 
-def _has_older(event: Event, names: Collection[str]) -> bool:
-    return any(name < event.instant and "_" in name and name.endswith(_WRITES) for name in names)
+def _has_older(event: Event, listing: Snapshot) -> bool:
+    return any(one.requested < event.instant for action in WRITE_ACTIONS for one in listing.by_action.get(action, ()))

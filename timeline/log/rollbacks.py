@@ -28,10 +28,7 @@ from functools import partial
 from lakelatch.errors import CorruptTable
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import PLANNED_SERVICES, RESTORE, ROLLBACK, SAVEPOINT
-from lakelatch.timeline.metadata import RollbackPlan
-from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.timeline import (
+from lakelatch.timeline.instant import (
     CLAIMS_FOLDER,
     COMPLETED,
     INFLIGHT,
@@ -39,9 +36,12 @@ from lakelatch.timeline.timeline import (
     Instant,
     parse_file_name,
     requested,
+    undoes,
 )
-
-_ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
+from lakelatch.timeline.metadata import RollbackPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.service_metadata import read_rolled_back
+from lakelatch.timeline.snapshot import Snapshot
 
 
 class Rollbacks:
@@ -52,28 +52,25 @@ class Rollbacks:
         self._targets: dict[str, frozenset[str]] = {}  # by the rollback's requested time
         self._of_runs: set[str] = set()  # rollbacks of runs of services
 
-    def late(self, names: Collection[str]) -> frozenset[str]:
-        """Those of a timeline's names that belong to what was undone, or is to be. Reads what it has not read before.
+    def late(self, listing: Snapshot) -> frozenset[str]:
+        """Those of a listing's names that belong to what was undone, or is to be. Reads what it has not read before.
 
-        Errors: `CorruptTable` for what cannot be read, unless another engine may still be writing it.
+        Costs what there is of rollbacks and restores, and of what they name. Errors: `CorruptTable` for what cannot be
+        read, unless another engine may still be writing it.
         """
-        found = [one for name in names if undoes(name) and (one := parse_file_name(name)) is not None]
+        found = [one for name in listing.undoers if (one := parse_file_name(name)) is not None]
         if not found:
             return frozenset()
         restores = {one.requested for one in found if one.action == RESTORE}
         rollbacks = {one.requested for one in found} - restores
         done = {one.requested for one in found if one.state == COMPLETED}
-        self._read_all(sorted(restores | rollbacks), names)
+        self._read_all(sorted(restores | rollbacks), listing.undoers)
         restored, restoring = self._all_targets(restores & done), self._all_targets(restores - done)
         waiting = self._of_runs - {one.requested for one in found if one.state != REQUESTED}
         rolled_back = {target: one for one in sorted(rollbacks - waiting) for target in self._targets.get(one, ())}
-        named = (*restored, *restoring, *rolled_back)
-        instants = (
-            one
-            for name in names
-            if name.startswith(named) and (one := parse_file_name(name)) is not None and one.action != SAVEPOINT
-        )
-        return frozenset(
+        targets = restored.union(restoring, rolled_back)
+        instants = (one for target in targets for one in listing.of(target) if one.action != SAVEPOINT)
+        return listing.listed.intersection(
             one.file_name
             for one in instants
             if one.requested in restored
@@ -151,7 +148,7 @@ def _has_begun(rollback: str, names: Collection[str]) -> bool:
     return any(one.state != REQUESTED and one.action in (ROLLBACK, RESTORE) for one in found)
 
 
-def may_be_undone(done: Instant | None, instants: Collection[Instant]) -> bool:
+def may_be_undone(done: Instant | None, timeline: Snapshot) -> bool:
     """Whether a completed instant may be one of what was undone, for who has read no plan.
 
     It has no inflight file any more, or a later rollback or restore has not completed. A file that came back with its
@@ -159,12 +156,7 @@ def may_be_undone(done: Instant | None, instants: Collection[Instant]) -> bool:
     """
     if done is None:
         return False
-    if all(one.requested != done.requested or one.state != INFLIGHT for one in instants):
+    if all(one.state != INFLIGHT for one in timeline.of(done.requested)):
         return True
-    undoers = [one for one in instants if one.action in (ROLLBACK, RESTORE) and one.requested > done.requested]
-    return not {one.requested for one in undoers} <= {one.requested for one in undoers if one.state == COMPLETED}
-
-
-def undoes(name: str) -> bool:
-    """Whether a name on a timeline is one of a rollback or a restore, in any state."""
-    return _ROLLBACK in name or _RESTORE in name
+    found = [one for name in timeline.undoers if (one := parse_file_name(name)) and one.requested > done.requested]
+    return not {one.requested for one in found} <= {one.requested for one in found if one.state == COMPLETED}

@@ -18,10 +18,11 @@ from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK,
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.named_files import Named, expected_of, recall, remember
-from lakelatch.timeline.log.rollbacks import Rollbacks, undoes
+from lakelatch.timeline.log.rollbacks import Rollbacks
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.service_metadata import read_rolled_back
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import (
     ABORTED,
     CLAIMS_FOLDER,
@@ -30,6 +31,7 @@ from lakelatch.timeline.timeline import (
     TIMELINE_FOLDER,
     Instant,
     Timeline,
+    parse_file_name,
 )
 
 
@@ -56,13 +58,13 @@ class WholeTimeline:
         """
         active = active or Timeline.load(storage)
         rollbacks = Rollbacks(storage)
-        active = active.without(rollbacks.late(frozenset(one.file_name for one in active.instants)))
+        active = active.without(rollbacks.late(active))
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage), rollbacks)
 
     def names_now(self) -> frozenset[str]:
         """The names on the active timeline now that count: one of these files may have gone and come back since."""
-        names = frozenset(self.storage.names(TIMELINE_FOLDER))
-        return names - self.rollbacks.late(names)
+        listing = Snapshot.take(self.storage, self.active)
+        return listing.listed - self.rollbacks.late(listing)
 
     @cached_property
     def start(self) -> str:
@@ -172,8 +174,8 @@ class WholeTimeline:
         found: set[str] = set()
         for instant in self.completed((ROLLBACK, RESTORE)):
             found.update(read_rolled_back(self.content(instant), instant.path))
-        names = frozenset(one.file_name for one in self.active.instants)
-        for instant in (one for one in self.active.instants if undoes(one.file_name)):
+        names = self.active.undoers - self.active.late
+        for instant in sorted(one for one in map(parse_file_name, names) if one is not None):
             if instant.state != REQUESTED or instant.requested not in self._uncommitted:
                 continue
             if self.rollbacks.is_unreadable(instant.requested, names):

@@ -10,6 +10,7 @@ from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
 from lakelatch.system import System
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.base.elision import LockElision, QueuedCommits
 from lakelatch.transactions.base.instant_clock import InstantClock
@@ -56,7 +57,7 @@ class MemoryCheck:
         """Drops the answers, so that they are asked for again: an opening beside them has failed."""
         self._has_slot: bool | None = None
         self.claims: frozenset[str] = frozenset()
-        self.names: frozenset[str] = frozenset()
+        self.listing = Snapshot()
 
     @property
     def requests(self) -> Sequence[Callable[[], None]]:
@@ -74,9 +75,9 @@ class MemoryCheck:
         projections, event = log.projections, last.event
         if not self._has_slot or not projections.is_listed(event):
             return False
-        if not projections.needs_nothing(event, self.names, looked_at=False):
+        if not projections.needs_nothing(event, self.listing, looked_at=False):
             return False
-        self._memory.folder.refresh(last.number, self.names)
+        self._memory.folder.refresh(last.number, self.listing)
         return True
 
     def _ask_slot(self) -> None:
@@ -86,7 +87,7 @@ class MemoryCheck:
         self.claims = frozenset(self._observer.instants())
 
     def _list_timeline(self) -> None:
-        self.names = self._memory.log.projections.list_timeline()
+        self.listing = self._memory.log.projections.list_timeline()
 
 
 @dataclass(frozen=True)

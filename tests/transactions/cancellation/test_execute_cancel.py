@@ -239,7 +239,7 @@ def test_what_a_late_request_makes_of_an_ended_plan_is_removed_by_the_next_write
         table.storage.put(instant.path, content)
     folder = TimelineFolder(table.storage)
     folder.refresh(0)
-    assert folder.pending() == [] and Timeline.load(table.storage).pending == ()
+    assert folder.pending() == () and Timeline.load(table.storage).pending == ()
     table.manager().recover()
     ensure_ended(table, plan)
 

@@ -1,0 +1,284 @@
+"""One table's timeline as one listing of its folder shows it.
+
+A snapshot is frozen. The next one is made from the last one and the names that have come and gone since, so that it
+costs what has changed, and not what is there: sets and mappings are compared and copied whole, and only new names are
+parsed. `Snapshot.of` makes the same one from the names alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, count
+from operator import attrgetter
+
+from lakelatch.errors import Unavailable
+from lakelatch.storage.contract import Listing, Storage
+from lakelatch.timeline.actions import COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.instant import (
+    ABORTED,
+    COMPLETED,
+    HISTORY_NAME,
+    INFLIGHT,
+    TIMELINE_FOLDER,
+    Instant,
+    parse_file_name,
+    undoes,
+)
+
+_LISTINGS_MAX = 200
+_CHANGES_MAX = 64  # beyond which it is cheaper to sort anew
+_SECOND_SPELLING = f".{COMMIT}.{INFLIGHT}"
+_numbers = count(1)
+_by_state = attrgetter("action", "state", "completion")
+_by_completion = attrgetter("completion", "requested", "action")
+_by_requested = attrgetter("requested", "completion")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The active timeline at one moment. Files appear in slot order, so it ends at some slot and lacks none before.
+
+    What archivers have taken off it is not here (`WholeTimeline` has both); `has_history` says whether any may be.
+    `late` are names that count for nobody (`Rollbacks.late`): only `listed` and `undoers` have them. Of two listings of
+    one process, the one that was begun later has the greater number.
+    """
+
+    listed: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
+    #: Every name that counts.
+    names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    #: The files of each instant, in the order of their names' parts.
+    by_requested: Mapping[str, tuple[Instant, ...]] = field(default_factory=dict, compare=False, repr=False)
+    #: Completed instants, by completion time.
+    by_completion: tuple[Instant, ...] = field(default=(), compare=False, repr=False)
+    #: The same, for each action.
+    by_action: Mapping[str, tuple[Instant, ...]] = field(default_factory=dict, compare=False, repr=False)
+    #: One instant for each requested time that has not ended, by requested time: the furthest state of it.
+    pending: tuple[Instant, ...] = field(default=(), compare=False, repr=False)
+    #: Plans that were cancelled, by requested time. None of them has completed, nor ever will.
+    aborted: tuple[Instant, ...] = field(default=(), compare=False, repr=False)
+    #: Names of rollbacks and restores, in any state.
+    undoers: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    #: The greatest time that any file was ever seen to name, "" if there was none: new times must exceed it.
+    latest_time: str = field(default="", compare=False, repr=False)
+    number: int = field(default=0, compare=False, repr=False)
+
+    @classmethod
+    def load(cls, storage: Storage) -> Snapshot:
+        """Lists the folder until two listings agree.
+
+        One listing alone may show a file and lack an earlier one, if both appeared while it was read; an incremental
+        reader would then go past a commit that it never saw. Errors: `Unavailable` on a table that never rests.
+        """
+        before = storage.list(TIMELINE_FOLDER)
+        for _ in range(_LISTINGS_MAX):
+            listing = storage.list(TIMELINE_FOLDER)
+            if listing == before:
+                return cls._of(listing)
+            before = listing
+        raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {_LISTINGS_MAX} listings: try again")
+
+    @classmethod
+    def look(cls, storage: Storage) -> Snapshot:
+        """Lists the folder once, for a caller who lists it again later and asks `lacks_nothing` then."""
+        return cls._of(storage.list(TIMELINE_FOLDER))
+
+    @classmethod
+    def _of(cls, listing: Listing) -> Snapshot:
+        return cls.of_names([*listing.files, *(name for name in listing.folders if name == HISTORY_NAME)])
+
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> Snapshot:
+        """That of a listing which somebody has made, perhaps a while ago; from the names alone."""
+        listed = frozenset(names)
+        groups: dict[str, list[Instant]] = {}
+        for name in listed:
+            one = parse_file_name(name)
+            if one is not None and not (name.endswith(_SECOND_SPELLING) and one.file_name in listed):
+                groups.setdefault(one.requested, []).append(one)
+        by_requested = {time: _in_order(group) for time, group in groups.items()}
+        done = [one for group in by_requested.values() for one in group if one.completion is not None]
+        by_completion = tuple(sorted(done, key=_by_completion))
+        by_action: dict[str, list[Instant]] = {}
+        for one in by_completion:
+            by_action.setdefault(one.action, []).append(one)
+        begun = filter(None, map(_pending, by_requested.values()))
+        over = (one for group in by_requested.values() for one in group if one.state == ABORTED)
+        return cls(
+            listed,
+            names=listed,
+            by_requested=by_requested,
+            by_completion=by_completion,
+            by_action={action: tuple(instants) for action, instants in by_action.items()},
+            pending=tuple(sorted(begun)),
+            aborted=tuple(sorted(over)),
+            undoers=frozenset(filter(undoes, listed)),
+            latest_time=max((*by_requested, by_completion[-1].completion or "" if by_completion else ""), default=""),
+        )
+
+    def following(self, names: Collection[str], late: frozenset[str] = frozenset(), number: int = 0) -> Snapshot:
+        """The snapshot of another listing of the same folder, at the price of what has changed since this one."""
+        listed = names if isinstance(names, frozenset) else frozenset(names)
+        if not self.listed:
+            found = Snapshot.of_names(listed)
+            found = replace(found, latest_time=max(found.latest_time, self.latest_time), number=number)
+            return found.following(listed, late, number) if late else found
+        came, gone = _difference(listed, self.listed)
+        counted = listed.difference(late) if late else listed
+        fresh, lost = (came, gone) if not late and not self.late else _difference(counted, self.names)
+        if not came and not gone and not fresh and not lost:
+            return self if number == self.number else replace(self, number=number)
+        undoers = self.undoers
+        if came or gone:
+            undoers = undoers.difference(gone).union(filter(undoes, came))
+        found = replace(self, listed=listed, late=late, names=counted, undoers=undoers, number=number)
+        return found._changed(
+            [one for name in fresh if (one := parse_file_name(name)) is not None],
+            [one for name in lost if (one := parse_file_name(name)) is not None and not _is_named(one, counted)],
+        )
+
+    def _changed(self, fresh: list[Instant], lost: list[Instant]) -> Snapshot:
+        """The same with these instants, and without those."""
+        by_requested = dict(self.by_requested)
+        for one in lost:
+            kept = tuple(other for other in by_requested.pop(one.requested, ()) if other != one)
+            if kept:
+                by_requested[one.requested] = kept
+        added: list[Instant] = []
+        for one in fresh:
+            group = by_requested.get(one.requested, ())
+            if one not in group:
+                by_requested[one.requested] = _in_order((*group, one))
+                added.append(one)
+        touched = {one.requested: by_requested.get(one.requested, ()) for one in (*added, *lost)}
+        done, undone = ([one for one in some if one.completion is not None] for some in (added, lost))
+        by_action = dict(self.by_action)
+        for action in {one.action for one in (*done, *undone)}:
+            more, less = ([one for one in some if one.action == action] for some in (done, undone))
+            by_action[action] = _merged(by_action.get(action, ()), more, less)
+            if not by_action[action]:
+                del by_action[action]
+        begun = filter(None, map(_pending, touched.values()))
+        over = (one for group in touched.values() for one in group if one.state == ABORTED)
+        times = (max(one.requested, one.completion or "") for one in added)
+        return replace(
+            self,
+            by_requested=by_requested,
+            by_completion=_merged(self.by_completion, done, undone),
+            by_action=by_action,
+            pending=tuple(sorted(chain((one for one in self.pending if one.requested not in touched), begun))),
+            aborted=tuple(sorted(chain((one for one in self.aborted if one.requested not in touched), over))),
+            latest_time=max(self.latest_time, *times, ""),
+        )
+
+    @classmethod
+    def take(cls, storage: Storage, before: Snapshot) -> Snapshot:
+        """Lists the folder once, and makes the snapshot from an earlier one of it."""
+        number = next(_numbers)
+        return before.following(storage.names(TIMELINE_FOLDER), number=number)
+
+    def without(self, late: frozenset[str]) -> Snapshot:
+        """The same, but these names count for nobody."""
+        return self.following(self.listed, late, self.number)
+
+    def lacks_nothing(self, later: Collection[str], until: str = "") -> bool:
+        """Whether this shows all that had happened by its latest completion, and by `until`, if it is one listing.
+
+        `later` are the names of a listing that began after this one had ended. It shows what this one should have
+        shown, unless that was taken away meanwhile; and what the log shows appears in the order of its times. So the
+        answer is yes if nothing has gone, and nothing has come that is as old as what was there. The files with which
+        a write begins are in no order, and say nothing about what has completed.
+        """
+        come, gone = _difference(frozenset(later), self.names)
+        if HISTORY_NAME in (*come, *gone) or any(parse_file_name(name) is not None for name in gone):
+            return False
+        moment = max(self.latest_completion, until)
+        return not any(one is not None and one.is_as_old_as(moment) for one in map(parse_file_name, come))
+
+    def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
+        """Completed instants whose files are not among the known ones, by completion time."""
+        if not known:
+            return self.by_completion
+        fresh = map(parse_file_name, self.names - known)
+        done = (one for one in fresh if one is not None and one.completion is not None)
+        return tuple(sorted(done, key=_by_completion))
+
+    def of(self, requested: str) -> tuple[Instant, ...]:
+        """Every file that counts of the instants of this requested time."""
+        return self.by_requested.get(requested, ())
+
+    def has(self, instant: Instant) -> bool:
+        """Whether this very file is there, and counts."""
+        return instant.file_name in self.names
+
+    @property
+    def has_history(self) -> bool:
+        """Whether archivers may have taken anything off it."""
+        return HISTORY_NAME in self.names
+
+    @property
+    def has_writes(self) -> bool:
+        """Whether a completed write is there."""
+        return not self.by_action.keys().isdisjoint(WRITE_ACTIONS)
+
+    @property
+    def latest_completion(self) -> str:
+        """The greatest completion time of what is there, "" for nothing: what a plan is planned against."""
+        return self.by_completion[-1].completion or "" if self.by_completion else ""
+
+    @cached_property
+    def instants(self) -> tuple[Instant, ...]:
+        """Every file, in the order of their names."""
+        found = map(parse_file_name, sorted(self.names))
+        return tuple(one for one in found if one is not None)
+
+    @cached_property
+    def completed(self) -> tuple[Instant, ...]:
+        """Completed instants, by requested time."""
+        return tuple(sorted(self.by_completion, key=_by_requested))
+
+    def completion_times(self) -> dict[str, str]:
+        """Completion time by requested time, of every completed write (commit, deltacommit, replacecommit)."""
+        return {
+            one.requested: one.completion or "" for action in WRITE_ACTIONS for one in self.by_action.get(action, ())
+        }
+
+
+def _difference(names: frozenset[str], before: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """What has come, and what has gone. Mostly nothing goes, and that is known by counting."""
+    came = names.difference(before)
+    return came, before.difference(names) if len(names) != len(before) + len(came) else frozenset()
+
+
+def _is_named(instant: Instant, names: frozenset[str]) -> bool:
+    """Whether one of the names of an instant's file is there: that of a commit in progress has two spellings."""
+    spelled = f"{instant.requested}.{instant.action}.{instant.state}"
+    return instant.file_name in names or (instant.state == INFLIGHT and spelled in names)
+
+
+def _in_order(group: Collection[Instant]) -> tuple[Instant, ...]:
+    return tuple(sorted(group, key=_by_state))
+
+
+def _pending(group: tuple[Instant, ...]) -> Instant | None:
+    """The furthest state of an instant that has not ended."""
+    if any(one.state in (COMPLETED, ABORTED) for one in group):
+        return None
+    return next((one for one in reversed(group) if one.state == INFLIGHT), group[0] if group else None)
+
+
+def _merged(instants: tuple[Instant, ...], fresh: list[Instant], lost: list[Instant]) -> tuple[Instant, ...]:
+    """Instants in the order of completion with some more, and without others."""
+    if not fresh and not lost:
+        return instants
+    if len(fresh) + len(lost) > _CHANGES_MAX:
+        return tuple(sorted({*instants}.difference(lost).union(fresh), key=_by_completion))
+    found = list(instants)
+    for one in lost:
+        del found[bisect_left(found, _by_completion(one), key=_by_completion)]
+    for one in fresh:
+        insort(found, one, key=_by_completion)
+    return tuple(found)
