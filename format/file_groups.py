@@ -140,13 +140,13 @@ def cancelled_plans(names: Collection[str]) -> Iterator[str]:
             yield instant.requested
 
 
-def undone_replaces(storage: Storage, known: frozenset[str], names: frozenset[str]) -> list[Instant]:
-    """The completed replace commits among known files that others have rolled back since: what they took away lives.
+def undone_replaces(storage: Storage, lost: Collection[str], names: frozenset[str]) -> list[Instant]:
+    """The completed replace commits among lost names that others have rolled back: what they took away lives.
 
-    `names` is a later listing of the timeline. Free unless one is not in it any more; those that were archived count.
+    `names` is the listing of the timeline that has them no more. Those that were archived count still.
     """
-    lost = [parse_file_name(name) for name in known - names if name.endswith(f".{REPLACE_COMMIT}")]
-    gone = {instant.requested: instant for instant in lost if instant is not None}
+    found = [parse_file_name(name) for name in lost if name.endswith(f".{REPLACE_COMMIT}")]
+    gone = {instant.requested: instant for instant in found if instant is not None}
     if gone and HISTORY_NAME in names:
         for archived in History.load(storage).find_all(gone):
             gone.pop(archived)

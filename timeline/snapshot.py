@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Listing, Storage
-from lakelatch.timeline.actions import COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.actions import COMMIT, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.instant import (
     ABORTED,
     COMPLETED,
@@ -32,7 +32,7 @@ _LISTINGS_MAX = 200
 _CHANGES_MAX = 64  # beyond which it is cheaper to sort anew
 _SECOND_SPELLING = f".{COMMIT}.{INFLIGHT}"
 _numbers = count(1)
-_by_state = attrgetter("action", "state", "completion")
+_by_name = attrgetter("file_name")
 _by_completion = attrgetter("completion", "requested", "action")
 _by_requested = attrgetter("requested", "completion")
 
@@ -50,12 +50,14 @@ class Snapshot:
     late: frozenset[str] = frozenset()
     #: Every name that counts.
     names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    #: The files of each instant, in the order of their names' parts.
+    #: The files of each instant, in the order of their names.
     by_requested: Mapping[str, tuple[Instant, ...]] = field(default_factory=dict, compare=False, repr=False)
     #: Completed instants, by completion time.
     by_completion: tuple[Instant, ...] = field(default=(), compare=False, repr=False)
     #: The same, for each action.
     by_action: Mapping[str, tuple[Instant, ...]] = field(default_factory=dict, compare=False, repr=False)
+    #: Completed writes, and the services that rewrite, by completion time.
+    writes: tuple[Instant, ...] = field(default=(), compare=False, repr=False)
     #: One instant for each requested time that has not ended, by requested time: the furthest state of it.
     pending: tuple[Instant, ...] = field(default=(), compare=False, repr=False)
     #: Plans that were cancelled, by requested time. None of them has completed, nor ever will.
@@ -95,26 +97,35 @@ class Snapshot:
         """That of a listing which somebody has made, perhaps a while ago; from the names alone."""
         listed = frozenset(names)
         groups: dict[str, list[Instant]] = {}
-        for name in listed:
+        done: list[Instant] = []
+        over: list[Instant] = []
+        for name in sorted(listed):
             one = parse_file_name(name)
-            if one is not None and not (name.endswith(_SECOND_SPELLING) and one.file_name in listed):
-                groups.setdefault(one.requested, []).append(one)
-        by_requested = {time: _in_order(group) for time, group in groups.items()}
-        done = [one for group in by_requested.values() for one in group if one.completion is not None]
+            if one is None or (name.endswith(_SECOND_SPELLING) and one.file_name in listed):
+                continue
+            groups.setdefault(one.requested, []).append(one)
+            if one.completion is not None:
+                done.append(one)
+            elif one.state == ABORTED:
+                over.append(one)
+        by_requested = {time: tuple(group) for time, group in groups.items()}
+        for time in by_requested.keys() & {name.removesuffix(_SECOND_SPELLING) for name in listed}:
+            by_requested[time] = _in_order(by_requested[time])
         by_completion = tuple(sorted(done, key=_by_completion))
         by_action: dict[str, list[Instant]] = {}
         for one in by_completion:
             by_action.setdefault(one.action, []).append(one)
-        begun = filter(None, map(_pending, by_requested.values()))
-        over = (one for group in by_requested.values() for one in group if one.state == ABORTED)
+        open_times = sorted(by_requested.keys() - {one.requested for one in chain(done, over)})
+        begun = [one for time in open_times if (one := _pending(by_requested[time])) is not None]
         return cls(
             listed,
             names=listed,
             by_requested=by_requested,
             by_completion=by_completion,
             by_action={action: tuple(instants) for action, instants in by_action.items()},
-            pending=tuple(sorted(begun)),
-            aborted=tuple(sorted(over)),
+            writes=tuple(one for one in by_completion if one.action in WRITE_ACTIONS),
+            pending=tuple(begun),
+            aborted=tuple(over),
             undoers=frozenset(filter(undoes, listed)),
             latest_time=max((*by_requested, by_completion[-1].completion or "" if by_completion else ""), default=""),
         )
@@ -154,10 +165,10 @@ class Snapshot:
                 by_requested[one.requested] = _in_order((*group, one))
                 added.append(one)
         touched = {one.requested: by_requested.get(one.requested, ()) for one in (*added, *lost)}
-        done, undone = ([one for one in some if one.completion is not None] for some in (added, lost))
+        changes = [[one for one in some if one.completion is not None] for some in (added, lost)]
         by_action = dict(self.by_action)
-        for action in {one.action for one in (*done, *undone)}:
-            more, less = ([one for one in some if one.action == action] for some in (done, undone))
+        for action in {one.action for one in chain(*changes)}:
+            more, less = ([one for one in some if one.action == action] for some in changes)
             by_action[action] = _merged(by_action.get(action, ()), more, less)
             if not by_action[action]:
                 del by_action[action]
@@ -167,12 +178,17 @@ class Snapshot:
         return replace(
             self,
             by_requested=by_requested,
-            by_completion=_merged(self.by_completion, done, undone),
+            by_completion=_merged(self.by_completion, *changes),
             by_action=by_action,
+            writes=_merged(self.writes, *([one for one in some if one.action in WRITE_ACTIONS] for some in changes)),
             pending=tuple(sorted(chain((one for one in self.pending if one.requested not in touched), begun))),
             aborted=tuple(sorted(chain((one for one in self.aborted if one.requested not in touched), over))),
             latest_time=max(self.latest_time, *times, ""),
         )
+
+    def completed_with(self, done: Iterable[Instant]) -> Snapshot:
+        """The same if these instants have completed since. Only `names` has nothing of it."""
+        return self._changed([one for one in done if not self.has(one)], [])
 
     @classmethod
     def take(cls, storage: Storage, before: Snapshot) -> Snapshot:
@@ -198,17 +214,31 @@ class Snapshot:
         moment = max(self.latest_completion, until)
         return not any(one is not None and one.is_as_old_as(moment) for one in map(parse_file_name, come))
 
+    def since(self, known: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+        """The names that are not among the known ones, and the known ones that are gone; compared once."""
+        if known not in self._compared:
+            self._compared[known] = _difference(self.names, known)
+        return self._compared[known]
+
+    @cached_property
+    def _compared(self) -> dict[frozenset[str], tuple[frozenset[str], frozenset[str]]]:
+        return {}
+
     def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
         """Completed instants whose files are not among the known ones, by completion time."""
         if not known:
             return self.by_completion
-        fresh = map(parse_file_name, self.names - known)
+        fresh = map(parse_file_name, self.since(known)[0])
         done = (one for one in fresh if one is not None and one.completion is not None)
         return tuple(sorted(done, key=_by_completion))
 
     def of(self, requested: str) -> tuple[Instant, ...]:
         """Every file that counts of the instants of this requested time."""
         return self.by_requested.get(requested, ())
+
+    def has_completed(self, requested: str) -> bool:
+        """Whether a completed file of this requested time is there, and counts."""
+        return any(one.completion is not None for one in self.of(requested))
 
     def has(self, instant: Instant) -> bool:
         """Whether this very file is there, and counts."""
@@ -220,9 +250,15 @@ class Snapshot:
         return HISTORY_NAME in self.names
 
     @property
+    def moving_files(self) -> frozenset[str]:
+        """Names that say where file groups are: completed replace commits, cancelled plans, and that of the history."""
+        found = chain(self.by_action.get(REPLACE_COMMIT, ()), self.aborted)
+        return self.names.intersection(chain((one.file_name for one in found), (HISTORY_NAME,)))
+
+    @property
     def has_writes(self) -> bool:
         """Whether a completed write is there."""
-        return not self.by_action.keys().isdisjoint(WRITE_ACTIONS)
+        return bool(self.writes)
 
     @property
     def latest_completion(self) -> str:
@@ -242,9 +278,7 @@ class Snapshot:
 
     def completion_times(self) -> dict[str, str]:
         """Completion time by requested time, of every completed write (commit, deltacommit, replacecommit)."""
-        return {
-            one.requested: one.completion or "" for action in WRITE_ACTIONS for one in self.by_action.get(action, ())
-        }
+        return {one.requested: one.completion or "" for one in self.writes}
 
 
 def _difference(names: frozenset[str], before: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
@@ -260,14 +294,14 @@ def _is_named(instant: Instant, names: frozenset[str]) -> bool:
 
 
 def _in_order(group: Collection[Instant]) -> tuple[Instant, ...]:
-    return tuple(sorted(group, key=_by_state))
+    return tuple(sorted(group, key=_by_name))
 
 
 def _pending(group: tuple[Instant, ...]) -> Instant | None:
     """The furthest state of an instant that has not ended."""
-    if any(one.state in (COMPLETED, ABORTED) for one in group):
+    if not group or any(one.state in (COMPLETED, ABORTED) for one in group):
         return None
-    return next((one for one in reversed(group) if one.state == INFLIGHT), group[0] if group else None)
+    return next((one for one in group if one.action == group[0].action and one.state == INFLIGHT), group[0])
 
 
 def _merged(instants: tuple[Instant, ...], fresh: list[Instant], lost: list[Instant]) -> tuple[Instant, ...]:

@@ -70,7 +70,7 @@ def append_commit(
         others = others_since(context, state, tail, first.owned(tail) if first is not None else None)
         if isinstance(others, Ended):
             return GivenUp(others)
-        foreign = foreign_writes(context, state, others.events)
+        foreign = others.foreign
         if foreign and watch is None:  # the log has gone on, or somebody writes who knows nothing but the lock
             raise LogMoved("no slot up to this one names some of the writes: read the tail again")
         resolved = Resolved(metadata, []) if resolve is None else resolve(context.folder, others.completed())
@@ -180,23 +180,24 @@ class TableOthers(Others):
         context: TransactionContext,
         state: TransactionState,
         events: list[Event],
+        foreign: list[Instant],
         considered: list[OtherWrite] | None = None,
     ) -> None:
         self._context = context
         self._state = state
         self.events = events
+        self.foreign = foreign
         self._considered = considered
 
     def only(self, considered: list[OtherWrite]) -> TableOthers:
         """The same, but of the completed writes those alone."""
-        return TableOthers(self._context, self._state, self.events, considered)
+        return TableOthers(self._context, self._state, self.events, self.foreign, considered)
 
     def completed(self) -> list[OtherWrite]:
         if self._considered is not None:
             return self._considered
-        known = self._state.known_files | {event.file for event in self.events}
-        foreign = foreign_writes(self._context, self._state, self.events)
-        foreign += archived_since(self._context, self._state, known)
+        slots = frozenset(event.file for event in self.events)
+        foreign = [*self.foreign, *archived_since(self._context, self._state, slots)]
         return completed_writes(self._context.storage, still_there(self._context, self.events), foreign)
 
     def inflight(self, groups: Collection[FileGroup]) -> list[OtherWrite]:
@@ -207,8 +208,9 @@ class TableOthers(Others):
 
 def foreign_writes(context: TransactionContext, state: TransactionState, events: list[Event]) -> list[Instant]:
     """Completed writes since a transaction began that no slot names, in the folder's last listing."""
-    known = state.known_files | {event.file for event in events}
-    return [found for found in context.folder.completed_since(known) if found.action in WRITE_ACTIONS]
+    slots = {event.file for event in events}
+    since = context.folder.completed_since(state.known_files)
+    return [found for found in since if found.action in WRITE_ACTIONS and found.file_name not in slots]
 
 
 def still_there(context: TransactionContext, events: list[Event]) -> list[Event]:
@@ -219,14 +221,13 @@ def still_there(context: TransactionContext, events: list[Event]) -> list[Event]
     names = context.folder.names
     gone = {event.instant for event in events if event.kind == COMPLETE and event.file not in names}
     if gone:
-        completed = {instant.requested for instant in context.folder.completed_since(frozenset())}
-        gone -= completed
+        gone.difference_update(one for one in list(gone) if context.folder.snapshot.has_completed(one))
         gone.difference_update(History.load(context.storage).find_all(gone))
     return [event for event in events if event.kind != COMPLETE or event.instant not in gone]
 
 
-def archived_since(context: TransactionContext, state: TransactionState, known: frozenset[str]) -> list[Instant]:
-    """Writes that completed since a transaction began and have left the timeline, but for those of known files.
+def archived_since(context: TransactionContext, state: TransactionState, slots: frozenset[str]) -> list[Instant]:
+    """Writes that completed since a transaction began and have left the timeline, but for those of slots' files.
 
     Free while nothing can have been archived since. What an archiver takes first may be what completed last: it goes by
     requested times.
@@ -238,7 +239,8 @@ def archived_since(context: TransactionContext, state: TransactionState, known: 
     completions = [instant.completion or "" for instant in files]
     began_after = max([state.start_time, *completions]) if completions else state.instant
     found = History.load(context.storage).instants(WRITE_ACTIONS, after=began_after)
-    return [one.instant for one in found if one.instant.file_name not in known | names]
+    known = state.known_files | slots | names
+    return [one.instant for one in found if one.instant.file_name not in known]
 
 
 def _kept_all(context: TransactionContext, state: TransactionState) -> bool:
@@ -248,7 +250,7 @@ def _kept_all(context: TransactionContext, state: TransactionState) -> bool:
     with a lock that such writers take the history itself is asked, and by a plan, which began before its executor did.
     """
     by_foreign = context.provider.taken_by_hudi
-    return bool(state.start_time) and not by_foreign and state.known_files <= context.folder.names
+    return bool(state.start_time) and not by_foreign and not context.folder.snapshot.since(state.known_files)[1]
 
 
 def known_to_plan(folder: TimelineFolder, instant: str, action: str) -> frozenset[str]:
@@ -271,7 +273,8 @@ def others_since(
     `Ended` if one of the events since then, or its absence, has ended the transaction. `owned`: whether its claim was
     there, for a caller who has looked since it closed.
     """
-    if any(found.requested == state.instant for found in context.folder.completed_since(state.known_files)):
+    own = context.folder.snapshot.of(state.instant)
+    if any(one.completion is not None and one.file_name not in state.known_files for one in own):
         return _completed_elsewhere(state)
     owned = owns_claim(context, state.instant, state.operation_id) if owned is None else owned
     if state.start_slot + 1 < tail.watermark or not owned:
@@ -297,7 +300,7 @@ def others_since(
     foreign = context.log.projections.rollback_of(state.instant, undoers, pending_only=planned, beginning=True)
     if foreign:
         return _ended(state, f"rollback {foreign} of another engine, which takes no slots, aborted it")
-    return TableOthers(context, state, events)
+    return TableOthers(context, state, events, foreign_writes(context, state, events))
 
 
 def undone_since(

@@ -161,12 +161,12 @@ class TransactionManager:
             raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
-            known = self._known_files(tail)
+            known, moving = self._known_files(tail)
             self._show_begun(instant, action, for_tasks)
         heartbeat.start()
         _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
-        state = TransactionState(instant, action, operation_id, tail.number, began_ms, known, tail.time)
+        state = TransactionState(instant, action, operation_id, tail.number, began_ms, known, tail.time, moving)
         own_files = None if for_tasks else OwnFiles(context, state)
         return Transaction(context, state, heartbeat, begun_here=True, own_files=own_files)
 
@@ -306,8 +306,10 @@ class TransactionManager:
             partial(show, inflight(instant, action), "begin.after_inflight"),
         )
 
-    def _known_files(self, tail: Tail) -> frozenset[str]:
+    def _known_files(self, tail: Tail) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the timeline as of this tail: whatever else appears, and no slot names, is a foreign writer's.
+
+        The second ones are those of what moves file groups, and perhaps some more.
 
         The last listing will do, with what the log has added since: a process that commits often lists once a commit.
         It will not if any of that was undone since, as the log says of our rollbacks; Java's are in no slot, so that
@@ -321,6 +323,7 @@ class TransactionManager:
             except LogMoved:
                 events = None
             if events is not None and not any(event.undoes for event in events):
-                return folder.names | {event.file for event in events}
+                added = {event.file for event in events}
+                return folder.names | added, folder.snapshot.moving_files | added
         folder.refresh(tail.number)
-        return folder.names
+        return folder.names, folder.snapshot.moving_files

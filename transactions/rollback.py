@@ -172,7 +172,7 @@ class Recovery:
         if tail is None:
             return
         context.folder.refresh(tail.number, tail.listing)
-        completed = any(done.requested == instant for done in context.folder.completed_since(frozenset()))
+        completed = context.folder.snapshot.has_completed(instant)
         if not completed and find_archived(self._storage, context.folder.names, instant) is None:
             for path in announced:
                 bar(self._storage, path)

@@ -5,9 +5,11 @@ A wrong answer costs time and never data: a service looks for itself, under the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import chain, islice
+from operator import attrgetter
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS, CleaningOptions
@@ -29,36 +31,40 @@ from lakelatch.timeline.actions import (
     REPLACE_COMMIT,
     RESTORE,
     ROLLBACK,
-    WRITE_ACTIONS,
 )
-from lakelatch.timeline.timeline import Instant, TimelineFolder, requested
+from lakelatch.timeline.instant import REQUESTED, Instant
+from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.timeline import TimelineFolder
 
 _HOUR_MS = 3_600_000
 _YOUNG_PER_AGED = 10
+_completion = attrgetter("completion")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What the names on the active timeline say of table services. `completed` is in order of completion."""
+    """What the active timeline says of table services, as of one moment. Nothing is read for it.
 
-    completed: tuple[Instant, ...]
-    pending: tuple[Instant, ...]
-    names: frozenset[str]
+    A question costs what has completed since the service's last run, or since the beginning if there was none.
+    """
+
+    snapshot: Snapshot
     now_ms: int
-    aborted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, folder: TimelineFolder, now_ms: int, since: Iterable[Instant] = ()) -> Standing:
         """As of the folder's last listing, and with what the caller itself has completed `since`."""
-        found = {instant.file_name: instant for instant in (*folder.completed_since(frozenset()), *since)}
-        done = {instant.requested for instant in found.values()}
-        return cls(
-            tuple(sorted(found.values(), key=lambda instant: instant.completion or "")),
-            tuple(instant for instant in folder.pending() if instant.requested not in done),
-            folder.names,
-            now_ms,
-            tuple(one.completion or one.requested for one in folder.aborted()),
-        )
+        return cls(folder.snapshot.completed_with(since), now_ms)
+
+    @property
+    def completed(self) -> tuple[Instant, ...]:
+        """In order of completion."""
+        return self.snapshot.by_completion
+
+    @property
+    def pending(self) -> tuple[Instant, ...]:
+        """By requested time."""
+        return self.snapshot.pending
 
     def waiting(self, action: str) -> list[str]:
         """Requested times of plans of this action that have not completed, oldest first."""
@@ -69,8 +75,8 @@ class Standing:
         waiting = self.waiting(COMPACTION)
         if waiting and trigger.strategy != AFTER_LAST_REQUEST:
             return False
-        last = max((one.requested for one in self.completed if one.action == COMMIT), default="")
-        since = [one for one in self._deltas if (one.completion or "") > max([last, *waiting])]
+        last = max((one.requested for one in self._of(COMMIT)), default="")
+        since = list(islice(self._deltas_after(max([last, *waiting])), max(trigger.commits, 1)))
         if not since:
             return False
         counted = len(since) >= trigger.commits
@@ -81,19 +87,21 @@ class Standing:
 
     def log_compaction_due(self, least_logs: int) -> bool:
         """Whether any file group can have so many new log files since it was compacted in either way."""
-        last = max(
-            (one.requested for one in self.completed if one.action == COMMIT or self._compacted_logs(one)), default=""
-        )
-        since = sum((one.completion or "") > last for one in self._deltas)
-        return not self.waiting(LOG_COMPACTION) and since >= least_logs
+        if self.waiting(LOG_COMPACTION):
+            return False
+        ours = (one for one in self._of(DELTA_COMMIT) if self._compacted_logs(one))
+        last = max((one.requested for one in chain(self._of(COMMIT), ours)), default="")
+        return _has_so_many(self._deltas_after(last), least_logs)
 
     def clustering_due(self, commits: int) -> bool:
         """Whether so many writes completed since the last clustering, and none waits."""
-        ours = [one for one in self.completed if one.action == REPLACE_COMMIT and self._has_plan(one, CLUSTERING)]
+        if self.waiting(CLUSTERING):
+            return False
+        ours = {one for one in self._of(REPLACE_COMMIT) if self._has_plan(one, CLUSTERING)}
         last = max((one.requested for one in ours), default="")
-        writes = [*self._deltas, *(one for one in self.completed if one.action == REPLACE_COMMIT and one not in ours)]
-        writes += [one for one in self.completed if one.action == COMMIT and not self._has_plan(one, COMPACTION)]
-        return not self.waiting(CLUSTERING) and sum((one.completion or "") > last for one in writes) >= commits
+        others = (one for one in self._after(last, REPLACE_COMMIT) if one not in ours)
+        commits_of_rows = (one for one in self._after(last, COMMIT) if not self._has_plan(one, COMPACTION))
+        return _has_so_many(chain(self._deltas_after(last), others, commits_of_rows), commits)
 
     def clean_due(self, options: CleaningOptions) -> bool:
         """Whether something may have become old since the last clean looked, or a clean waits.
@@ -104,12 +112,12 @@ class Standing:
         """
         if self.waiting(CLEAN):
             return True
-        last = max((one.requested for one in self.completed if one.action == CLEAN), default="")
-        if sum((one.completion or "") > last for one in self.writes) < options.trigger_commits:
+        last = max((one.requested for one in self._of(CLEAN)), default="")
+        if len(self.writes) - _count_until(self.writes, last) < options.trigger_commits:
             return False
-        left = [one.completion or "" for one in self.writes if one.action != DELTA_COMMIT]
-        undone = (one.completion or "" for one in self.completed if one.action in (ROLLBACK, RESTORE))
-        bars = [*undone, *self.aborted]
+        left = [one.completion or "" for one in self._of(COMMIT, REPLACE_COMMIT)]
+        undone = (one.completion or "" for one in self._of(ROLLBACK, RESTORE))
+        bars = [*undone, *(one.requested for one in self.snapshot.aborted)]
         day_ms = int(options.tombstone_hours * _HOUR_MS)
         looked = last and not options.is_filtered
         seen, bars_seen = (self._moment(options, last), _earlier(to_ms(last), day_ms)) if looked else ("", "")
@@ -131,7 +139,7 @@ class Standing:
             return False
         surplus = self.writes[: len(self.writes) - options.min_commits]
         now, old = to_instant(self.now_ms), _earlier(self.now_ms, options.minimum_age_s * 1000)
-        aged = sum(not old < (one.completion or "") <= now for one in surplus)
+        aged = _count_until(surplus, old) + len(surplus) - _count_until(surplus, now)
         return aged >= max(options.max_commits - options.min_commits, (len(surplus) - aged) // _YOUNG_PER_AGED)
 
     def _moment(self, options: CleaningOptions, before: str) -> str:
@@ -139,24 +147,40 @@ class Standing:
         if options.policy == KEEP_LATEST_BY_HOURS:
             return _earlier(to_ms(before) if before else self.now_ms, options.hours * _HOUR_MS)
         kept = options.versions if options.policy == KEEP_LATEST_FILE_VERSIONS else options.commits
-        writes = [one for one in self.writes if not before or (one.completion or "") < before]
-        return (writes[-kept - 1].completion or "") if len(writes) > kept else ""
+        count = bisect_left(self.writes, before, key=_completion) if before else len(self.writes)
+        return (self.writes[count - kept - 1].completion or "") if count > kept else ""
 
-    @cached_property
-    def writes(self) -> list[Instant]:
+    @property
+    def writes(self) -> tuple[Instant, ...]:
         """Completed writes, and the services that rewrite, in order of completion."""
-        return [one for one in self.completed if one.action in WRITE_ACTIONS]
+        return self.snapshot.writes
 
-    @cached_property
-    def _deltas(self) -> list[Instant]:
+    def _of(self, *actions: str) -> Iterator[Instant]:
+        return chain.from_iterable(self.snapshot.by_action.get(action, ()) for action in actions)
+
+    def _after(self, time: str, action: str) -> Iterator[Instant]:
+        """Those that completed after a time, in order of completion."""
+        found = self.snapshot.by_action.get(action, ())
+        return islice(found, _count_until(found, time), None)
+
+    def _deltas_after(self, time: str) -> Iterator[Instant]:
         """Delta commits that wrote rows."""
-        return [one for one in self.completed if one.action == DELTA_COMMIT and not self._compacted_logs(one)]
+        return (one for one in self._after(time, DELTA_COMMIT) if not self._compacted_logs(one))
 
     def _compacted_logs(self, instant: Instant) -> bool:
-        return instant.action == DELTA_COMMIT and self._has_plan(instant, LOG_COMPACTION)
+        return self._has_plan(instant, LOG_COMPACTION)
 
     def _has_plan(self, instant: Instant, action: str) -> bool:
-        return requested(instant.requested, action).file_name in self.names
+        return any(one.state == REQUESTED and one.action == action for one in self.snapshot.of(instant.requested))
+
+
+def _count_until(instants: Sequence[Instant], time: str) -> int:
+    """How many of these, which are in order of completion, completed until then."""
+    return bisect_right(instants, time, key=_completion)
+
+
+def _has_so_many(instants: Iterator[Instant], least: int) -> bool:
+    return len(list(islice(instants, max(least, 0)))) >= least
 
 
 def _earlier(time_ms: int, by_ms: int) -> str:

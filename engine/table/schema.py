@@ -7,10 +7,11 @@ count: another engine's may be older than a write that completed while they were
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 import pyarrow as pa
 
@@ -46,7 +47,9 @@ class TableSchema:
 
 def schema_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: str | None = None) -> TableSchema:
     """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for types nobody can read."""
-    completed = [one for one in timeline.completed if moment is None or (one.completion or "") <= moment]
+    completed = timeline.by_completion
+    if moment is not None:
+        completed = tuple(one for one in completed if (one.completion or "") <= moment)
     found = _said_last(storage, config, completed)
     if found is not None and may_be_undone(parse_file_name(found.path.rpartition("/")[2]), timeline):
         late = Rollbacks(storage).late(timeline)
@@ -127,20 +130,26 @@ def _merged(table: OpenedTable, resolved: Resolved, latest: TableSchema, complet
 
 
 def _said_last(
-    storage: Storage, config: TableConfig, completed: Iterable[Instant], known: str = ""
+    storage: Storage, config: TableConfig, completed: Sequence[Instant], known: str = ""
 ) -> TableSchema | None:
-    """The schema of the last of these instants that says one; the answer is `known` if that is this file's."""
-    writes = [one for one in completed if one.action in WRITE_ACTIONS]
+    """The schema of the last of these instants that says one; the answer is `known` if that is this file's.
+
+    They are in the order of their completion, and no more of them are visited than it takes.
+    """
     # In a merge-on-read table commits are compactions, but for those of before it was converted.
-    late = config.table_type == MERGE_ON_READ
-    order = sorted(writes, key=lambda one: (not (late and one.action == COMMIT), one.completion or "", one.requested))
-    for instant in reversed(order):
+    last = (COMMIT,) if config.table_type == MERGE_ON_READ else ()
+    first = [action for action in WRITE_ACTIONS if action not in last]
+    for instant in chain.from_iterable(_latest(completed, actions) for actions in (first, last)):
         if instant.path == known:
             return TableSchema(pa.schema([]), known)
         found = _said_by(storage, instant)
         if found is not None:
             return found
     return None
+
+
+def _latest(completed: Sequence[Instant], actions: Collection[str]) -> Iterator[Instant]:
+    return (one for one in reversed(completed) if one.action in actions)
 
 
 def _said_by(storage: Storage, instant: Instant) -> TableSchema | None:

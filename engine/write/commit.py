@@ -54,7 +54,8 @@ def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
     """The file ids under which a transaction's tasks write, as of its beginning."""
     if state.action == REPLACE_COMMIT:
         return FileIds.of_replace(state.instant)
-    return FileIds.after(replace_commits(table.storage, state.known_files), cancelled_plans(state.known_files))
+    names = state.known_files if state.moving_files is None else state.moving_files
+    return FileIds.after(replace_commits(table.storage, names), cancelled_plans(names))
 
 
 def write_task(table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False) -> WriteTask:

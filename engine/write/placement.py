@@ -58,8 +58,9 @@ class Placement:
         undoing = self._undoing(folder)
         if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
             return Resolved(self.metadata, completed)
-        replaces = replace_commits(self.table.storage, folder.names)
-        names = FileIds.after(replaces, cancelled_plans(folder.names))
+        moving = folder.snapshot.moving_files
+        replaces = replace_commits(self.table.storage, moving)
+        names = FileIds.after(replaces, cancelled_plans(moving))
         live = LiveGroups(self.table.storage, self.table.config, names)
         successors = {group: now for group in groups if (now := live.successor_of(*group)) != group[1]}
         gone = {group for one in replaces for group in one.replaced_file_groups()}
@@ -106,9 +107,9 @@ class Placement:
 
         Where that has left no trace, the replace commit. Tasks may have seen one that was not there at the beginning.
         """
-        fresh = map(parse_file_name, folder.names - self.known_files)
-        found = [one for one in fresh if one is not None and one.action in (ROLLBACK, RESTORE)]
-        found = found or undone_replaces(self.table.storage, self.known_files, folder.names)
+        fresh, gone = folder.snapshot.since(self.known_files)
+        found = [one for one in map(parse_file_name, fresh) if one is not None and one.action in (ROLLBACK, RESTORE)]
+        found = found or undone_replaces(self.table.storage, gone, folder.names)
         if not found:
             return None
         last = max(found, key=lambda one: (one.requested, one.completion or ""))

@@ -61,7 +61,8 @@ class Replacement:
 
     def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
         """See `Resolve`: the metadata with everything that is there now and goes."""
-        if undone_replaces(self._table.storage, self._seen, folder.names):  # what they took away lives again
+        gone = self._seen - folder.names
+        if undone_replaces(self._table.storage, gone, folder.names):  # what they took away lives again
             self._look()
         live, empty = set(self._live), set(self._empty)
         for write in completed:

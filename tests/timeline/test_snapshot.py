@@ -64,6 +64,7 @@ NAMES = [
     *_files("20261121115959", DELTA_COMMIT, "20261121120001"),
     "history",
     "rubbish",
+    "rubbish.commit.inflight",
     f"{T[2]}.party.requested",
 ]
 
@@ -122,8 +123,9 @@ def walked(listed: frozenset[str], late: frozenset[str], before: str) -> Snapsho
     done = sorted((one for one in found if one.completion), key=lambda one: (one.completion, one.requested, one.action))
     ended = {one.requested for one in found if one.state in (COMPLETED, ABORTED)}
     furthest: dict[str, Instant] = {}
-    for one in sorted(found):
-        if one.requested not in ended and (one.requested not in furthest or one.state == INFLIGHT):
+    for one in sorted(found, key=lambda one: one.file_name):
+        first = furthest.setdefault(one.requested, one)
+        if one.action == first.action and one.state == INFLIGHT:
             furthest[one.requested] = one
     times = [max(one.requested, one.completion or "") for one in found]
     return Snapshot(
@@ -131,12 +133,13 @@ def walked(listed: frozenset[str], late: frozenset[str], before: str) -> Snapsho
         late,
         names,
         {
-            time: tuple(sorted(one for one in found if one.requested == time))
+            time: tuple(sorted((one for one in found if one.requested == time), key=lambda one: one.file_name))
             for time in {one.requested for one in found}
         },
         tuple(done),
         {action: tuple(one for one in done if one.action == action) for action in {one.action for one in done}},
-        tuple(furthest[time] for time in sorted(furthest)),
+        tuple(one for one in done if one.action in ("commit", "deltacommit", "replacecommit")),
+        tuple(furthest[time] for time in sorted(furthest.keys() - ended)),
         tuple(sorted(one for one in found if one.state == ABORTED)),
         frozenset(name for name in listed if undoes(name)),
         max([before, *times]),

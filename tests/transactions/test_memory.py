@@ -193,7 +193,7 @@ def test_what_foreign_writers_have_undone_meanwhile_is_known_to_nobody(table: Ta
     for name in timeline_names(table.storage):
         if name.startswith(gone.instant):
             table.storage.delete(f"{TIMELINE_FOLDER}/{name}")
-    assert not any(name.startswith(gone.instant) for name in manager._known_files(manager.context.log.tail()))
+    assert not any(name.startswith(gone.instant) for name in manager._known_files(manager.context.log.tail())[0])
 
 
 @pytest.mark.parametrize("later_s", [0.0, LATER_S])

@@ -302,4 +302,4 @@ def _has_pending(event: Event, listing: Snapshot) -> bool:
 
 
 def _has_older(event: Event, listing: Snapshot) -> bool:
-    return any(one.requested < event.instant for action in WRITE_ACTIONS for one in listing.by_action.get(action, ()))
+    return any(one.requested < event.instant for one in listing.writes)

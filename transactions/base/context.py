@@ -122,3 +122,4 @@ class TransactionState:
     began_ms: int
     known_files: frozenset[str]
     start_time: str = ""  # that of the start slot: what completed before it is nothing new
+    moving_files: frozenset[str] | None = None  # those of the known files, as of `Snapshot`; None if nobody has looked
