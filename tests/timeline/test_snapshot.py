@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from lakelatch.timeline.rollbacks import Rollbacks
 
 from lakelatch.storage import MemoryStorage
 from lakelatch.timeline import snapshot
@@ -25,6 +24,7 @@ from lakelatch.timeline.instant import (
     requested,
     undoes,
 )
+from lakelatch.timeline.log.rollbacks import Rollbacks
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
 from lakelatch.timeline.snapshot import Snapshot
