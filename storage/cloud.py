@@ -220,12 +220,11 @@ class CloudStorage(Storage):
             wait(under_way)
         return first + [one.result() for one in under_way]
 
-    def delete_at_once(self, paths: Sequence[str]) -> bool:
+    def delete_at_once(self, paths: Sequence[str]) -> None:
         for start in range(0, len(paths), _DELETED_AT_ONCE):
             some = paths[start : start + _DELETED_AT_ONCE]
             with self._client.errors(some[0]):
                 self._delete_some(some)
-        return True
 
     def _delete_some(self, paths: Sequence[str]) -> None:
         """One request for all; where it fails for one that is not there, as Azure's does, one for each."""

@@ -1,13 +1,16 @@
-"""What Lakelatch asks of the place where a table lies.
+"""The contract of a storage: the place where a table lies.
 
-Six calls, with `put_if_absent` as their heart: it is the only thing that decides races. Every implementation promises:
+An implementation has six calls and its `uri`: `read`, `stat`, `list`, `put`, `put_if_absent` and `delete`. All other
+methods of `Storage` are made of these, and may be replaced by ones that need fewer requests. What only some storages
+can do is a protocol of its own (`SupportsDeleteAtOnce`, `SupportsFirstPaths`, `SupportsSweep`), which callers look for
+with `isinstance`. `put_if_absent` alone decides races. Every implementation promises:
 
 - **Whole or not at all.** A reader sees an object complete or does not see it.
-- **Durable.** When a put returns, the object and its name outlive a crash of the machine; but for what says that
-  somebody lives (`ends_with_its_writer`), if a crash of the machine that keeps the objects ends all writers.
+- **Durable.** When a put returns, the object and its name outlive a crash of the machine. The exception is an object
+  that says that its writer lives (`ends_with_its_writer`), if a crash of the machine ends all writers too.
 - **Exactly one.** Of all `put_if_absent` of one path at most one ever creates it, whatever fails.
-- **Read your writes, for everybody.** After a put or delete returned, every later read and listing, anywhere, shows it.
-- **Unknown is said.** A put whose answer was lost raises `PutUnknown`; the caller resolves it by reading. An
+- **Read your writes, for all readers.** After a put or delete returned every later read and listing, anywhere shows it.
+- **Unknown is its own answer.** A put whose answer was lost raises `PutUnknown`; the caller resolves it by reading. An
   implementation does not retry a conditional put by itself, because its own first try could answer 'exists'.
 
 Object stores keep all of this with conditional puts (`If-None-Match: *`), local file systems with `link`.
@@ -19,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from lakelatch.errors import Unavailable
 
@@ -39,12 +42,12 @@ _NOW = ".hoodie/.lakelatch/now"
 
 
 def ends_with_its_writer(path: str) -> bool:
-    """Whether an object means nothing once nobody lives who could have put it: claims, heartbeats, openings."""
+    """Whether an object loses its meaning when its writer ends: claims, heartbeats, openings."""
     return path.startswith(_OF_LIVING_WRITERS) or path == _NOW
 
 
 def depth_first(path: str) -> list[tuple[bool, str]]:
-    """What paths are sorted by: files before folders, each by name."""
+    """A sort key of paths: files before folders, each by name."""
     *folders, name = path.split("/")
     return [*((True, folder) for folder in folders), (False, name)]
 
@@ -110,7 +113,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, folder: str) -> Listing:
-        """What lies directly below a folder; a folder that does not exist is empty."""
+        """The names directly below a folder; a folder that does not exist is empty."""
 
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
@@ -124,7 +127,7 @@ class Storage(ABC):
         """
 
     def create_from_file(self, path: str, file: BinaryIO) -> bool:
-        """As `put_if_absent`, of all that an open local file holds, which may be more than memory does.
+        """As `put_if_absent`, with the content of an open local file, which may be larger than memory.
 
         This reads the whole file; a storage that can take it piece by piece does.
         """
@@ -144,7 +147,7 @@ class Storage(ABC):
         return [request() for request in requests]
 
     def names(self, folder: str) -> Sequence[str]:
-        """What `list` shows, files and folders together and in no order: cheaper for folders of thousands of files."""
+        """The names of `list`, files and folders together and in no order: cheaper for thousands of files."""
         listing = self.list(folder)
         return [*listing.files, *listing.folders]
 
@@ -152,13 +155,6 @@ class Storage(ABC):
         """Removes every object below a folder. Not atomic: others see it shrink, and may add to it meanwhile."""
         for path in list(self.walk(folder)):
             self.delete(path)
-
-    def delete_at_once(self, paths: Sequence[str]) -> bool:
-        """Removes objects whose paths the caller knows, where one request removes many; False where there is none.
-
-        This says False, and removes nothing. After an error, and to others meanwhile, some of them may be gone.
-        """
-        return False
 
     def walk(self, folder: str) -> Iterator[str]:
         """Every path below a folder, depth first, in name order."""
@@ -168,17 +164,6 @@ class Storage(ABC):
             yield prefix + name
         for name in listing.folders:
             yield from self.walk(prefix + name)
-
-    def first_paths(self, folder: str) -> tuple[Sequence[str], bool]:
-        """The paths below a folder that one request shows, in no order, and whether these are all of them.
-
-        This shows none and asks nothing, as for storages that list folder by folder.
-        """
-        return (), False
-
-    def sweep(self, older_than_s: float) -> int:
-        """Removes what puts that crashed have left where no reader looks; says how many. Nothing, for most storages."""
-        return 0
 
     def exists(self, path: str) -> bool:
         """Whether there is an object at this path now."""
@@ -191,3 +176,27 @@ class Storage(ABC):
     def full_path(self, path: str) -> str:
         """The path as Spark and other readers name it."""
         return f"{self.uri}/{path}"
+
+
+@runtime_checkable
+class SupportsDeleteAtOnce(Protocol):
+    """A storage that removes many objects by one request."""
+
+    def delete_at_once(self, paths: Sequence[str]) -> None:
+        """Removes objects by their paths. After an error, and to others meanwhile, some of them may be gone."""
+
+
+@runtime_checkable
+class SupportsFirstPaths(Protocol):
+    """A storage whose listings are flat: one request shows the paths of a folder and of all folders below it."""
+
+    def first_paths(self, folder: str) -> tuple[Sequence[str], bool]:
+        """The paths below a folder that one request shows, in no order, and whether these are all of them."""
+
+
+@runtime_checkable
+class SupportsSweep(Protocol):
+    """A storage whose puts leave files where no reader looks, if they crash."""
+
+    def sweep(self, older_than_s: float) -> int:
+        """Removes such files of at least this age, and returns how many it has removed."""

@@ -11,6 +11,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
+from lakelatch.storage.contract import SupportsDeleteAtOnce
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.notes import forget_notes
 from lakelatch.transactions.markers.direct import Markers
@@ -79,7 +80,9 @@ def clean_up_own(context: TransactionContext, instant: str, data_files: Iterable
     try:
         if context.settings.early is not None:
             forget_notes(context.storage, instant)
-        if not context.storage.delete_at_once([*markers, heartbeat_path(instant)]):
+        if isinstance(context.storage, SupportsDeleteAtOnce):
+            context.storage.delete_at_once([*markers, heartbeat_path(instant)])
+        else:
             context.storage.together(remove_markers, partial(context.storage.delete, heartbeat_path(instant)))
     except Unavailable as error:
         _log.warning("could not clean up after instant %s: %s", instant, error)

@@ -14,7 +14,7 @@ from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
 from lakelatch.storage.conditional_puts import ensure_created
-from lakelatch.storage.contract import NotFound
+from lakelatch.storage.contract import NotFound, SupportsSweep
 from lakelatch.timeline import actions
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event
@@ -78,7 +78,8 @@ class Recovery:
                 rolled_back.append(left)
         for plan in context.observer.dead(sorted(dead & plans)):  # asked again: it may have been taken over meanwhile
             self._storage.delete(heartbeat_path(plan))
-        self._storage.sweep(_STAGED_FOR_S)
+        if isinstance(self._storage, SupportsSweep):
+            self._storage.sweep(_STAGED_FOR_S)
         return rolled_back
 
     def _look_at_all(self) -> tuple[Tail, set[str], set[str], set[str]]:

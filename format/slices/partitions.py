@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from lakelatch.format.index.file_index import INDEX_FOLDER
 from lakelatch.format.names import parse_data_file
-from lakelatch.storage.contract import Listing, Storage, path_below
+from lakelatch.storage.contract import Listing, Storage, SupportsFirstPaths, path_below
 from lakelatch.timeline.table_config import TableConfig
 
 #: So many folders are listed at least as fast as an index is found and read.
@@ -52,7 +52,9 @@ class Everything:
 
 def first_answer(storage: Storage, config: TableConfig) -> FirstAnswer:
     """The first request of `partition_files` where no selection names its partitions, for who makes it before."""
-    return storage.first_paths("") if config.partition_fields else (storage.list("").files, True)
+    if not config.partition_fields:
+        return storage.list("").files, True
+    return storage.first_paths("") if isinstance(storage, SupportsFirstPaths) else ((), False)
 
 
 def partition_files(

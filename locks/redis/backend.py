@@ -13,8 +13,6 @@ from lakelatch.system import System
 class RedisBackend(SessionBackend):
     """The session backend of `RedisLockProvider`; all threads share one client."""
 
-    may_forget = True
-
     def __init__(self, options: BackendOptions, system: System) -> None:
         self.lease_s = options.lease_s
         self._lease_ms = int(options.lease_s * 1000)

@@ -11,7 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from lakelatch.errors import Unavailable
 from lakelatch.locks.contract import Holder
@@ -138,9 +138,6 @@ class SessionBackend(ABC):
     #: How long the session rests between two renewals, if not for a third of the lease time.
     renew_s: float | None = None
 
-    #: Whether it may come back without its latest writes, as a replica does that was promoted before it had them.
-    may_forget: bool = False
-
     #: Set by whoever uses the backend; called, in any thread, when the session has ended before its time.
     on_doubt: Callable[[], None] | None = None
 
@@ -159,14 +156,6 @@ class SessionBackend(ABC):
     @abstractmethod
     def close_session(self, session: str) -> None:
         """Ends it, and whatever it holds or waits for; nothing of it stays. An unknown session is no error."""
-
-    def held_by(self, session: str) -> list[tuple[str, str]]:
-        """Requests that hold something for this session, each with its name; asked of services that may forget only.
-
-        The session gives back those that it does not know. Request ids are never used again, so that is safe also if
-        one was given back between this answer and now.
-        """
-        return []
 
     @abstractmethod
     def take(self, session: str, request: str, name: str, wait: Wait) -> int | None:
@@ -213,3 +202,15 @@ class SessionBackend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Gives up connections and threads. Only sessions that were closed before are gone then."""
+
+
+@runtime_checkable
+class SupportsHeldBy(Protocol):
+    """A backend whose service may come back without its latest writes, as of a replica promoted too early."""
+
+    def held_by(self, session: str) -> list[tuple[str, str]]:
+        """The requests that hold something for this session, each with its name.
+
+        The session gives back those that it does not know. Request ids are never used again, so that is safe also if
+        one was given back between this answer and now.
+        """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.locks.lease import Lease, Term
-from lakelatch.locks.session.backend import SessionBackend, SessionGone
+from lakelatch.locks.session.backend import SessionBackend, SessionGone, SupportsHeldBy
 from lakelatch.system import System, Thread, process_name
 
 _TICKS = 3  # renewals in a lease time
@@ -252,7 +252,7 @@ class Session:
         """Gives back what is owed, and what nobody here knows of; False if the service did not answer."""
         with self._guard:
             session = self._id
-        if session is not None and self.backend.may_forget:
+        if session is not None and isinstance(self.backend, SupportsHeldBy):
             with suppress(LakelatchError):  # debts come first; the next renewal asks again
                 self._owe_forgotten(session, self.backend.held_by(session))
         with self._guard:

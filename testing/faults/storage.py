@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lakelatch.errors import Unavailable
-from lakelatch.storage.contract import FileStatus, Listing, PutUnknown, Storage
+from lakelatch.storage.contract import FileStatus, Listing, PutUnknown, Storage, SupportsSweep
 from lakelatch.testing.faults.plan import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultPlan, ListedFaults, carry
 
 __all__ = ["LOST_AFTER", "LOST_BEFORE", "UNAVAILABLE", "Fault", "FaultyStorage"]
@@ -63,7 +63,7 @@ class FaultyStorage(Storage):
         carry(self.plan, "delete", self.behind.delete, (path,), Unavailable)
 
     def sweep(self, older_than_s: float) -> int:
-        return self.behind.sweep(older_than_s)
+        return self.behind.sweep(older_than_s) if isinstance(self.behind, SupportsSweep) else 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.behind, self.plan)

@@ -11,7 +11,7 @@ import pytest
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage import open_storage
-from lakelatch.storage.contract import PutUnknown, Storage
+from lakelatch.storage.contract import PutUnknown, Storage, SupportsFirstPaths
 from lakelatch.storage.options import StorageOptions
 from lakelatch.testing.conformance.storage import SharedStorageConformance
 from lakelatch.testing.servers import Server, TcpProxy
@@ -64,6 +64,7 @@ def test_paths_are_shown_at_once_as_long_as_one_answer_holds_them(seaweedfs_serv
     storage = cloud(seaweedfs_server, tmp_path.name)
     storage.together(*(partial(storage.put, f"f/{number:04}", b"") for number in range(999)))
     all_of_them = [f"f/{number:04}" for number in range(999)]
+    assert isinstance(storage, SupportsFirstPaths)
     assert storage.first_paths("f") == (all_of_them, True)
     storage.put("f/0999", b"")
     assert storage.first_paths("f") == ([*all_of_them, "f/0999"], False) and len(list(storage.walk("f"))) == 1000

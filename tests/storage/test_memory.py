@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-from lakelatch.storage.contract import Storage
+from lakelatch.storage.contract import Storage, SupportsDeleteAtOnce, SupportsFirstPaths, SupportsSweep
+from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.memory import MemoryStorage, find_memory_storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.conformance.storage import StorageConformance
@@ -14,6 +15,12 @@ from lakelatch.testing.conformance.storage import StorageConformance
 class TestMemory(StorageConformance):
     def make_storage(self, folder: Path) -> Storage:
         return MemoryStorage(str(folder))
+
+
+def test_only_abilities_that_a_storage_has_are_found(tmp_path: Path) -> None:
+    kinds = (SupportsDeleteAtOnce, SupportsFirstPaths, SupportsSweep)
+    assert not any(isinstance(MemoryStorage("plain"), kind) for kind in kinds)
+    assert [kind for kind in kinds if isinstance(LocalStorage(str(tmp_path)), kind)] == [SupportsSweep]
 
 
 def test_times_come_from_the_system() -> None:

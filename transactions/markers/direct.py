@@ -24,7 +24,7 @@ from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import why_not_beating
 from lakelatch.storage.checksums import add_checksum
-from lakelatch.storage.contract import Storage, path_below
+from lakelatch.storage.contract import Storage, SupportsFirstPaths, path_below
 from lakelatch.transactions.markers.files import MARKERS_FOLDER, ensure_whole, marker_of, read_announced
 
 OPEN_FOLDER = ".hoodie/.lakelatch/open"
@@ -161,7 +161,7 @@ def marked_instants(storage: Storage) -> set[str]:
 
 def instants_with_markers(storage: Storage) -> set[str]:
     """Instants that have markers. Some object stores go on listing folders in which nothing is left."""
-    paths, are_all = storage.first_paths(MARKERS_FOLDER)
+    paths, are_all = storage.first_paths(MARKERS_FOLDER) if isinstance(storage, SupportsFirstPaths) else ((), False)
     if not are_all:
         return set(storage.list(MARKERS_FOLDER).folders)
     return {path.removeprefix(f"{MARKERS_FOLDER}/").partition("/")[0] for path in paths}

@@ -102,13 +102,12 @@ class CountingStorage(MemoryStorage):
         self._step = last
         return answers
 
-    def delete_at_once(self, paths: Sequence[str]) -> bool:
+    def delete_at_once(self, paths: Sequence[str]) -> None:
         if paths:
             self._note("delete_at_once", paths[0])
         with self._uncounted():
             for path in paths:
                 super().delete(path)
-        return True
 
     def put(self, path: str, data: bytes) -> None:
         self._note("put", path)
