@@ -20,6 +20,7 @@ away again. Nobody else makes a file of this name, so that removes nothing but w
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
@@ -61,6 +62,7 @@ class Projections:
         self._storage = storage
         self._system = system
         self.rollbacks = Rollbacks(storage)
+        self._guard = threading.Lock()
         self.listing = Snapshot()  # the timeline as this has seen it last, with all that is late
 
     def show(
@@ -222,8 +224,9 @@ class Projections:
     def list_timeline(self) -> Snapshot:
         """The timeline's folder as one listing shows it now, with all that is late."""
         found = Snapshot.take(self._storage, self.listing)
-        if found.number > self.listing.number:  # of two threads, the one that listed first may come last
-            self.listing = found
+        with self._guard:
+            if found.number > self.listing.number:  # of two threads, the one that listed first may come last
+                self.listing = found
         return found
 
     def _make(self, event: Event, content: Callable[[Event], bytes]) -> Fate:
