@@ -33,7 +33,7 @@ class Heartbeat:
         self._thread: Thread | None = None
 
     def claim(self) -> bool:
-        """The first beat; False if somebody else has claimed this instant time."""
+        """The first beat; False if another writer has claimed this instant time."""
         return self._storage.put_if_absent(heartbeat_path(self._instant), self._beat.to_bytes(0))
 
     def take_over(self, patience: int = 1) -> None:
@@ -83,7 +83,7 @@ class Heartbeat:
 
 @contextmanager
 def stopped_on_error(heartbeat: Heartbeat) -> Iterator[None]:
-    """What is never started must not seem alive: a lease would, for as long as its process lives."""
+    """A heartbeat that is never started must not seem alive: a lease would, for as long as its process lives."""
     try:
         yield
     except BaseException:
@@ -130,7 +130,7 @@ def ensure_beating(storage: Storage, instant: str, now_path: str | None = None) 
     """Raises `TransactionEnded` if the instant's claim is gone: it has been committed, aborted or rolled back.
 
     `now_path` is a file that was made a moment ago. By its time, which is the storage's own, a writer whose beats have
-    stopped is told so before anybody else may count it as dead.
+    stopped learns it before others may count it as dead.
     """
     ended = why_not_beating(storage, instant, now_path)
     if ended is not None:
@@ -138,7 +138,7 @@ def ensure_beating(storage: Storage, instant: str, now_path: str | None = None) 
 
 
 def why_not_beating(storage: Storage, instant: str, now_path: str | None = None) -> TransactionEnded | None:
-    """What `ensure_beating` would raise."""
+    """The error that `ensure_beating` would raise."""
     paths = [heartbeat_path(instant), *([now_path] if now_path is not None else [])]
     try:
         modified_ms, *now_ms = (one.modified_ms for one in storage.together(*(partial(storage.stat, p) for p in paths)))

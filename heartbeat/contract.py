@@ -1,7 +1,7 @@
 """Proof that a writer is alive, and the decision that it is not.
 
 A beat is a file that its writer replaces at a fixed interval (`.hoodie/.heartbeat/<instant>`, where Java Hudi looks
-for it as well). It is also the claim of its instant time: whoever creates it first owns that time.
+for it as well). It is also the claim of its instant time: the writer that creates it first owns that time.
 
 Instead of being replaced, the file may say that its writer holds a lease of the lock provider for as long as it lives
 (an ephemeral node, an etcd lease, a Redis session, a DynamoDB item): one claim, and then no more writes to the storage.
@@ -80,7 +80,7 @@ class HeartbeatSettings:
 
 @dataclass(frozen=True)
 class Beat:
-    """What a beat says: whose it is, and the slot of the commit log after which its transaction must still read all.
+    """The content of a beat: its writer, and the slot of the commit log after which its transaction must read all.
 
     The settings are the writer's own, so that an observer never measures it by another's; `proof` says where to
     look for its life, `STORAGE` or `LEASE`.

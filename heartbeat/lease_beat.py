@@ -19,7 +19,7 @@ class LeaseHeartbeat(Heartbeat):
     """The claim is a file all the same; after it nothing is written. The lease comes first, and goes last.
 
     The lock provider renews it together with its other leases. If it was lost, because the service could not be reached
-    for longer than the lease time, and nobody has rolled the instant back, it is taken again at the next interval.
+    for longer than the lease time, and the instant was not rolled back, it is taken again at the next interval.
     """
 
     def __init__(self, storage: Storage, instant: str, beat: Beat, provider: LockProvider) -> None:

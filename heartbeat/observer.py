@@ -21,8 +21,8 @@ _NOW = ".hoodie/.lakelatch/now"
 class Observer:
     """Says which writers of a table are dead: by the storage's own clock, or by the lock provider if they hold leases.
 
-    `defaults` are the settings assumed for writers that do not tell theirs (Java Hudi's). Without a provider, whoever
-    says that it holds a lease counts as alive.
+    `defaults` are the settings assumed for writers that do not say theirs (Java Hudi's). Without a provider, a
+    writer that says that it holds a lease counts as alive.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Observer:
         return list(self._storage.list(HEARTBEAT_FOLDER).files)
 
     def beat_of(self, instant: str) -> Beat | None:
-        """What the last beat said, None if there is none or another kind of writer's."""
+        """The last beat, None if there is none or it is another kind of writer's."""
         try:
             return Beat.from_bytes(self._storage.read(heartbeat_path(instant)))
         except NotFound:
@@ -49,8 +49,8 @@ class Observer:
     def dead(self, instants: list[str]) -> list[str]:
         """Those of the instants whose writer counts as dead: no heartbeat file, or one that is too old.
 
-        Costs one small write to learn the storage's time, or a look at the lock service, and only if there is something
-        to decide.
+        Costs one small write to learn the storage's time, or one question to the lock service, and only if there
+        is something to decide.
         """
         if not instants:
             return []
@@ -93,6 +93,6 @@ class Observer:
         return latest_ms
 
     def storage_time_ms(self) -> int:
-        """What the storage's own clock says now, at the price of one small write."""
+        """The storage's own time now, at the price of one small write."""
         self._storage.put(_NOW, b"")  # by others as well; what they see of each other's is a little later, no more
         return self._storage.stat(_NOW).modified_ms

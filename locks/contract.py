@@ -84,7 +84,7 @@ class Register(ABC):
 
 
 def check_count(count: int) -> None:
-    """For implementers: nobody can reserve less than one value of a register."""
+    """For implementers: refuses a count below one."""
     if count < 1:
         raise InvalidRequest(f"count={count}: at least one value has to be asked for")
 
@@ -118,9 +118,9 @@ class LockProvider(ABC):
         return self.domain, self.scope.table_uri
 
     def record(self) -> dict[str, str]:
-        """What a table is to say of its locks to writers who do not say it: the provider, and what is no secret.
+        """The options that a table records of its locks for writers that give none: the provider, and no secrets.
 
-        A password within a URL is left out, and so is a URL that may hide one where it cannot be told.
+        A password within a URL is left out, and so is a URL that cannot be parsed with certainty.
         """
         given = {key: str(self.scope.options.get(key, "")).strip() for key in sorted(self.not_secret)}
         said = {
@@ -159,7 +159,7 @@ class LockProvider(ABC):
     def break_(self, key: str) -> bool:
         """Takes the key away from its holder, whose `valid()` turns false and whose release then changes nothing.
 
-        Says False if nobody held it. The next grant has a greater token.
+        Returns False if it was free. The next grant has a greater token.
         """
 
     @abstractmethod

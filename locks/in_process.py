@@ -45,7 +45,7 @@ class _Key:
 
 
 class _Table:
-    """What all providers of one table in this process share. `lock` guards everything else."""
+    """The state that all providers of one table in this process share. `lock` guards everything else."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

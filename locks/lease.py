@@ -89,7 +89,7 @@ class Lease:
             self.lost.set()
 
     def valid(self) -> bool:
-        """Whether nobody else can have been granted the key yet. Needs no network. Never turns true again."""
+        """Whether the key cannot have been granted to another yet. Needs no network. Never turns true again."""
         if self._released or self.lost.is_set() or self._process != os.getpid():
             return False
         if self._term.is_over(self._system.monotonic_ns()):
@@ -119,7 +119,7 @@ class Lease:
         """
         if self._process != os.getpid():
             raise LeaseLost(f"this is a forked copy of the lease of {self.key!r}: only its own process may release it")
-        with self._releasing:  # of two threads that release, one gives the key back and the other is told False
+        with self._releasing:  # of two threads that release, one gives the key back and the other gets False
             if self._released:
                 return False
             held = self._release(self)

@@ -38,7 +38,7 @@ def open_recorded_locks(
     """The provider of a table's locks: by the options, and by what the table records where they say nothing.
 
     Options win. What is recorded of a provider is left out if they name another one, and all that it does not declare
-    as `not_secret`: whoever can write a table's properties cannot have others read files, or run code, by them.
+    as `not_secret`: a writer of the table's properties cannot have others read files, or run code, by them.
 
     Errors: those of `open_lock_provider`.
     """
@@ -65,7 +65,7 @@ def open_recorded_locks(
 
 
 def record_of(table_uri: str, options: Mapping[str, str]) -> dict[str, str]:
-    """What a table that is made with these options says of its locks; nothing where they say nothing.
+    """The options that a table made with these records of its locks; none where they name no locks.
 
     Then the locks are those that belong to the place where it lies, for everybody.
     """

@@ -2,12 +2,12 @@
 
 A file of ours holds the mark and eight digits somewhere: the CRC-32 of the path in the table that it belongs to (of
 a record, the name) and of all its bytes, in which the digits count as zeros. Where a format has room for a text that
-other readers pass over, that is all it takes. A file without a mark is somebody else's, and one with zeros never got a
-checksum: there is nothing to check.
+other readers pass over, that is all it takes. A file without a mark was written by others, and one with zeros never
+got a checksum: there is nothing to check.
 
 A parquet file may be read in parts, so that a large one of ours has a second mark in its footer: the CRC-32 of the path
 and of the footer, and behind it that of each of its parts, of which the rows consist. Both marks' digits count as zeros
-in it. Whoever reads the whole file needs the first mark only.
+in it. A reader of the whole file needs the first mark only.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _log = logging.getLogger("lakelatch.storage")
 
 @dataclass(frozen=True)
 class CloudStorage(Storage):
-    """What lies below `place` (`s3://bucket/prefix`, without a slash at its end).
+    """The objects below `place` (`s3://bucket/prefix`, without a slash at its end).
 
     A copy that was pickled connects anew, in each process once. A conditional put is sent again only if a busy store
     has turned it away, and its answer is never guessed; everything else is repeated a few times, with the library's
@@ -132,7 +132,7 @@ class CloudStorage(Storage):
         return _client(self.place, self.settings, 0, os.getpid()).put(path, data, "create") is not None
 
     def create_from_file(self, path: str, file: BinaryIO) -> bool:
-        """A large file is put in parts beside its place and copied there on a condition, where the store can do that.
+        """A large file is put in parts under a staging path and copied into place on a condition, where the store can.
 
         Errors: `InvalidRequest` for a file that is larger than what a store takes on a condition.
         """
@@ -259,12 +259,12 @@ class CloudStorage(Storage):
 
     @property
     def _copying(self) -> CloudClient:
-        """What copies: never sent again, and with the time that gigabytes take."""
+        """The client for copies, which are never sent again and may take as long as gigabytes do."""
         longer = replace(self.settings, call_s=max(self.settings.call_s, _COPY_S))
         return _client(self.place, longer, 0, os.getpid())
 
     def _missing(self, path: str, error: Exception) -> Exception:
-        """What "not found" is about: the object, or the bucket, of which the client's errors speak."""
+        """The error for "not found": of the object, or of the bucket, for which the client has its own."""
         if self._client.means_no_place(error):
             return error
         return NotFound(f"there is no object {path!r} in {self._client.where}", path=path)

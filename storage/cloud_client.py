@@ -52,7 +52,7 @@ _REASONS = (
 _SIGNS = (  # of a wrong setting, in the text of an error that has no kind of its own; what to look at, and why
     ("169.254.169.254", "access_key_id", "no credentials were found, neither in the options nor in the environment"),
     ("metadata.google.internal", "url", "no credentials were found in the environment"),
-    ("InvalidCertificate", "ca_file", "its certificate is signed by nobody who is trusted here"),
+    ("InvalidCertificate", "ca_file", "its certificate is signed by no authority that is trusted here"),
     ("Invalid Access Key", "secret_access_key", "the account's key is not the base64 that Azure gives"),
     ("builder error", "allow_http", "its endpoint has no TLS, which is refused unless allow_http is true"),
     ("configured region", "region", "the bucket is in another region"),
@@ -87,7 +87,7 @@ class CloudSettings:
 
 
 class CloudClient:
-    """What asks one store for what lies below a URI (`s3://bucket/prefix`); nothing is connected before it is needed.
+    """The client of one store, for the objects below a URI (`s3://bucket/prefix`); it connects on first use.
 
     A pickled one connects anew. `retries`: how often the library sends a request again that got no answer, which a
     conditional put must never be.
@@ -129,7 +129,7 @@ class CloudClient:
         return scheme_of(self._uri) not in AZURE
 
     def end_range(self, size_bytes: int) -> Any:
-        """What a request for the last bytes asks for; for the first ones where the store knows no end."""
+        """The range of a request for the last bytes; of one for the first ones where the store knows no end."""
         return {"suffix": size_bytes} if self.reads_ends else (0, size_bytes)
 
     def means_no_range(self, error: Exception) -> bool:
@@ -141,7 +141,7 @@ class CloudClient:
         return _NO_PLACE.search(str(error)) is not None
 
     def put(self, path: str, data: bytes, mode: Any) -> Any | None:
-        """A conditional put; what the library tells of the object, or None if the condition did not hold.
+        """A conditional put; returns the library's description of the object, or None if the condition did not hold.
 
         It is sent again only if a busy store has turned it away, and then for as long as a request may take. Errors:
         `PutCollided` if two puts met (409, which the library takes for an object that is there), of which perhaps
@@ -152,7 +152,7 @@ class CloudClient:
         )
 
     def upload(self, path: str, file: BinaryIO) -> None:
-        """Puts a file in parts, without a condition, so only where nobody else puts anything."""
+        """Puts a file in parts, without a condition, so only where no other client puts anything."""
         store = self.store()
         file.seek(0)
         with self.errors(path):
@@ -305,13 +305,13 @@ def _is_turned_away(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> int:
-    """What the store has answered, as a number; 0 for no answer."""
+    """The status of the store's answer; 0 for no answer."""
     found = _STATUS.search(str(error))
     return int(found[1]) if found else 0
 
 
 def _reason(error: Exception) -> str:
-    """What is told of an error; its text may hold more than anybody wants to see."""
+    """A short text of an error, whose own text may be very long."""
     found = (re.search(pattern, str(error)) for pattern in _REASONS)
     return next((match[1] for match in found if match), type(error).__name__)
 

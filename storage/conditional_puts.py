@@ -1,7 +1,7 @@
 """Conditional puts: the check that a storage keeps their condition, and the one place where they are sent again.
 
 `ensure_created` and `create_own` resolve a lost answer by reading. They are for objects that no other writer competes
-for, or whose content is the same whoever makes them. The slots of the commit log, for which writers compete, are
+for, or whose content is the same for all that make them. The slots of the commit log, for which writers compete, are
 resolved by the operation's id (`timeline/log/commit_log.py`).
 """
 

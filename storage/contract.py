@@ -123,7 +123,7 @@ class Storage(ABC):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Creates the object and says True, or leaves what is there and says False; `PutUnknown` if it cannot tell.
 
-        After False the object exists, and if it was ours (a lost answer, a repeated request) only its content tells.
+        After False the object exists, and if it was ours (a lost answer, a repeated request) only its content shows.
         """
 
     def create_from_file(self, path: str, file: BinaryIO) -> bool:

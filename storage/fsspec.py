@@ -26,10 +26,10 @@ _OPENED_MAX = 64
 
 @dataclass(frozen=True)
 class FsspecStorage(Storage):
-    """What lies below `place`, without a slash at its end; how it is reached, fsspec's configuration says.
+    """The objects below `place` (without a slash at its end), reached as fsspec's configuration says.
 
     A copy that was pickled connects anew, in each process once. File systems repeat requests by themselves, a
-    conditional put as well: one that says 'exists' may have been its own first try, which its content tells.
+    conditional put as well: one that says 'exists' may have been its own first try, which its content shows.
     """
 
     place: str

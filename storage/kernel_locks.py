@@ -27,7 +27,7 @@ _Opened = tuple[int, Identity]
 
 
 class Taken:
-    """A locked, open file. `identity` stays its own while it is open, so it tells whether the path was replaced."""
+    """A locked, open file. `identity` stays its own while it is open, so it shows whether the path was replaced."""
 
     __slots__ = ("_freed", "handle", "identity", "path", "process")
 
@@ -74,7 +74,7 @@ class KernelLocks:
     """All kernel locks of this process. `lock` guards the rest, and is held across fork, so that a child sees it whole.
 
     For each path at most one helper thread is blocked in the kernel (one more for each time that the file was
-    replaced under it). It outlives callers that gave up, serves the next one, and gives back what nobody wants.
+    replaced under it). It outlives callers that gave up, serves the next one, and frees locks that are not wanted.
     Unlocked files stay open for a while, the latest few of them, because opening is dearer than locking.
     """
 
@@ -121,7 +121,7 @@ class KernelLocks:
         return taken
 
     def locked(self, path: str) -> bool:
-        """Whether somebody has the file at the path locked; a free one is locked by this look for an instant."""
+        """Whether the file at the path is locked by any process; a free one is locked by this check for an instant."""
         with self.lock:  # no fork meanwhile: the child would keep the lock
             try:
                 handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -243,7 +243,7 @@ class KernelLocks:
         os.close(handle)
 
     def hand_over(self, helper: _Helper, waits: _Waits, taken: Taken) -> bool:
-        """Gives a locked file to the first in the queue; True tells the helper to lock it once more for the next."""
+        """Gives a locked file to the first in the queue; True makes the helper lock it once more for the next."""
         ticket = None
         with self.lock:
             wanted = waits.helper is helper  # if not, the file was replaced, and another helper waits for the new one
@@ -285,7 +285,7 @@ class KernelLocks:
     def lock_in_kernel(self, path: str, helper: _Helper) -> Taken:
         with self.lock:
             opened = self._idle.pop(path, None)
-        handle, helper.identity = opened or self._open(path)  # who waits looks whether it is still the path's
+        handle, helper.identity = opened or self._open(path)  # the waiter checks whether it is still the path's
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:
@@ -297,7 +297,7 @@ class KernelLocks:
 class _Helper(threading.Thread):
     """Blocked in the kernel for the threads that wait for one path. `identity` is the file's, once it is open.
 
-    Then it is parked for a while, since a lock that was wanted is likely to be wanted again, and whoever waits for a
+    Then it is parked for a while, since a lock that was wanted is likely to be wanted again, and a waiter for a
     thread to be started is overtaken meanwhile.
     """
 

@@ -1,6 +1,6 @@
 """Files on one machine (or on a shared mount with POSIX semantics), whole or not at all and synced.
 
-What a crash of the machine may take is not synced: after it nobody lives, so that claims mean nothing. An empty file
+Claims and heartbeats are not synced, since a crash of the machine ends their writers. An empty file
 has its folder's entry only.
 """
 
@@ -33,7 +33,7 @@ _PIECE_BYTES = 1024 * 1024  # of a file that is copied
 
 @dataclass(frozen=True)
 class LocalStorage(Storage):
-    """The folder `root`. An object is written to a staging folder beside the table, synced, and then linked into place.
+    """The folder `root`. An object is written to a staging folder of the table, synced, and then linked into place.
 
     The staging folder lies in the same file system and never holds data that counts; what a crash leaves there is
     removed by `sweep`.
@@ -133,7 +133,7 @@ class LocalStorage(Storage):
 
     def delete_folder(self, folder: str) -> None:
         shutil.rmtree(self._local(folder), ignore_errors=True)
-        if os.path.exists(self._local(folder)):  # somebody added to it meanwhile
+        if os.path.exists(self._local(folder)):  # a writer added to it meanwhile
             super().delete_folder(folder)
 
     def sweep(self, older_than_s: float) -> int:
@@ -229,7 +229,7 @@ def _pieces(data: bytes | BinaryIO) -> Iterator[bytes]:
 
 
 def _sync_data(handle: int) -> None:
-    """Data and size, without the times that nobody reads."""
+    """Data and size, without the file's times, which are not used."""
     getattr(os, "fdatasync", os.fsync)(handle)
 
 

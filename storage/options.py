@@ -35,7 +35,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """What the caller says of a place. What is empty is taken from where the place's own tools look for it.
+    """The options of a place as the caller gave them. Empty ones are taken from where the place's own tools look.
 
     `timeout_s` is the time in which a request ends. `ca_file` has the certificates, in PEM, that are trusted besides
     the usual ones, and `proxy_url` is what requests go by. The others are for S3, what speaks its language, and Azure,

@@ -59,7 +59,7 @@ class _Place:
 
 
 class EtcdBackend(SessionBackend):
-    """Below the prefix: `locks/<name>/<session>-<number>` who holds a name (the first) and who waits, in order of
+    """Below the prefix: `locks/<name>/<session>-<number>` the holder of a name (the first) and the waiters, in order of
     creation; `sessions/<session>`, `wishes/<session>/<request>`, `registers/<name>`.
 
     A session is an etcd lease, to which all that is its own is attached. Its threads number their keys from 0 and use
@@ -258,7 +258,7 @@ class EtcdBackend(SessionBackend):
         return deleted and entry.granted
 
     def _delete_release_request(self, entry: _Entry) -> Delete:
-        """It stays until its request is given back, lest the answer of the renewal that told it was lost."""
+        """It stays until its request is given back, as the answer of the renewal that reported it may be lost."""
         return Delete(f"{self._release_requests}{entry.session}/{entry.request}")
 
     def _resolve(self, entry: _Entry) -> bool:
@@ -298,7 +298,7 @@ class EtcdBackend(SessionBackend):
         if done.results[0] and done.results[0][0].create_revision == entry.token:
             return _place(done.results[0], done.revision)
         self._check(entry.session, self._client.transact([Read(self._sessions + entry.session)]).results[0])
-        raise Unavailable("the place in the queue of a key was taken away by somebody else: try again")
+        raise Unavailable("the place in the queue of a key was removed by another client: try again")
 
     def _epoch(self, session: str) -> int:
         with self._guard:

@@ -96,7 +96,7 @@ class Connection:
             return self._watches
 
     def stop_watching(self) -> None:
-        """Ends the stream of watches, so that who waits looks for himself."""
+        """Ends the stream of watches, so that waiters read for themselves."""
         with self._guard:
             watches = self._watches
         if watches is not None:
@@ -111,7 +111,7 @@ class EtcdClient:
     """One connection at a time, opened on first use, replaced when it fails, by the next endpoint's.
 
     Every call ends within `timeout_s`. A call is repeated at the other endpoints while there is time left, unless
-    told otherwise, so that it must do no harm if it happens twice.
+    asked not to, so that it must do no harm if it happens twice.
     """
 
     def __init__(self, target: Target, system: System) -> None:
@@ -386,7 +386,7 @@ def open_client_of(options: BackendOptions) -> OpenClient:
 
 
 def _generated_code_of(client: Any, options: BackendOptions) -> Any:
-    """The messages and stubs that belong to a client: beside its class, or a class that this one extends."""
+    """The messages and stubs that belong to a client: next to its class, or to a class that this one extends."""
     for kind in type(client).__mro__:
         with suppress(ImportError):
             return import_module(kind.__module__.partition(".")[0] + ".etcdrpc")

@@ -1,4 +1,4 @@
-"""Registers at etcd: numbers in keys, written on condition that nobody else has written them since."""
+"""Registers at etcd: numbers in keys, written on condition that they have not been written since."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _JOIN_S = 5.0  # a machine under load takes its time; a thread inside gRPC must 
 
 
 class Watch:
-    """The watch of one waiting thread: `ended` is set when its key was deleted, or when nobody looks at it any more.
+    """The watch of one waiting thread: `ended` is set when its key was deleted, or its stream has ended.
 
     `lost` says that it was the latter: the key may have been deleted or not.
     """
@@ -58,7 +58,7 @@ class Watches:
         return watch
 
     def remove(self, watch: Watch) -> None:
-        """Stops a watch; the server is told to forget it."""
+        """Stops a watch, also at the server."""
         with self._guard:
             self._watches.discard(watch)
             if watch.number is not None and not self.over:
@@ -76,7 +76,7 @@ class Watches:
             for answer in self._call:
                 if not self._understand(answer):
                     break
-        except Exception:  # why the stream broke does not matter: who waits looks for himself, and meets the reason
+        except Exception:  # the reason does not matter: waiters read for themselves, and meet it
             pass
         finally:
             self._call.cancel()

@@ -92,7 +92,7 @@ class Counter:
     def _reserve(
         self, taken: Taken, known: _Known | None, last: int | None, at_least: int, count: int, note: bytes | None
     ) -> int:
-        """Goes on from the record only if it is whole, and nobody else has reserved since."""
+        """Goes on from the record only if it is whole, and no other process has reserved since."""
         stored = read_reserve(self._path)
         if known is None or last is None or known.status != _status(self._path):
             last = max(last or 0, stored)
@@ -114,7 +114,7 @@ class Counter:
 
 
 def mark_idle(taken: Taken) -> None:
-    """Says in a record that nobody holds it any more, which is for people only."""
+    """Notes in a record that it is free, for people only."""
     try:
         os.pwrite(taken.handle, _NOT_HELD, _HELD_AT)
     except OSError:

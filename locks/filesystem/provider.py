@@ -66,8 +66,8 @@ class FilesystemLockProvider(LockProvider):
     folder, `hoodie.write.lock.filesystem.path`, which is `.hoodie/.lakelatch/locks` in a local table. Two tables that
     share a folder share their locks.
 
-    Tokens and registers grow over reboots and power cuts as well. After one, and after a lock was broken or somebody
-    replaced a file, up to 1,000 tokens or 2,000 values are skipped: a time from a register may then be two seconds
+    Tokens and registers grow over reboots and power cuts as well. After one, and after a lock was broken or a file
+    replaced, up to 1,000 tokens or 2,000 values are skipped: a time from a register may then be two seconds
     ahead of where it would have been. A disk that forgets what it was given while the machine runs is not noticed.
     """
 
@@ -139,7 +139,7 @@ class FilesystemLockProvider(LockProvider):
             fresh = path + ".fresh"
             try:
                 os.close(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
-                os.replace(fresh, path)  # who waits for the old file notices, and turns to this one
+                os.replace(fresh, path)  # waiters for the old file notice, and turn to this one
             except OSError as error:
                 raise unavailable("break", path, error) from error
             return True
@@ -179,7 +179,7 @@ class FilesystemLockProvider(LockProvider):
     def _grant(self, lease: Lease, place: _Place, taken: Taken, remaining_s: float) -> bool:
         """Draws the token and notes the holder; False if the file was replaced meanwhile.
 
-        The token that was drawn is then nobody's: whoever locks the new file draws one from above the reserve.
+        The token that was drawn is then not used: the holder of the new file draws one from above the reserve.
         """
         note = b',"since_ms":%d,"owner":%s' % (self.scope.system.realtime_ms(), self._owner.text)
         lease.token = place.tokens.advance(taken, remaining_s, 1, 1, note)
@@ -202,7 +202,7 @@ class FilesystemLockProvider(LockProvider):
         return False
 
     def _look(self, _: Lease) -> bool:
-        """Sets `lost` of what is held no more, even if nobody asks. One look a second at all that is held is cheap."""
+        """Sets `lost` of what is held no more, also if no caller asks. One check a second of all of them is cheap."""
         process = os.getpid()
         if not self._look_at_held(process):
             self._watching = 0

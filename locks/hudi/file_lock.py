@@ -10,8 +10,8 @@ from lakelatch.locks.options import FILESYSTEM_PATH, PROVIDER
 def refuse_file_lock(scope: LockScope) -> LockProvider:
     """Raises `InvalidRequest`, which says what to use instead.
 
-    A Java writer that has this lock creates the file `lock`, and removes it when it is done or closed, whoever holds
-    it by then: after `filesystem.expire` minutes of any one holder (by the clock of whoever looks), several may. With
+    A Java writer that has this lock creates the file `lock`, and removes it when it is done or closed, whichever writer
+    holds it by then: after `filesystem.expire` minutes of any one holder (by the reader's clock), several may. With
     no expiry, the default, a holder that died keeps the table for good. Nothing of ours that took part could know that
     its lease is about to end, and kernel locks, which `filesystem` stands for, exclude no Java writer.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class JavaLockState:
-    """Who has a lock, as it says now; the version changes when it is renewed or changes hands.
+    """The holder of a lock, as it says now; the version changes when it is renewed or changes hands.
 
     `lapsed` is true if the layout itself says that the lock is free to take.
     """
@@ -32,7 +32,7 @@ class JavaLock(ABC):
 
     @abstractmethod
     def read(self) -> JavaLockState | None:
-        """The newest state; None if nobody holds it and there is nothing to overtake."""
+        """The newest state; None if it is free and there is nothing to overtake."""
 
     @abstractmethod
     def write(self, owner: str, expected: JavaLockState | None) -> JavaLockState | None:

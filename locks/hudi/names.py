@@ -1,4 +1,4 @@
-"""How Hudi's lock providers name a table where they are not told."""
+"""The names that Hudi's lock providers give a table by default."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _S3A = re.compile("^s3a:", re.IGNORECASE)
 
 
 def hudi_path_hash(base_path: str) -> str:
-    """What Hudi's providers with an implicit place make of a table's base path: 16 upper-case hexadecimal digits.
+    """The name that Hudi's providers derive from a table's base path: 16 upper-case hexadecimal digits.
 
     `s3a:` and `s3:` are one; apart from that both sides have to write the path alike, to the last slash.
     """
@@ -47,7 +47,7 @@ def hudi_table_name(scope: LockScope, given: str, option: str) -> str:
     name = given or str(scope.options.get(TABLE_NAME) or "").strip()
     if not name:
         raise InvalidRequest(
-            f"neither {option} nor {TABLE_NAME} is given, so nobody knows which lock the table has: set {option} as "
+            f"neither {option} nor {TABLE_NAME} is given, so the lock of the table is not known: set {option} as "
             "the other writers have it",
             option=option,
         )

@@ -1,4 +1,4 @@
-"""What the providers of Hudi's class names have in common: the table's key is a lock that Java writers take too."""
+"""The base of providers by Hudi's class names: the table's key is a lock that Java writers take too."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class SharedKeysBackend(RecordBackend):
     Such a lock is renewed with our session, so that the deadline of its lease is the session's: the renewal starts,
     then Java's lock is renewed, and the deadline moves only if that succeeded. A writer that wants to overtake it has
     to wait for longer. The name's own slot has the token and the entry, by which `break_` finds our session. A put
-    whose answer was lost may still take the lock; then nobody holds it, until it lapses.
+    whose answer was lost may still take the lock; it is then held by no process until it lapses.
     """
 
     def __init__(

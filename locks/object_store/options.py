@@ -64,7 +64,7 @@ def open_objects(uri: str, options: BackendOptions, folder: str, system: System)
 
 
 def _check_place(options: BackendOptions, uri: str) -> None:
-    """What can be said of the options before anything is connected."""
+    """Checks the options as far as that needs no connection."""
     scheme = scheme_of(uri)
     if scheme not in (*_LOCAL, *S3, *GCS, *AZURE):
         raise InvalidRequest(

@@ -33,7 +33,7 @@ from lakelatch.system import System
 
 _LOOK_MOST_S = 0.25  # between two looks at a slot that is held by another process
 _TURN_MOST_S = 0.02  # between two looks whether it is our turn, which cost no call
-_CONFLICT = Backoff(first_s=0.001, longest_s=0.05, jitter=1.0)  # each refusal means that somebody else got through
+_CONFLICT = Backoff(first_s=0.001, longest_s=0.05, jitter=1.0)  # each refusal means that another client got through
 _SWEEP_SOON, _SWEEP_LATER = 2, 20  # lease times between two looks at all sessions
 _TIDY_SHARE = 0.05  # of the lease time, at each renewal
 
@@ -245,7 +245,7 @@ class RecordBackend(SessionBackend):
             record = put.record
 
     def _tries(self) -> Iterator[int]:
-        """For as long as a lease: after that the caller has to be told."""
+        """For as long as a lease; then the caller gets an error."""
         return tries(self.system, _CONFLICT, limit_s=self.lease_s)
 
     # This process's own
@@ -282,7 +282,7 @@ class RecordBackend(SessionBackend):
         return holding is not None and self.sessions.own(holding[0])
 
     def _last_known(self, name: str) -> tuple[Record | None, bool]:
-        """A record, and whether it was read just now; what this process put last will do if nobody else puts there."""
+        """A record, and whether it was read just now; the last put of this process will do if no other puts there."""
         known = self._known.get(name)
         if known is not None and name not in self._shared:
             return known, False

@@ -1,4 +1,4 @@
-"""Sessions as records: alive while they change, dead for good once somebody else has said so in them.
+"""Sessions as records: alive while they change, dead for good once another process has marked them.
 
 Clocks are never compared. The holder puts a new version of its record at every renewal. A process that wants to know
 whether the holder is alive reads the record, and reads it again later; if it has not changed over the holder's whole
@@ -31,7 +31,7 @@ from lakelatch.locks.session.backend import SessionGone
 from lakelatch.system import System
 
 SESSIONS = "sessions/"
-_WISHES = "wishes"  # what the field of release requests is called in records
+_RELEASE_REQUESTS = "wishes"  # the field's name in records, which earlier versions read too
 _TRIES = 20  # a renewal meets one more version for each operator that leaves a release request meanwhile
 _LOOKS = 10  # in a lease time, at the record of a session that others wait for
 _LOOK_MOST_S = 1.0
@@ -74,7 +74,7 @@ class RecordSessions:
         """Opens a session; its id, which no other session has."""
         session = self._system.new_id()
         until_ns = self._until_ns()
-        value = {"owner": owner, "lease_s": self._lease_s, "counter": 0, _WISHES: [], "dead": False}
+        value = {"owner": owner, "lease_s": self._lease_s, "counter": 0, _RELEASE_REQUESTS: [], "dead": False}
         put = self._store.put(SESSIONS + session, value, None)
         if not put.done or put.record is None:
             raise Unavailable(f"the lock session {session} exists already: try again")
@@ -102,9 +102,9 @@ class RecordSessions:
         for _ in range(_TRIES):
             record = self._still_ours(session, own, record)
             counter = field(record, "counter", int, session) + 1
-            wanted = [request for request in field(record, _WISHES, list, session) if still_wanted(request)]
+            wanted = [request for request in field(record, _RELEASE_REQUESTS, list, session) if still_wanted(request)]
             put = self._store.put(
-                SESSIONS + session, {**record.value, "counter": counter, _WISHES: wanted}, record.version
+                SESSIONS + session, {**record.value, "counter": counter, _RELEASE_REQUESTS: wanted}, record.version
             )
             if put.done and put.record is not None:
                 with self._guard:
@@ -114,7 +114,7 @@ class RecordSessions:
         raise Unavailable("the lock session's record is changed by others all the time: stop those who break its locks")
 
     def close(self, session: str) -> None:
-        """Marks a session as dead, whoever opened it; nothing happens if it is dead already."""
+        """Marks a session as dead, also another process's; nothing happens if it is dead already."""
         with self._guard:
             own = self._own.pop(session, None)
         record = own.record if own is not None else self._store.get(SESSIONS + session)
@@ -128,7 +128,7 @@ class RecordSessions:
             self._seen.pop(session, None)
 
     def look(self, session: str, at_once: bool = False) -> LiveSession | None:
-        """What is known of a session; None if it is dead.
+        """The session, as far as it is known; None if it is dead.
 
         Reads the record from time to time, or `at_once`, and marks it when its lease time is over. A session of this
         process that was renewed within its lease time is not looked at.
@@ -153,10 +153,12 @@ class RecordSessions:
         """Leaves a release request for the session to find at its next renewal."""
         record = self._store.get(SESSIONS + session)
         while record is not None and not _dead(record):
-            asked = field(record, _WISHES, list, session)
+            asked = field(record, _RELEASE_REQUESTS, list, session)
             if request in asked:
                 return
-            put = self._store.put(SESSIONS + session, {**record.value, _WISHES: [*asked, request]}, record.version)
+            put = self._store.put(
+                SESSIONS + session, {**record.value, _RELEASE_REQUESTS: [*asked, request]}, record.version
+            )
             if put.done:
                 return
             record = put.record

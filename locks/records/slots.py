@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[a-z0-9_]{1,40}")
 
 @dataclass(frozen=True)
 class Entry:
-    """Who holds a name, as its slot says."""
+    """The holder of a name, as its slot says."""
 
     session: str
     request: str

@@ -76,7 +76,7 @@ class RecordStore(ABC):
     def put(self, name: str, value: Mapping[str, Any], expected: str | None) -> Put:
         """Puts a record if the name still has the expected version.
 
-        A refusal is believed only after a look at what is there: it may be this very put, whose first answer was lost
+        A refusal is believed only after reading the record: it may be this very put, whose first answer was lost
         somewhere on the way.
         """
         operation = f"{self.system.new_id()} {self._origin}"

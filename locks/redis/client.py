@@ -109,7 +109,7 @@ def _open(options: BackendOptions) -> Any:
         with _told(f"Redis at {without_secrets(url)}", options.key("url")):
             client = open_client(options, url, settings)
             pool = getattr(client, "connection_pool", None)
-            if pool is not None:  # what a connection cannot be made with is told now, not by the first that is made
+            if pool is not None:  # wrong settings raise now, and not at the first connection
                 _try_settings(pool.connection_class, pool.connection_kwargs)
             return client
     except (ValueError, TypeError) as error:

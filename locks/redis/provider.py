@@ -1,4 +1,4 @@
-"""Locks by Redis or Valkey: one script, one round trip; who waits is handed the key in its order, and woken."""
+"""Locks by Redis or Valkey: one script, one round trip; waiters are handed the key in order, and woken."""
 
 from __future__ import annotations
 

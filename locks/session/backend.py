@@ -79,7 +79,7 @@ class Wait:
     def patiently(self, ask: Callable[[], Result], final: type[Unavailable]) -> Result:
         """Returns the answer of `ask`, which is asked again until the deadline while it raises what is not `final`.
 
-        Who waits for a service that does not answer is told so, by a warning in the log, once the second try failed.
+        A warning in the log says that the service does not answer, once the second try failed.
         """
         while True:
             try:
@@ -138,7 +138,7 @@ class SessionBackend(ABC):
     #: How long the session rests between two renewals, if not for a third of the lease time.
     renew_s: float | None = None
 
-    #: Set by whoever uses the backend; called, in any thread, when the session has ended before its time.
+    #: Set by the user of the backend; called, in any thread, when the session has ended before its time.
     on_doubt: Callable[[], None] | None = None
 
     @abstractmethod
@@ -147,9 +147,9 @@ class SessionBackend(ABC):
 
     @abstractmethod
     def renew_session(self, session: str) -> list[str]:
-        """Keeps the session alive for another `lease_s`, and tells the release requests that operators left for it.
+        """Keeps the session alive for another `lease_s`, and returns the release requests that operators left for it.
 
-        A release request is told again until its request is given back: the answer that told it may have been lost.
+        A release request is reported until its request is given back, since the answer that reported it may be lost.
         Errors: `SessionGone` if it has been taken for dead, or is not known. It must not be brought back then.
         """
 
@@ -185,7 +185,7 @@ class SessionBackend(ABC):
         """The live session that holds the name now."""
 
     def ask(self, name: str) -> None:
-        """One question, whose answer nobody needs; best one round trip."""
+        """One question, whose answer does not matter; best one round trip."""
         self.find_holder(name)
 
     @abstractmethod

@@ -77,7 +77,7 @@ class SessionLockProvider(LockProvider):
         return sorted(found, key=lambda holder: holder.key)
 
     def ask(self) -> None:
-        """Over a connection of its own, which is closed: a session that nobody opens would keep one for good."""
+        """Over a connection of its own, which is closed: a session that is never opened would keep one for good."""
         with closing(self.make_backend()) as backend:
             backend.ask(self.name_of(TABLE_KEY))
 

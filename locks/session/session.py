@@ -23,7 +23,7 @@ _log = logging.getLogger("lakelatch.locks")
 
 @dataclass(eq=False)
 class _Grant:
-    """What a session was granted and has not given back: the request and its name, the lease, the provider it is for.
+    """A grant that a session has not given back: the request and its name, the lease, the provider it is for.
 
     A lease that was lost is not `held` any more, and is given back all the same when it is released.
     """
@@ -36,7 +36,7 @@ class _Grant:
 
 
 class Session:
-    """Opened on first use, opened anew (with another id) after it was lost, closed when nobody has used it for a while.
+    """Opened on first use, opened anew (with another id) after it was lost, closed when it was unused for a while.
 
     Every lease's deadline is the session's: the start of the last successful renewal, plus the lease time, minus a
     margin, on the own monotonic clock. So a holder that was paused, or whose renewal could not run, knows it at once.
@@ -49,10 +49,10 @@ class Session:
         self._id: str | None = None
         self._term = Term(0)  # one for each session: that of one which has ended is over for good
         self._grants: dict[str, _Grant] = {}  # by request
-        self._owed: dict[tuple[str, str, str], None] = {}  # (session, request, name) that could not be given back yet
+        self._unreturned: dict[tuple[str, str, str], None] = {}  # (session, request, name)
         self._unwanted: set[str] = set()  # requests to be given up whose grant has not been heard of yet
         self._under_way: set[str] = set()  # requests whose answer is waited for
-        self._strange: set[str] = set()  # requests that the service lately said to hold something, unknown to us
+        self._unknown: set[str] = set()  # requests that the service lately said to hold something, unknown to us
         self._users = 0
         self._idle_since_ns = 0
         self._woken = False
@@ -130,7 +130,7 @@ class Session:
         except Unavailable:
             if alive:
                 with self._guard:
-                    self._owed[session, request, name] = None
+                    self._unreturned[session, request, name] = None
                 self.wake()
             return alive
 
@@ -167,13 +167,13 @@ class Session:
         return self.give_back(grant.session, request, grant.name) and held
 
     def _lose(self, requests: list[str]) -> None:
-        """Ends the leases of these requests, before anybody else can be granted them; they are owed from now on."""
+        """Ends the leases of these requests, before others can be granted them; they are still to be given back."""
         for request in requests:
             grant = self._grants.get(request)
             if grant is not None and grant.held:
                 grant.held = False
                 grant.lease.lose("its release was asked for at the lock service, as by an operator who breaks the lock")
-                self._owed[grant.session, request, grant.name] = None
+                self._unreturned[grant.session, request, grant.name] = None
             else:
                 self._unwanted.add(request)
 
@@ -184,7 +184,7 @@ class Session:
         for grant in self._grants.values():
             grant.held = False
             grant.lease.lose(reason)
-        self._owed.clear()
+        self._unreturned.clear()
         self._unwanted.clear()
         self._id = None
 
@@ -204,7 +204,7 @@ class Session:
                     return
                 idle_s = (self._system.monotonic_ns() - self._idle_since_ns) / 1e9
                 idle = self._users == 0 and idle_s > self.backend.lease_s
-                self._closed = idle  # at once, so that nobody begins to use it meanwhile
+                self._closed = idle  # at once, so that no provider begins to use it meanwhile
             if idle:
                 self.close()
                 return
@@ -249,37 +249,37 @@ class Session:
                 self._term.failure = ""
 
     def _resolve(self) -> bool:
-        """Gives back what is owed, and what nobody here knows of; False if the service did not answer."""
+        """Gives back what could not be before, and grants unknown here; False if the service did not answer."""
         with self._guard:
             session = self._id
         if session is not None and isinstance(self.backend, SupportsHeldBy):
-            with suppress(LakelatchError):  # debts come first; the next renewal asks again
-                self._owe_forgotten(session, self.backend.held_by(session))
+            with suppress(LakelatchError):  # what is to be given back comes first; the next renewal asks again
+                self._return_forgotten(session, self.backend.held_by(session))
         with self._guard:
-            debts = list(self._owed)
-        for debt in debts:
+            unreturned = list(self._unreturned)
+        for grant in unreturned:
             try:
                 with suppress(SessionGone):
-                    self.backend.give_back(*debt)
+                    self.backend.give_back(*grant)
             except LakelatchError:
                 return False
             with self._guard:
-                self._owed.pop(debt, None)
+                self._unreturned.pop(grant, None)
         return True
 
-    def _owe_forgotten(self, session: str, held: list[tuple[str, str]]) -> None:
+    def _return_forgotten(self, session: str, held: list[tuple[str, str]]) -> None:
         """A service that lost its latest writes may have forgotten that we gave something back, or gave it up.
 
         What is unknown once may have been given back since the service answered.
         """
         with self._guard:
             known = {request for request, grant in self._grants.items() if grant.held} | self._under_way
-            strange = {request: name for request, name in held if request not in known}
+            unknown = {request: name for request, name in held if request not in known}
             if self._id == session:
-                self._owed.update(
-                    {(session, each, strange[each]): None for each in sorted(self._strange & set(strange))}
+                self._unreturned.update(
+                    {(session, each, unknown[each]): None for each in sorted(self._unknown & set(unknown))}
                 )
-            self._strange = set(strange)
+            self._unknown = set(unknown)
 
 
 class _Sessions:

@@ -1,6 +1,6 @@
 """Sessions, registers, and queues of ephemeral nodes as Apache Curator's InterProcessMutex makes them, at ZooKeeper.
 
-Below the root: `locks/<name>/_c_<request>-lock-<sequence>` who holds a name (the first) and who waits, in order;
+Below the root: `locks/<name>/_c_<request>-lock-<sequence>` the holder of a name (the first) and the waiters, in order;
 `sessions/<session>` what a session is asked to give up; `registers/<name>` numbers. Folders of queues and sessions are
 container nodes, which the server removes when they have been empty for a while.
 """
@@ -82,7 +82,7 @@ class ZookeeperBackend(SessionBackend):
         while True:
             queue = in_order(children)
             if node not in queue:
-                raise Unavailable(f"the place in the queue at {folder} was taken away by somebody else: try again")
+                raise Unavailable(f"the place in the queue at {folder} was removed by another client: try again")
             if queue[0] == node:
                 mine.granted.add(request)
                 return token
@@ -202,7 +202,7 @@ class ZookeeperBackend(SessionBackend):
                 return path, stat.czxid, children
             except NoNodeError:
                 link.make_folders(folder, f"{self._root}/locks", CONTAINER)
-        raise Unavailable(f"{folder} could not be created: somebody removes it all the time")
+        raise Unavailable(f"{folder} could not be created: it is removed all the time")
 
     def _wait_for_end_of(self, link: Link, path: str, wait: Wait) -> bool:
         """Whether it is time to look again; False at the deadline."""
@@ -259,7 +259,7 @@ class ZookeeperBackend(SessionBackend):
 
 
 class _Session:
-    """A connection that serves as a session: its node, who holds what, and the release requests not told yet."""
+    """A connection that serves as a session: its node, what it holds, and the release requests not reported yet."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -280,7 +280,7 @@ class _Session:
                 return
             except NoNodeError:
                 self.link.make_folders(folder, folder.rpartition("/")[0], CONTAINER)
-        raise Unavailable(f"{path} could not be created: somebody removes its folder all the time")
+        raise Unavailable(f"{path} could not be created: its folder is removed all the time")
 
     def forget(self, request: str) -> None:
         self.places.pop(request, None)
@@ -314,7 +314,7 @@ class _Session:
             raise self._removed() from None
 
     def _removed(self) -> SessionGone:
-        self.link.close()  # nobody would renew what it holds
+        self.link.close()  # what it holds would not be renewed
         return SessionGone(f"the node of this session, {self.node}, was removed", session=self.link.session)
 
 

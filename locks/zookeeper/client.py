@@ -81,7 +81,7 @@ class Link:
     """A connection with its session; `gone` once that has ended, and then for good.
 
     kazoo would go on with a new session by itself, under the leases of the old one, so a client serves one only.
-    `on_end` is called, in a thread of its own, when the session ended and nobody asked for it.
+    `on_end` is called, in a thread of its own, when the session ended without being closed.
     """
 
     def __init__(self, target: Target, system: System, on_end: Callable[[], None]) -> None:
@@ -179,7 +179,7 @@ class Link:
         """The server's answer. Of kazoo's errors, those about the node are raised as they are: `__all__` has them."""
         with self._errors():
             found = pending.get(timeout=self._target.call_s)
-        self.check()  # kazoo may have sent it in a session that nobody knows
+        self.check()  # kazoo may have sent it in a session of its own
         return found
 
     def answers(self, begin: Callable[[str], Any], paths: Iterable[str]) -> list[Any]:

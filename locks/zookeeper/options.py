@@ -25,7 +25,7 @@ _SESSION_LEAST_MS, _SESSION_MOST_MS = 1334, 4_800_000
 _CONNECT_MOST_S = 5.0
 _CALL_MOST_S = 10.0
 
-# A follower answers, and tells the leader half a tick later who was there, which is up to a quarter of the shortest
+# A follower answers, and reports its clients to the leader half a tick later, which is up to a quarter of the shortest
 # session. So a session is sure to outlive its last renewal by this share of its time only.
 LEASE_SHARE = 0.75
 

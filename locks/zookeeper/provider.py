@@ -28,8 +28,8 @@ class ZookeeperLockProvider(SessionLockProvider):
 
     `hoodie.write.lock.zookeeper.url` names the servers, with a path behind them if everything is to live below it.
     Further keys: `port` (of hosts without one), `base_path` (`/lakelatch`), `session_timeout_ms`,
-    `connection_timeout_ms`, `auth` (`digest:user:password`), `acl` (`open`, or `creator`: nobody else may see or change
-    what we create), `sasl_mechanism`, `sasl_username`, `sasl_password`, and for TLS `use_ssl`, `ca`, `certfile`,
+    `connection_timeout_ms`, `auth` (`digest:user:password`), `acl` (`open`, or `creator`: no other user may see or
+    change what we create), `sasl_mechanism`, `sasl_username`, `sasl_password`, and for TLS `use_ssl`, `ca`, `certfile`,
     `keyfile`, `keyfile_password`, `verify_certs` and `check_hostname`.
 
     The session that is asked for is a third longer than the leases (with `session_timeout_ms`, the leases are three

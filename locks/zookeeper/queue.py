@@ -29,8 +29,8 @@ class Head:
 
     @property
     def owner(self) -> str:
-        """Who made the node, for people."""
-        return str(self._about().get("owner") or self.data.decode(errors="replace")[:100] or "somebody unknown")
+        """The process that made the node, for people."""
+        return str(self._about().get("owner") or self.data.decode(errors="replace")[:100] or "unknown")
 
     @property
     def lease_s(self) -> float:
@@ -47,7 +47,7 @@ class Head:
 
 
 def in_order(children: Iterable[str]) -> list[str]:
-    """The nodes of a queue, whoever made them, first come first; nodes that are no places in it are left out."""
+    """The nodes of a queue, of all clients, first come first; nodes that are no places in it are left out."""
     places = {}
     for child in children:
         match = _SEQUENCE.search(child)

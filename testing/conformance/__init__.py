@@ -1,1 +1,1 @@
-"""What every lock provider, storage and time generator must pass."""
+"""The suites that every lock provider, storage and time generator must pass."""

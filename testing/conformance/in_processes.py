@@ -1,4 +1,4 @@
-"""What the conformance suites run in processes of their own, and how."""
+"""The parts of the conformance suites that run in processes of their own."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def start(connection: Connection) -> None:
 
 
 def hold(connection: Connection, provider: LockProvider, key: str) -> None:
-    """Takes a key, tells its token, and keeps it until a message comes."""
+    """Takes a key, reports its token, and keeps it until a message comes."""
     lease = provider.acquire(key, DEADLINE_S)
     connection.send(lease.token)
     connection.recv()

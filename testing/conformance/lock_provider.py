@@ -1,4 +1,4 @@
-"""What every lock provider must pass: subclass `LockProviderConformance` in a test file, and give `make_provider`."""
+"""The suite that every lock provider must pass: subclass `LockProviderConformance`, and give `make_provider`."""
 
 from __future__ import annotations
 

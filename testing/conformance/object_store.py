@@ -1,4 +1,4 @@
-"""What every object store that replaces conditionally must pass: subclass one of these in a test file.
+"""The suite that every object store that replaces conditionally must pass: subclass one of these in a test file.
 
 `ObjectStoreConformance` is for one that one process sees, `SharedObjectStoreConformance` for one that all see.
 """

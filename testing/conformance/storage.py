@@ -1,4 +1,4 @@
-"""What every storage must pass: subclass one of these in a test file, and give `make_storage`.
+"""The suite that every storage must pass: subclass one of these in a test file, and give `make_storage`.
 
 `StorageConformance` is for a storage that one process sees, `SharedStorageConformance` for one that all see.
 """
@@ -35,11 +35,11 @@ LARGE = bytes(range(256)) * 20_480  # 5 MiB
 WRITERS = 8
 ROUNDS = 20
 
-Attempts: TypeAlias = tuple[int, list[bool]]  # a writer, and for each slot whether it was told that it created it
+Attempts: TypeAlias = tuple[int, list[bool]]  # a writer, and for each slot whether it was answered that it created it
 
 
 def put_and_resolve(storage: Storage, path: str, data: bytes) -> bool:
-    """Whether this call created the object; where the storage does not know it, the content tells."""
+    """Whether this call created the object; where the storage does not know it, the content shows it."""
     try:
         return storage.put_if_absent(path, data)
     except PutUnknown:
@@ -321,7 +321,7 @@ def content_of(writer: int, number: int) -> bytes:
 
 
 def check_winners(storage: Storage, attempts: list[Attempts]) -> None:
-    """Of each slot exactly one writer was told that it created it, and the slot holds that writer's content whole."""
+    """Of each slot exactly one writer got the answer that it created it, and the slot holds its content whole."""
     assert len(attempts) == WRITERS
     for number in range(ROUNDS):
         winners = [writer for writer, won in attempts if won[number]]

@@ -1,4 +1,4 @@
-"""What every time generator must pass: subclass `TimeGeneratorConformance` in a test file, give `make_generator`."""
+"""The suite that every time generator must pass: subclass `TimeGeneratorConformance`, and give `make_generator`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Keys, below a prefix with a hash tag, so that a cluster keeps them in one slot:
 `s:<session>` the session, expiring; its value is lease time and owner. `locks` a hash, name to holder
-(`session request token since_ms`). `q:<name>` who waits, in order (`session request`). `w:<request>` wakes one waiter,
+(`session request token since_ms`). `q:<name>` waiters, in order (`session request`). `w:<request>` wakes one waiter,
 with its token. `x:<request>` refuses a request that was given back before it arrived. `b:<session>` the release
 requests for a session. `token` the last token of all names. `r:<name>` a register.
 """
