@@ -17,7 +17,7 @@ Every provider promises:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -81,6 +81,18 @@ class Register(ABC):
 
         The register then stores the last of them.
         """
+
+
+class ProviderRegister(Register):
+    """A register whose provider advances it: by its key, the least value and the count."""
+
+    def __init__(self, advance: Callable[[str, int, int], int], key: str) -> None:
+        self._advance = advance
+        self._key = key
+
+    def advance(self, at_least: int, count: int = 1) -> int:
+        check_count(count)
+        return self._advance(self._key, at_least, count)
 
 
 def check_count(count: int) -> None:

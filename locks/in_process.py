@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
-from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register, check_count
+from lakelatch.locks.contract import Holder, LockProvider, LockScope, ProviderRegister, Register
 from lakelatch.locks.lease import EXPIRED, Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.renewal import renewals
@@ -111,7 +111,7 @@ class InProcessLockProvider(LockProvider):
                 table.forget_if_idle(key)
 
     def register(self, key: str) -> Register:
-        return _InProcessRegister(self.scope.table_uri, key)
+        return ProviderRegister(self._advance, key)
 
     def ask(self) -> None:
         """There is no service."""
@@ -151,6 +151,13 @@ class InProcessLockProvider(LockProvider):
                     place.notify()  # those of this provider give up, the others look and wait on
         for lease in held:
             lease.release()
+
+    def _advance(self, key: str, at_least: int, count: int) -> int:
+        table = self._table()
+        with table.lock:
+            first = max(table.registers.get(key, 0) + 1, at_least)
+            table.registers[key] = first + count - 1
+            return first
 
     def _table(self) -> _Table:
         return _tables.find(self.scope.table_uri)
@@ -227,17 +234,3 @@ def _ends(system: System, lease_s: float) -> tuple[int, int]:
     """When the key is free to others, and when its holder must have stopped, in nanoseconds of the monotonic clock."""
     now_ns = system.monotonic_ns()
     return now_ns + int(lease_s * 1e9), now_ns + int(lease_s * (1 - _MARGIN) * 1e9)
-
-
-class _InProcessRegister(Register):
-    def __init__(self, table_uri: str, key: str) -> None:
-        self._table_uri = table_uri
-        self._key = key
-
-    def advance(self, at_least: int, count: int = 1) -> int:
-        check_count(count)
-        table = _tables.find(self._table_uri)
-        with table.lock:
-            first = max(table.registers.get(self._key, 0) + 1, at_least)
-            table.registers[self._key] = first + count - 1
-            return first

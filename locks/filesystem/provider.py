@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 from zlib import crc32
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
-from lakelatch.locks.contract import Holder, LockProvider, LockScope, Register, check_count
+from lakelatch.locks.contract import Holder, LockProvider, LockScope, ProviderRegister, Register
 from lakelatch.locks.filesystem.durable_counter import Counter, mark_idle, unavailable
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import FILESYSTEM_PATH, WAIT_TIME
@@ -105,7 +105,7 @@ class FilesystemLockProvider(LockProvider):
             taken.free(keep=False)  # broken, or deleted, before it was granted
 
     def register(self, key: str) -> Register:
-        return _FileRegister(self, key)
+        return ProviderRegister(self._advance, key)
 
     def ask(self) -> None:
         """There is no service; a folder that an option names is made, if it can be."""
@@ -151,9 +151,7 @@ class FilesystemLockProvider(LockProvider):
                 lease.release()
         kernel_locks().forget(self._folder)
 
-    def advance(self, key: str, at_least: int, count: int) -> int:
-        """For this provider's registers."""
-        check_count(count)
+    def _advance(self, key: str, at_least: int, count: int) -> int:
         place = self._place(key)
         with self._alone(place.value, self._timeout_s) as taken:
             return place.values.advance(taken, self._timeout_s, at_least, count)
@@ -263,15 +261,6 @@ class FilesystemLockProvider(LockProvider):
     def _key_at(self, path: str) -> str:
         name = os.path.relpath(path, self._folder)[: -len(_LOCK)]
         return unquote(name.replace("+" + os.sep, ""))
-
-
-class _FileRegister(Register):
-    def __init__(self, provider: FilesystemLockProvider, key: str) -> None:
-        self._provider = provider
-        self._key = key
-
-    def advance(self, at_least: int, count: int = 1) -> int:
-        return self._provider.advance(self._key, at_least, count)
 
 
 def _reason(key: str, path: str) -> str:

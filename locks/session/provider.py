@@ -11,7 +11,7 @@ from hashlib import sha256
 from urllib.parse import quote, unquote
 
 from lakelatch.errors import InvalidRequest, LockTimeout
-from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, LockScope, Register, check_count
+from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, LockScope, ProviderRegister, Register
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
@@ -66,7 +66,7 @@ class SessionLockProvider(LockProvider):
                 return lease
 
     def register(self, key: str) -> Register:
-        return _BackendRegister(self, key)
+        return ProviderRegister(self._advance, key)
 
     def holders(self, prefix: str = "") -> list[Holder]:
         found = []
@@ -107,9 +107,8 @@ class SessionLockProvider(LockProvider):
             return
         session.leave(self)
 
-    def advance(self, key: str, at_least: int, count: int) -> int:
-        """For this provider's registers. An attempt whose answer was lost costs some values, no order."""
-        check_count(count)
+    def _advance(self, key: str, at_least: int, count: int) -> int:
+        """An attempt whose answer was lost costs some values, no order."""
         wait = Wait(self.scope.lock_options.timeout_s, self.scope.system, lambda: self._closed)
         return wait.patiently(lambda: self._session().backend.advance(self.name_of(key), at_least, count), LockTimeout)
 
@@ -161,12 +160,3 @@ class SessionLockProvider(LockProvider):
     def _still(self, backend: SessionBackend, held: Held, name: str) -> bool:
         now = backend.find_holder(name)
         return now is not None and now.request == held.request
-
-
-class _BackendRegister(Register):
-    def __init__(self, provider: SessionLockProvider, key: str) -> None:
-        self._provider = provider
-        self._key = key
-
-    def advance(self, at_least: int, count: int = 1) -> int:
-        return self._provider.advance(self._key, at_least, count)
