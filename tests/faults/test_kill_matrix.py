@@ -80,7 +80,7 @@ def heartbeats(place: str) -> list[str]:
 
 
 def test_every_failpoint_is_somewhere_in_the_code() -> None:
-    packages = ("transactions", "timeline", "heartbeat", "locks", "storage", "format", "services", "spark")
+    packages = ("transactions", "timeline", "heartbeat", "locks", "storage", "format", "engine", "spark")
     root = Path(__file__).parents[2]
     code = "".join(path.read_text() for package in packages for path in (root / package).rglob("*.py"))
     assert [name for name in NAMES if f'"{name}"' not in code] == []
