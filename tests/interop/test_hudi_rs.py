@@ -22,9 +22,8 @@ Read = Callable[..., list[dict[str, Any]]]
 BASE = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.bucket.index.num.buckets": "2",
-    "hoodie.client.heartbeat.interval_in_ms": "100",
-    "hoodie.client.heartbeat.tolerable.misses": "1",
 }
+SHORT_LIVES = {"hoodie.client.heartbeat.interval_in_ms": "1000", "hoodie.client.heartbeat.tolerable.misses": "1"}
 ORDERED = {"hoodie.datasource.write.precombine.field": "ts"}
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
@@ -135,10 +134,10 @@ def _die_before_commit(table: Scenario) -> None:
             "lakelatch.transactions.transaction.Transaction.abort", lambda self, conflict=None: self.hand_over()
         )
         with pytest.raises(Unavailable):
-            table.write(table.values(range(8), 99, "dead"))
+            table.write(table.values(range(8), 99, "dead"), SHORT_LIVES)
     table.agree()
     while not any("rollback" in name for name in table.storage.list(".hoodie/timeline").files):
-        table.write(table.values(range(5, 6), 12, "alive"))
+        table.write(table.values(range(5, 6), 12, "alive"), SHORT_LIVES)
     assert not [row for row in table.agree() if row["v"].startswith("dead")]
 
 
