@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.file_report import FileReport, work_of
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.making import making_table
@@ -28,8 +29,7 @@ from lakelatch.engine.write.relocation import (
     PlaceholderTask,
     Relocation,
     RelocationTask,
-    Relocator,
-    relocate_here,
+    relocate,
     relocations_to,
 )
 from lakelatch.engine.write.replace import Choice, Replacement, every, none_else
@@ -107,7 +107,7 @@ def commit_files(
     table: OpenedTable,
     options: WriteOptions,
     reports: list[FileReport],
-    relocator: Relocator = relocate_here,
+    executor: Executor = HERE,
     choose: Choice | None = None,
     keep_files: bool = False,
 ) -> CommitResult | Lost:
@@ -126,7 +126,7 @@ def commit_files(
         choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
         metadata = commit_metadata(table, options, reports, transaction)
         replacement = Replacement(table, transaction.instant, metadata, choose, options.non_blocking)
-        reports = _with_placeholders(transaction, table, reports, replacement.lacking(), relocator)
+        reports = _with_placeholders(transaction, table, reports, replacement.lacking(), executor)
     for _ in range(_RELOCATIONS_MAX):
         metadata = commit_metadata(table, options, reports, transaction)
         known = transaction.state.known_files
@@ -140,9 +140,9 @@ def commit_files(
         transaction.reopen()
         failpoint("relocate.after_reopen")
         if replacement is not None:
-            reports = _with_placeholders(transaction, table, reports, outcome.successors, relocator)
+            reports = _with_placeholders(transaction, table, reports, outcome.successors, executor)
         else:
-            reports = _relocated(transaction, reports, outcome.successors, relocator)
+            reports = _relocated(transaction, reports, outcome.successors, executor)
     else:
         raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
     if isinstance(outcome, Conflicted):
@@ -161,14 +161,14 @@ def _ensure_once(reports: list[FileReport]) -> None:
 
 
 def _relocated(
-    transaction: Transaction, reports: list[FileReport], successors: Mapping[FileGroup, str], relocator: Relocator
+    transaction: Transaction, reports: list[FileReport], successors: Mapping[FileGroup, str], executor: Executor
 ) -> list[FileReport]:
     """The reports after those files were copied that belong elsewhere."""
     displaced = [report for report in reports if (report.partition, report.file_id) in successors]
     stay = [report for report in reports if (report.partition, report.file_id) not in successors]
     relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)
     _log.info("%s: %d files move, because their file groups were replaced", transaction.instant, len(relocations))
-    return [*stay, *relocator(RelocationTask(transaction.markers), relocations)]
+    return [*stay, *relocate(executor, RelocationTask(transaction.markers).run, relocations)]
 
 
 def _with_placeholders(
@@ -176,16 +176,16 @@ def _with_placeholders(
     table: OpenedTable,
     reports: list[FileReport],
     successors: Mapping[FileGroup, str],
-    relocator: Relocator,
+    executor: Executor,
 ) -> list[FileReport]:
     """The reports, and an empty file group in the place of each of those that are replaced without new rows."""
-    task = PlaceholderTask(transaction.markers, table.avro_schema)
+    work = PlaceholderTask(transaction.markers, table.avro_schema).run
     by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
     places = [
         Relocation(FileReport(partition, old, "", 0, 0, 0, 1), file_id, 1)
         for (partition, file_id), old in sorted(by_successor.items())
     ]
-    return [*reports, *relocator(task, places)] if places else reports
+    return [*reports, *relocate(executor, work, places)] if places else reports
 
 
 def _result(committed: Committed, operation: str, reports: list[FileReport]) -> CommitResult:
