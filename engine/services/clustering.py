@@ -148,19 +148,8 @@ def execute(executor: Executor, table: OpenedTable, manager: TransactionManager,
         refuse_missing(table, requested(instant, CLUSTERING), operations, error)
         raise
     learn_schema(table.storage, CLUSTERING, committed)
-    made = committed.metadata.file_groups()
-    remove_left_over_bases(table, instant, made)
-    written = [report for group, report in reports.items() if group in made]
-    return CommitResult(
-        instant=instant,
-        completion=committed.completion,
-        operation=CLUSTER.lower(),
-        rows_written=sum(report.records for report in written),
-        deletes_written=0,
-        files=tuple(sorted(report.file_name for report in written)),
-        bytes_written=sum(report.size_bytes for report in written),
-        file_groups_replaced=len(made),
-    )
+    remove_left_over_bases(table, instant, committed.metadata.file_groups())
+    return CommitResult.of(instant, committed.completion, committed.metadata)
 
 
 def _give_up(manager: TransactionManager, transaction: Transaction, error: WriteConflict | PlanCancelled) -> None:

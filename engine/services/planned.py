@@ -282,15 +282,7 @@ def carry_out(
     learn_schema(table.storage, service.action, committed)
     if service.compacted:
         remove_left_over_bases(table, instant, committed.metadata.file_groups())
-    return CommitResult(
-        instant=instant,
-        completion=committed.completion,
-        operation=service.operation,
-        rows_written=sum(report.records for report in reports),
-        deletes_written=0,
-        files=tuple(sorted(report.file_name for report in reports)),
-        bytes_written=sum(report.size_bytes for report in reports),
-    )
+    return CommitResult.of(instant, committed.completion, committed.metadata)
 
 
 def refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, error: BaseException) -> None:

@@ -38,11 +38,10 @@ from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format
-from lakelatch.format.names import is_placeholder
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
 from lakelatch.transactions.base.context import TransactionState
-from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, committed_or_raise
+from lakelatch.transactions.base.outcome import Conflicted, Displaced, committed_or_raise
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.transaction import Transaction
 
@@ -150,7 +149,7 @@ def commit_files(
         return Lost(outcome.conflict, kept, as_logs=bool(options.non_blocking and first_bases(table.config, reports)))
     committed = committed_or_raise(outcome)
     learn_schema(table.storage, transaction.state.action, committed)
-    return _result(committed, options.called or options.operation, reports)
+    return CommitResult.of(committed.instant, committed.completion, committed.metadata)
 
 
 def _ensure_once(reports: list[FileReport]) -> None:
@@ -186,17 +185,3 @@ def _with_placeholders(
         for (partition, file_id), old in sorted(by_successor.items())
     ]
     return [*reports, *relocate(executor, work, places)] if places else reports
-
-
-def _result(committed: Committed, operation: str, reports: list[FileReport]) -> CommitResult:
-    reports = [report for report in reports if not is_placeholder(report.file_name)]
-    return CommitResult(
-        instant=committed.instant,
-        completion=committed.completion,
-        operation=operation,
-        rows_written=sum(report.records for report in reports),
-        deletes_written=sum(report.deletes for report in reports),
-        files=tuple(sorted(report.file_name for report in reports)),
-        bytes_written=sum(report.size_bytes for report in reports),
-        file_groups_replaced=len(committed.metadata.replaced_file_groups()),
-    )
