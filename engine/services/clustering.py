@@ -41,7 +41,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.sorting.row_order import LINEAR, check_columns
-from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation, FileGroup
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
@@ -240,10 +240,9 @@ def _operation_of(group: ClusteringGroup) -> CompactionOperation:
 
 def _writes_since_clustering(table: OpenedTable, folder: TimelineFolder) -> int:
     """How many writes have completed since the last clustering, compactions among them, as Hudi counts."""
-    completed = [found for found in folder.completed_since(frozenset()) if found.action in WRITE_ACTIONS]
-    clusterings = (one for one in replace_commits(table.storage, folder.names) if one.operation_type == CLUSTER)
-    last = max((one.instant.completion or "" for one in clusterings), default="")
-    return sum((found.completion or "") > last for found in completed)
+    moved = replace_commits(table.storage, folder.snapshot.moving_files)
+    last = max((one.instant.completion or "" for one in moved if one.operation_type == CLUSTER), default="")
+    return sum((found.completion or "") > last for found in folder.snapshot.writes)
 
 
 def _is_ours(plan: ClusteringPlan) -> bool:
