@@ -27,12 +27,11 @@ from lakelatch.engine.options.arguments import (
 from lakelatch.engine.options.read import ReadOptions
 from lakelatch.engine.options.write import OPERATION, WriteOptions, refuse_known_keys
 from lakelatch.engine.read.plan import plan_read_of
+from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.planned import Runner, run_here
 from lakelatch.engine.table.history import shown_table
 from lakelatch.engine.table.opening import open_place, open_table
-from lakelatch.engine.write.relocation import Relocator, relocate_here
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest
@@ -168,11 +167,9 @@ class ArrowRows:
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
         return replace(task, own=transaction.own_files).write_here(self.data.to_batches())
 
-    def relocator(self) -> Relocator:
-        return relocate_here
-
-    def runner(self) -> Runner:
-        return run_here
+    @property
+    def executor(self) -> Executor:
+        return HERE
 
 
 def _of_pandas(frame: Any) -> pa.Table:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import TABLE_TYPE, WriteOptions, refuse_known_keys
+from lakelatch.engine.run.executor import NO_TASKS
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
@@ -27,7 +28,6 @@ from lakelatch.engine.write.attempt import Lost, attempted, retried
 from lakelatch.engine.write.batches import BatchRegister, written_once
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.engine.write.relocation import relocate_here
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import META_COLUMNS
@@ -57,7 +57,7 @@ class BegunWrite:
                 self._abort(manager)
                 return result
             say_schema_again(manager, self.table, result.instant)
-            return after_commit(result, replace(self.table, is_new=False), manager, self.services, None)
+            return after_commit(result, replace(self.table, is_new=False), manager, self.services, NO_TASKS)
 
     def abort(self) -> None:
         """May come after a failed commit that has succeeded: the log decides, and a committed write stays."""
@@ -94,7 +94,7 @@ class BegunWrite:
                 register.register(transaction)
             files = reports
             if lost is not None:
-                files = lost.rewrite(write_task(self.table, self.options, transaction), relocate_here)
+                files = lost.rewrite(write_task(self.table, self.options, transaction), NO_TASKS)
             keep_files = again and not self.table.is_new  # another writer's table may have other buckets
             return commit_files(transaction, self.table, self.options, files, keep_files=keep_files)
 

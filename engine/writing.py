@@ -14,10 +14,10 @@ import pyarrow as pa
 from lakelatch.engine.options.batch import refuse_batch
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions, normalise
+from lakelatch.engine.run.executor import NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
-from lakelatch.engine.services.planned import Runner
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.making import made_by_others, prepare_table
 from lakelatch.engine.table.manager import open_manager, takes_other_locks
@@ -29,7 +29,6 @@ from lakelatch.engine.write.batches import BatchRegister, written_once
 from lakelatch.engine.write.bulk_task import BulkTask
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.engine.write.relocation import Relocator
 from lakelatch.engine.write.replace import matching
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import InvalidRequest, InvariantBroken
@@ -80,12 +79,9 @@ class Rows(Protocol):
         """Writes them as data files."""
         ...
 
-    def relocator(self) -> Relocator:
-        """What copies files that belong elsewhere by now."""
-        ...
-
-    def runner(self) -> Runner:
-        """What table services after the commit run on."""
+    @property
+    def executor(self) -> Executor:
+        """What copies files that belong elsewhere by now, and runs the table services after the commit."""
         ...
 
 
@@ -173,7 +169,7 @@ def _write(rows: Rows, opened: _Opened, manager: TransactionManager, service_opt
     if not result.repeated:
         result = replace(result, rows_skipped=rows.skipped)
         say_schema_again(manager, opened.table, result.instant)
-    return after_commit(result, replace(opened.table, is_new=False), manager, service_options, rows.runner)
+    return after_commit(result, replace(opened.table, is_new=False), manager, service_options, rows.executor)
 
 
 def open_fitted(
@@ -210,14 +206,13 @@ def _attempt(
         if options.action_on(table.config.table_type) != action:
             raise made_by_others(before) or InvariantBroken(f"{table.config.name} has become another type of table")
         task = write_task(table, options, transaction, opened.in_bulk)
-        relocator = rows.relocator()
         if lost is None or before.is_new:  # the table that others have made may have other buckets
             failpoint("write.before_rows")
             reports = rows.write(task, options, transaction)
         else:
-            reports = lost.rewrite(task, relocator)
+            reports = lost.rewrite(task, rows.executor)
         keeps = keep_files or (isinstance(task, BulkTask) and options.non_blocking and not rows.read_anew)
-        return commit_files(transaction, table, options, reports, relocator, keep_files=keeps and not table.is_new)
+        return commit_files(transaction, table, options, reports, rows.executor, keep_files=keeps and not table.is_new)
 
     try:
         return attempted(transaction, work)
@@ -254,7 +249,7 @@ def delete_partitions(
             choose = matching(names)
             return attempted(transaction, lambda: commit_files(transaction, table, write_options, [], choose=choose))
 
-        return after_commit(retried(manager, attempt), table, manager, service_options, None)
+        return after_commit(retried(manager, attempt), table, manager, service_options, NO_TASKS)
 
 
 def _names(options: WriteOptions, partitions: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.options.services import ServiceOptions
@@ -12,9 +11,8 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import cleaning, clustering, compaction, log_compaction
 from lakelatch.engine.services.cleaning import CleanResult, Remover
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.removal import remover
 from lakelatch.engine.table.manager import table_at_rest
-from lakelatch.spark.executor import runner_of
+from lakelatch.spark.executor import SparkExecutor
 from lakelatch.system import REAL_SYSTEM, System
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ def compact(
     until its heartbeat has expired; `waiting_plans` names those. Errors: `InvalidRequest` for a copy-on-write table.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        return compaction.compact(runner_of(spark), table, manager, parsed)
+        return compaction.compact(SparkExecutor.of(spark), table, manager, parsed)
 
 
 def execute_compaction(
@@ -44,7 +42,7 @@ def execute_compaction(
 ) -> CommitResult:
     """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it."""
     with table_at_rest(path, options, system) as (table, manager, _):
-        return compaction.execute(runner_of(spark), table, manager, instant)
+        return compaction.execute(SparkExecutor.of(spark), table, manager, instant)
 
 
 def execute_log_compaction(
@@ -59,7 +57,7 @@ def execute_log_compaction(
     `lakelatch.compact` carries out the plans that wait as well. Errors: `InvalidRequest` for a Java writer's plan.
     """
     with table_at_rest(path, options, system) as (table, manager, _):
-        return log_compaction.execute(runner_of(spark), table, manager, instant)
+        return log_compaction.execute(SparkExecutor.of(spark), table, manager, instant)
 
 
 def cluster(
@@ -72,7 +70,7 @@ def cluster(
     Java writers are left to them, and those that another process is working on to it.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        return clustering.cluster(runner_of(spark), table, manager, parsed)
+        return clustering.cluster(SparkExecutor.of(spark), table, manager, parsed)
 
 
 def execute_clustering(
@@ -87,7 +85,7 @@ def execute_clustering(
     `WriteConflict` if others have written to its file groups since: the plan has ended, and nothing of it is visible.
     """
     with table_at_rest(path, options, system) as (table, manager, _):
-        return clustering.execute(runner_of(spark), table, manager, instant)
+        return clustering.execute(SparkExecutor.of(spark), table, manager, instant)
 
 
 def maintain(
@@ -109,7 +107,7 @@ def maintain(
     if there is no table that can be written.
     """
     service_options = ServiceOptions.parse(options)
-    return maintain_with(cache(partial(runner_of, spark)), path, service_options, system, tell)
+    return maintain_with(SparkExecutor.of(spark), path, service_options, system, tell)
 
 
 def clean(
@@ -129,5 +127,5 @@ def clean(
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
         if remove is None and spark is not None:
-            remove = remover(table.storage, parsed.cleaning.parallelism, partial(runner_of, spark))
+            remove = cleaning.remover(table.storage, parsed.cleaning.parallelism, SparkExecutor.of(spark))
         return cleaning.clean(table.config, manager, parsed.cleaning, remove, if_due)

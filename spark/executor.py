@@ -1,86 +1,56 @@
-"""Runs the tasks of writes and of table services on the executors of a session, and brings back their reports."""
+"""Runs the tasks of writes and of table services on the executors of a session, and brings back what they report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from lakelatch.engine.run.file_report import REPORT_SCHEMA, FileReport, ensure_none_refused, reports_to_batch
-from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.planned import Operations, RewriteTask
-from lakelatch.engine.write.relocation import FileTask, Relocation, Relocator, relocate_here
+from lakelatch.engine.run.executor import HERE, Task
 from lakelatch.errors import reraise
 from lakelatch.format.names import NO_TASK
 from lakelatch.spark.progress import told
 from lakelatch.spark.spark_types import for_each
-from lakelatch.storage.contract import Storage
-from lakelatch.timeline.metadata import CompactionOperation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-_REMOVED = pa.schema([("size_bytes", pa.int64())])
-_HERE_MAX_BYTES = 64 * 1024 * 1024
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class SparkRunner:
-    """Runs tasks on the executors of a session."""
+class SparkExecutor:
+    """Runs tasks on the executors of a session, which is asked for with the first task."""
 
-    spark: SparkSession
+    session: Callable[[], SparkSession]
+    tasks: bool = True
 
-    def __call__(self, task: RewriteTask, operations: Operations) -> list[FileReport]:
-        """See `Runner`."""
-        if not operations:
-            return []
-        reports = for_each(self.spark, operations, partial(_rewrite, task), report_type())
-        return collect_reports(reports, f"lakelatch: {task.service} of {task.table.config.name!r}")
+    @classmethod
+    def of(cls, spark: SparkSession) -> SparkExecutor:
+        """On those of a session that is there."""
+        return cls(lambda: spark)
 
-    def remove(self, storage: Storage, parallelism: int, parts: Sequence[Sequence[str]]) -> int:
-        """See `RemovesFiles`."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        work = partial(_remove_part, storage, parallelism)
+    def map(self, work: Task[T, R], things: Sequence[T], kind: type[R], what: str, small: bool = False) -> list[R]:
+        """See `Executor`."""
+        if small or not things:
+            return HERE.map(work, things, kind, what)
+        made = for_each(self.session(), things, partial(_made_of, work), row_type(kind))
         try:
-            return sum(
-                row.size_bytes for row in for_each(self.spark, parts, work, from_arrow_schema(_REMOVED)).collect()
-            )
+            return collected(made, kind, what)
         except Exception as error:
             reraise(error)
 
 
-def runner_of(spark: SparkSession) -> SparkRunner:
-    """Runs the tasks on the executors."""
-    return SparkRunner(spark)
-
-
-def _rewrite(task: RewriteTask, operation: CompactionOperation) -> Iterator[pa.RecordBatch]:
-    task.ensure_wanted()
-    report = task.run(operation)
-    if report is not None:
-        yield reports_to_batch([report])
-
-
-def relocator_of(spark: SparkSession) -> Relocator:
-    """Copies files on the executors, or here if they are small."""
-
-    def relocate_files(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
-        if sum(relocation.report.size_bytes for relocation in relocations) <= _HERE_MAX_BYTES:
-            return relocate_here(task, relocations)
-        reports = for_each(spark, relocations, partial(_relocate_file, task), report_type())
-        return collect_reports(reports, "lakelatch: files copied to where they belong by now")
-
-    return relocate_files
-
-
-def _relocate_file(task: FileTask, relocation: Relocation) -> Iterator[pa.RecordBatch]:
-    yield reports_to_batch([task.run(relocation, write_token())])
+def _made_of(work: Task[T, object], thing: T) -> Iterator[pa.RecordBatch]:
+    made = work(thing, write_token())
+    if made is not None:
+        yield row_batch(made)
 
 
 def write_token() -> str:
@@ -93,24 +63,23 @@ def write_token() -> str:
     return f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
 
 
-def report_type() -> StructType:
-    """What Spark calls a report's columns."""
+def row_batch(row: Any) -> pa.RecordBatch:
+    """What a task reports, as Spark brings it to the driver."""
+    return pa.RecordBatch.from_pylist([asdict(row)], schema=_schema_of(type(row)))
+
+
+def row_type(kind: type[Any]) -> StructType:
+    """What Spark calls the columns of such reports."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(REPORT_SCHEMA)
+    return from_arrow_schema(_schema_of(kind))
 
 
-def collect_reports(reports: DataFrame, what: str) -> list[FileReport]:
-    """Runs what makes these reports, and brings them to the driver. `what` says it to those who wait.
-
-    Errors: `InvalidRequest` for rows that a task has refused.
-    """
-    with told(reports.sparkSession, what):
-        found = [FileReport(**row.asDict()) for row in reports.collect()]
-    ensure_none_refused(found)
-    return found
+def collected(frame: DataFrame, kind: type[R], what: str) -> list[R]:
+    """Runs what makes these reports, and brings them to the driver. `what` says it to those who wait."""
+    with told(frame.sparkSession, what):
+        return [kind(**row.asDict()) for row in frame.collect()]
 
 
-def _remove_part(storage: Storage, parallelism: int, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    size = cleaning.in_threads(storage, parallelism)(paths)
-    yield pa.RecordBatch.from_pylist([{"size_bytes": size}], schema=_REMOVED)
+def _schema_of(kind: type[Any]) -> pa.Schema:
+    return pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in fields(kind)])

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from lakelatch.engine.options.write import UPDATE, WriteOptions
-from lakelatch.engine.run.file_report import FileReport, or_refusal, refusal_error, refusal_text, reports_to_batch
+from lakelatch.engine.run.executor import Executor
+from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal, refusal_error, refusal_text
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.planned import Runner
-from lakelatch.engine.write.relocation import Relocator
 from lakelatch.engine.write.sorted_runs import RUN_COLUMN, RUN_SCHEMA, from_runs, to_runs
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
-from lakelatch.spark.executor import collect_reports, relocator_of, report_type, runner_of, write_token
+from lakelatch.spark.executor import SparkExecutor, collected, row_batch, row_type, write_token
 from lakelatch.spark.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
 from lakelatch.spark.marker_server import ended_when_lost, served
 from lakelatch.spark.small_frames import has_required_in_nullable, rows_in_driver
@@ -136,11 +135,9 @@ class FrameRows:
         self.skipped = sum(report.skipped for report in reports)
         return [report for report in reports if report.file_name]
 
-    def relocator(self) -> Relocator:
-        return relocator_of(self._frame.sparkSession)
-
-    def runner(self) -> Runner:
-        return runner_of(self._frame.sparkSession)
+    @property
+    def executor(self) -> Executor:
+        return SparkExecutor.of(self._frame.sparkSession)
 
     @property
     def _skips(self) -> bool:
@@ -185,8 +182,10 @@ def _run_on_executors(
     if task.by_bucket:
         shuffled = shuffled.sortWithinPartitions(*keys, *([RECORD_KEY_COLUMN] if task.by_key and not in_runs else []))
     with ended_when_lost(df.sparkSession, task, lost):
-        reports = shuffled.mapInArrow(partial(_write_batches, task, in_runs, skips), report_type())
-        return collect_reports(reports, f"lakelatch: {task.operation} into {task.config.name!r}")
+        written = shuffled.mapInArrow(partial(_write_batches, task, in_runs, skips), row_type(FileReport))
+        reports = collected(written, FileReport, f"lakelatch: {task.operation} into {task.config.name!r}")
+    ensure_none_refused(reports)
+    return reports
 
 
 def _by_bucket(tagged: DataFrame, task: WriteTask, options: WriteOptions) -> DataFrame:
@@ -271,10 +270,10 @@ def _write_batches(
     if counted is not None:
         rows = iter(counted)
     for report in or_refusal(task.write(rows, write_token())):
-        yield reports_to_batch([report])
+        yield row_batch(report)
     _drain(batches)
     if counted is not None and counted.skipped:
-        yield reports_to_batch([FileReport("", "", "", 0, 0, 0, 0, skipped=counted.skipped)])
+        yield row_batch(FileReport("", "", "", 0, 0, 0, 0, skipped=counted.skipped))
 
 
 def _drain(batches: Iterator[pa.RecordBatch]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.services.keeping.beside_query import BesideQuery, beside_steps
-from lakelatch.spark.executor import runner_of
+from lakelatch.spark.executor import SparkExecutor
 from lakelatch.system import REAL_SYSTEM, System
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def wake_beside(spark: SparkSession, query_id: str, path: str, options: ServiceO
             found.stop(0)
             found = None
         if found is None or not found.wake():
-            runner = cache(partial(runner_of, spark))
-            _running[key] = BesideQuery(path, options, runner, partial(_is_active, spark, query_id), system)
+            executor = SparkExecutor.of(spark)
+            _running[key] = BesideQuery(path, options, executor, partial(_is_active, spark, query_id), system)
             _running[key].wake()
 
 

@@ -13,16 +13,18 @@ import os
 import statistics
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.harness import Result
 from bench.services.stream import Stream
 
-from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.services import cleaning, clustering
-from lakelatch.engine.services.planned import Operations, RewriteTask, Runner, pending_plans, run_here
+from lakelatch.engine.services.planned import pending_plans
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.log.events import CANCEL_FOLDER
@@ -70,7 +72,7 @@ class Clustered:
 
     def commit(self, first: bool, counts: bool) -> None:
         if self.state == "failing":
-            self._execute(_fail)
+            self._execute(_After(_fail))
         took_ms = self.stream.commit()
         if counts:
             self.times.append(took_ms)
@@ -92,22 +94,33 @@ class Clustered:
         waiting = pending_plans(self.manager.folder, CLUSTERING)
         return all(any(name.startswith(plan) for name in self.stream.storage.names(CANCEL_FOLDER)) for plan in waiting)
 
-    def _held(self, began: threading.Event) -> Runner:
-        def run(task: RewriteTask, operations: Operations) -> list[FileReport]:
+    def _held(self, began: threading.Event) -> Executor:
+        def hold() -> None:
             began.set()
             self.go.wait()
-            return run_here(task, operations)
 
-        return run
+        return _After(hold)
 
-    def _execute(self, run: Runner) -> None:
+    def _execute(self, executor: Executor) -> None:
         self.manager.folder.refresh(0)
         for plan in pending_plans(self.manager.folder, CLUSTERING):
             with suppress(LakelatchError):
-                clustering.execute(run, self.stream.table, self.manager, plan)
+                clustering.execute(executor, self.stream.table, self.manager, plan)
 
 
-def _fail(task: RewriteTask, operations: Operations) -> list[FileReport]:
+@dataclass(frozen=True)
+class _After:
+    """Does the work in this process, after something else."""
+
+    first: Callable[[], None]
+    tasks: bool = True
+
+    def map(self, work: Any, things: Sequence[Any], kind: type[Any], what: str, small: bool = False) -> list[Any]:
+        self.first()
+        return HERE.map(work, things, kind, what)
+
+
+def _fail() -> None:
     raise Unavailable("each attempt fails")
 
 

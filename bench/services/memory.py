@@ -22,8 +22,8 @@ from bench.harness import Result, save, time_ms
 
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import clustering, compaction
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import as_of_now, open_existing
 from lakelatch.engine.write.attempt import result_or_raise
@@ -99,7 +99,7 @@ def _act(step: str, folder: str) -> None:
         for load in range(_LOADS):
             _write(manager, options, range(load, _ROWS, _LOADS), load)
         instant = compaction.schedule(table, manager, services.compaction)
-        compaction.execute(run_here, table, manager, str(instant))
+        compaction.execute(HERE, table, manager, str(instant))
     if step in ("make", "update"):
         _write(manager, options, _drawn_keys(len(step)), _LOADS + len(step))
         return
@@ -113,7 +113,7 @@ def _act(step: str, folder: str) -> None:
         )
     import_module("pandas")  # as Arrow does at its first array
     before = _memory_mb("VmRSS")
-    took_ms = time_ms(lambda: execute(run_here, table, manager, str(plan)))
+    took_ms = time_ms(lambda: execute(HERE, table, manager, str(plan)))
     largest = max(path.stat().st_size for path in Path(folder).glob("*.parquet")) / 1e6
     print(before, _memory_mb("VmHWM"), largest, took_ms)
 

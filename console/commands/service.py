@@ -17,11 +17,11 @@ from lakelatch.console.commands.arguments import Outcome, add_option, check_leas
 from lakelatch.console.commands.places import with_tables_nearby
 from lakelatch.console.commands.service_loop import ServiceLoop, parse_duration
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.planned import Runner, run_here
 from lakelatch.errors import LakelatchError
-from lakelatch.spark.executor import runner_of
+from lakelatch.spark.executor import SparkExecutor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
 
     def maintain(path: str, tell: Callable[[ServiceRun], None], go_on: Callable[[], bool]) -> MaintenanceReport:
         try:
-            return maintain_with(session.runner, path, options, tell=tell, go_on=go_on)
+            return maintain_with(session.executor, path, options, tell=tell, go_on=go_on)
         except LakelatchError as error:
             raise with_tables_nearby(error, path, said) from error
 
@@ -78,15 +78,13 @@ class LazySession:
         self._cores = cores
         self._progress = progress
         self._session: SparkSession | None = None
-        self.runner = cache(self._open)
+        self.executor: Executor = SparkExecutor(cache(self._open)) if cores else HERE
 
-    def _open(self) -> Runner:
-        if self._cores == 0:
-            return run_here
+    def _open(self) -> SparkSession:
         from lakelatch.console.commands.sessions import open_session
 
         self._session = open_session("lakelatch service", self._cores, 1024, self._progress)
-        return runner_of(self._session)
+        return self._session
 
     def stop(self) -> None:
         if self._session is not None:

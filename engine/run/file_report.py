@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
-
-import pyarrow as pa
+from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.names import BaseFile, parse_data_file
@@ -73,13 +71,6 @@ class FileReport:
             file_size_bytes=self.size_bytes,
             previous_base_file=self.merged_base or None,
         )
-
-
-REPORT_SCHEMA = pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in fields(FileReport)])
-
-
-def reports_to_batch(reports: list[FileReport]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([asdict(report) for report in reports], schema=REPORT_SCHEMA)
 
 
 def or_refusal(reports: Iterable[FileReport]) -> Iterator[FileReport]:

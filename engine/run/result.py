@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from html import escape
 
 from lakelatch.engine.run.report import ServiceRun
+from lakelatch.format.names import LogFile, is_kept_deletes, is_placeholder, parse_data_file
 from lakelatch.timegen.instant_time import readable
+from lakelatch.timeline.actions import CLUSTER, SERVICE_OPERATIONS
+from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,6 +36,24 @@ class CommitResult:
     repeated: bool = False
     services: tuple[ServiceRun, ...] = ()
     rows_skipped: int = 0
+
+    @classmethod
+    def of(cls, instant: str, completion: str, metadata: CommitMetadata, repeated: bool = False) -> CommitResult:
+        """What a commit's metadata says. A service asks for no deletes, though it may repeat some."""
+        stats = [stat for stat in metadata.stats if not _holds_no_rows(stat.path.rpartition("/")[2])]
+        is_service = metadata.operation_type in SERVICE_OPERATIONS
+        replaced = metadata.file_groups() if metadata.operation_type == CLUSTER else metadata.replaced_file_groups()
+        return cls(
+            instant=instant,
+            completion=completion,
+            operation=metadata.called.lower(),
+            rows_written=sum(map(_rows_of, stats)),
+            deletes_written=0 if is_service else sum(stat.num_deletes for stat in stats),
+            files=tuple(sorted(stat.path.rpartition("/")[2] for stat in stats)),
+            bytes_written=sum(stat.total_write_bytes for stat in stats),
+            file_groups_replaced=len(replaced),
+            repeated=repeated,
+        )
 
     def __repr__(self) -> str:
         """One line, however many files there are: their names are in `files`."""
@@ -70,3 +91,14 @@ class CommitResult:
         }
         shown = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in lines.items() if text)
         return f"<table>{shown}</table>"
+
+
+def _holds_no_rows(name: str) -> bool:
+    """Whether the file only keeps the place of a file group, or the deletes beside a base file."""
+    file = parse_data_file(name)
+    return is_placeholder(name) or (isinstance(file, LogFile) and is_kept_deletes(file))
+
+
+def _rows_of(stat: WriteStat) -> int:
+    """The rows of the commit itself: a base file that was made of another one has that one's as well."""
+    return stat.num_update_writes if stat.previous_base_file else stat.num_writes

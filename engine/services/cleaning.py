@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.services.cancelling import aborted_plans, execute_open, past_policy, request_cancel, sweep_aborted
 from lakelatch.engine.services.clean_planning import CleanPlanner
 from lakelatch.engine.services.savepoints import forget_begun
@@ -27,6 +28,7 @@ from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, infli
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
 _MINUTE_MS = 60_000
+_FILES_OF_TASK = 1000
 _log = logging.getLogger("lakelatch.services")
 
 #: Removes files, wherever that is done, and says how many bytes they had. A file that is not there has none.
@@ -146,7 +148,7 @@ def execute(
         plan = read_plan(manager.storage, instant)
         began_ns = context.system.monotonic_ns()
         failpoint("clean.before_files")
-        size = (remove or in_threads(manager.storage, options.parallelism))(plan.paths)
+        size = (remove or remover(manager.storage, options.parallelism))(plan.paths)
         failpoint("clean.before_commit")
         took_ms = (context.system.monotonic_ns() - began_ns) // 1_000_000
         event = transaction.complete(CleanMetadata(instant, plan, took_ms).to_avro())
@@ -173,14 +175,37 @@ def remove_file(storage: Storage, path: str) -> int:
     return size
 
 
-def in_threads(storage: Storage, parallelism: int) -> Remover:
-    """Removes files with threads of this process."""
+@dataclass(frozen=True)
+class Removed:
+    """What a task of a clean reports."""
+
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class RemoveFiles:
+    """Removes files with so many threads. A task that is run again finds what is left, and counts no other bytes."""
+
+    storage: Storage
+    parallelism: int
+
+    def __call__(self, paths: Sequence[str], token: str) -> Removed:
+        if len(paths) < 2 or self.parallelism == 1:
+            return Removed(sum(remove_file(self.storage, path) for path in paths))
+        with ThreadPoolExecutor(min(self.parallelism, len(paths))) as pool:
+            return Removed(sum(pool.map(lambda path: remove_file(self.storage, path), paths)))
+
+
+def remover(
+    storage: Storage, parallelism: int, executor: Executor = HERE, files_of_task: int = _FILES_OF_TASK
+) -> Remover:
+    """Removes files with threads of this process, or in tasks of the executor if they are more than one task takes."""
+    work = RemoveFiles(storage, parallelism)
 
     def remove(paths: Sequence[str]) -> int:
-        if len(paths) < 2 or parallelism == 1:
-            return sum(remove_file(storage, path) for path in paths)
-        with ThreadPoolExecutor(min(parallelism, len(paths))) as pool:
-            return sum(pool.map(lambda path: remove_file(storage, path), paths))
+        parts = [tuple(paths[start : start + files_of_task]) for start in range(0, len(paths), files_of_task)]
+        removed = executor.map(work, parts, Removed, "lakelatch: files that nobody needs are removed", len(parts) < 2)
+        return sum(part.size_bytes for part in removed)
 
     return remove
 

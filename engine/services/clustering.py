@@ -14,13 +14,13 @@ from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import KEEP_DELETES
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
 from lakelatch.engine.services.clustering_commit import Clustered, ClusteringCommit, place_of
 from lakelatch.engine.services.clustering_task import ClusterTask, clustering_stats, target_of
 from lakelatch.engine.services.left_over_bases import remove_left_over_bases
 from lakelatch.engine.services.planned import (
-    Runner,
     begin_plan,
     busy_groups,
     completions_of,
@@ -33,7 +33,7 @@ from lakelatch.engine.services.planned import (
 from lakelatch.engine.table.opening import as_of_now
 from lakelatch.engine.table.schema import keeping_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict, reraise
+from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_groups import replace_commits
@@ -41,7 +41,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.sorting.row_order import LINEAR, check_columns
-from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation, FileGroup
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
@@ -60,13 +60,13 @@ _PLAN_KEY, _PLAN_OF_BUCKETS = "lakelatch.clustering", "buckets"  # in plans of o
 
 
 def cluster(
-    run: Runner, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
+    executor: Executor, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
 ) -> list[CommitResult]:
-    """See `lakelatch.cluster`; `run` runs the task for each file group, wherever that is."""
-    results = [execute_or_leave(run, table, manager, instant) for instant in plans_of_ours(table, manager)]
+    """See `lakelatch.cluster`; the executor runs a task for each file group."""
+    results = [execute_or_leave(executor, table, manager, instant) for instant in plans_of_ours(table, manager)]
     instant = schedule(table, manager, options.clustering, options.cancellation)
     if instant is not None:
-        results.append(execute_or_leave(run, table, manager, instant))
+        results.append(execute_or_leave(executor, table, manager, instant))
 
     return [result for result in results if result is not None]
 
@@ -104,13 +104,15 @@ def schedule(
     return manager.schedule(build, CLUSTERING)
 
 
-def execute_or_leave(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult | None:
+def execute_or_leave(
+    executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str
+) -> CommitResult | None:
     """The same as `execute`, but None if others have done it, are at it, or have written to what it was to rewrite."""
-    return leave_to_others(CLUSTERING, instant, lambda: execute(run, table, manager, instant), _LEFT)
+    return leave_to_others(CLUSTERING, instant, lambda: execute(executor, table, manager, instant), _LEFT)
 
 
-def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
-    """See `execute_clustering`; `run` runs the task for each file group, wherever that is."""
+def execute(executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
+    """See `execute_clustering`; the executor runs a task for each file group."""
     transaction = begin_plan(manager, instant, CLUSTERING)
     operations: tuple[CompactionOperation, ...] = ()
     try:
@@ -123,7 +125,7 @@ def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instan
         in_part = PlanPolicy.of(plan.extra).in_part
         table = as_of_now(table)
         task = _task_of(table, instant, plan, operations, in_part)
-        reports = {(report.partition, report.file_id): report for report in run(task, operations)}
+        reports = {(report.partition, report.file_id): report for report in task.run_all(executor, operations)}
         failpoint("cluster.before_commit")
         clustered = []
         for one in operations:
@@ -144,21 +146,10 @@ def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instan
         transaction.release()
         tidy_cancelled(manager, instant)
         refuse_missing(table, requested(instant, CLUSTERING), operations, error)
-        reraise(error)
+        raise
     learn_schema(table.storage, CLUSTERING, committed)
-    made = committed.metadata.file_groups()
-    remove_left_over_bases(table, instant, made)
-    written = [report for group, report in reports.items() if group in made]
-    return CommitResult(
-        instant=instant,
-        completion=committed.completion,
-        operation=CLUSTER.lower(),
-        rows_written=sum(report.records for report in written),
-        deletes_written=0,
-        files=tuple(sorted(report.file_name for report in written)),
-        bytes_written=sum(report.size_bytes for report in written),
-        file_groups_replaced=len(made),
-    )
+    remove_left_over_bases(table, instant, committed.metadata.file_groups())
+    return CommitResult.of(instant, committed.completion, committed.metadata)
 
 
 def _give_up(manager: TransactionManager, transaction: Transaction, error: WriteConflict | PlanCancelled) -> None:
@@ -249,10 +240,9 @@ def _operation_of(group: ClusteringGroup) -> CompactionOperation:
 
 def _writes_since_clustering(table: OpenedTable, folder: TimelineFolder) -> int:
     """How many writes have completed since the last clustering, compactions among them, as Hudi counts."""
-    completed = [found for found in folder.completed_since(frozenset()) if found.action in WRITE_ACTIONS]
-    clusterings = (one for one in replace_commits(table.storage, folder.names) if one.operation_type == CLUSTER)
-    last = max((one.instant.completion or "" for one in clusterings), default="")
-    return sum((found.completion or "") > last for found in completed)
+    moved = replace_commits(table.storage, folder.snapshot.moving_files)
+    last = max((one.instant.completion or "" for one in moved if one.operation_type == CLUSTER), default="")
+    return sum((found.completion or "") > last for found in folder.snapshot.writes)
 
 
 def _is_ours(plan: ClusteringPlan) -> bool:

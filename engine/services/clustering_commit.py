@@ -138,6 +138,6 @@ class ClusteringCommit:
 
     def _undone(self, folder: TimelineFolder) -> set[str]:
         """Writes whose rows were read and which somebody has rolled back since: they must not come back."""
-        read = {instant for one in self.clustered for instant in one.instants}
-        read.difference_update(found.requested for found in folder.completed_since(frozenset()))
+        instants = {instant for one in self.clustered for instant in one.instants}
+        read = {instant for instant in instants if not folder.snapshot.has_completed(instant)}
         return read.difference(WholeTimeline.load(self.storage).completion_times(read)) if read else read

@@ -13,13 +13,13 @@ from functools import partial
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.compaction import KEEP_DELETES, CompactionOptions
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.compaction_choice import chosen
 from lakelatch.engine.services.compaction_task import CompactTask, stats_of
 from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
 from lakelatch.engine.services.planned import (
-    Runner,
     Service,
     carry_out,
     carry_out_or_leave,
@@ -36,24 +36,24 @@ from lakelatch.transactions.manager import TransactionManager
 
 
 def compact(
-    run: Runner, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
+    executor: Executor, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
 ) -> list[CommitResult]:
-    """See `lakelatch.compact`; `run` runs the task for each operation, wherever that is."""
+    """See `lakelatch.compact`; the executor runs a task for each operation."""
     ensure_has_logs(table)
     results = [
-        carry_out_or_leave(service, run, table, manager, instant)
+        carry_out_or_leave(service, executor, table, manager, instant)
         for service in (log_compaction.SERVICE, SERVICE)
         for instant in pending_plans(manager.folder, service.action)
         if service is SERVICE or log_compaction.is_ours(table.storage, instant)
     ]
-    finish_foreign_compactions(run, table)
+    finish_foreign_compactions(executor, table)
     instant = schedule(table, manager, options.compaction, options.cancellation)
     if instant is not None:
-        results.append(carry_out_or_leave(SERVICE, run, table, manager, instant))
+        results.append(carry_out_or_leave(SERVICE, executor, table, manager, instant))
     if options.compaction.log_compaction:
         instant = log_compaction.schedule(table, manager, options.compaction)
         if instant is not None:
-            results.append(carry_out_or_leave(log_compaction.SERVICE, run, table, manager, instant))
+            results.append(carry_out_or_leave(log_compaction.SERVICE, executor, table, manager, instant))
 
     return [result for result in results if result is not None]
 
@@ -86,9 +86,9 @@ def _base_bytes(storage: Storage, operation: CompactionOperation) -> int:
     return storage.stat(path_below(operation.partition, operation.base_file)).size_bytes
 
 
-def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
-    """See `execute_compaction`; `run` runs the task for each operation, wherever that is."""
-    return carry_out(SERVICE, run, table, manager, instant)
+def execute(executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
+    """See `execute_compaction`; the executor runs a task for each operation."""
+    return carry_out(SERVICE, executor, table, manager, instant)
 
 
 def _task_of(table: OpenedTable, instant: str, completions: Mapping[str, str], plan: CompactionPlan) -> CompactTask:

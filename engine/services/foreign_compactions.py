@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from lakelatch.engine.options.compaction import KEEP_DELETES
 from lakelatch.engine.read.forgotten_deletes import carried_out_by_others, note_of, put_note
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services.compaction_task import CompactTask, slice_of
 from lakelatch.engine.services.left_over_bases import remove_left_over_bases
-from lakelatch.engine.services.planned import Operations, Runner
+from lakelatch.engine.services.planned import Operations
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.merge.slice import merge_slice
@@ -48,7 +49,7 @@ class KeepDeletes(CompactTask):
         return None
 
 
-def finish_foreign_compactions(run: Runner, table: OpenedTable) -> None:
+def finish_foreign_compactions(executor: Executor, table: OpenedTable) -> None:
     """Removes base files that no commit names, and keeps the deletes that the plans asked for.
 
     It looks at compactions on the active timeline that others completed, and is safe to repeat and to do at once.
@@ -60,7 +61,7 @@ def finish_foreign_compactions(run: Runner, table: OpenedTable) -> None:
             continue
         if not table.storage.exists(note_of(instant)):
             missing = _without_kept_deletes(view, instant, plan.operations)
-            run(KeepDeletes(table, instant, {}, True), missing)
+            KeepDeletes(table, instant, {}, True).run_all(executor, missing)
             put_note(table.storage, instant, (one.partition for one in plan.operations))
 
 

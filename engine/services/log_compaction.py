@@ -16,12 +16,12 @@ from io import BytesIO
 from itertools import groupby
 
 from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.planned import (
     Operations,
     RewriteTask,
-    Runner,
     Service,
     carry_out,
     due_operations,
@@ -58,11 +58,11 @@ def schedule(table: OpenedTable, manager: TransactionManager, options: Compactio
     return manager.schedule(build, LOG_COMPACTION)
 
 
-def execute(run: Runner, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
-    """See `execute_log_compaction`; `run` runs the task for each operation, wherever that is."""
+def execute(executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
+    """See `execute_log_compaction`; the executor runs a task for each operation."""
     if not is_ours(table.storage, instant):
         raise InvalidRequest(f"the log compaction {instant} was planned by another writer: let that carry it out")
-    return carry_out(SERVICE, run, table, manager, instant)
+    return carry_out(SERVICE, executor, table, manager, instant)
 
 
 def is_ours(storage: Storage, instant: str) -> bool:

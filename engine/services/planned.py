@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 import pyarrow as pa
 
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
@@ -20,7 +21,7 @@ from lakelatch.engine.table.opening import as_of_now, open_existing_storage
 from lakelatch.engine.table.schema import keeping_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.base_file import put_base_file
-from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, TransactionEnded, from_text, reraise
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
@@ -48,6 +49,7 @@ from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
+Operations: TypeAlias = tuple[CompactionOperation, ...]
 _log = logging.getLogger("lakelatch.engine")
 
 
@@ -76,8 +78,18 @@ class RewriteTask(ABC):
         Errors: `TransactionEnded` if the plan has ended.
         """
 
+    def __call__(self, operation: CompactionOperation, token: str) -> FileReport | None:
+        """`run`, as an executor calls it. Errors: also `PlanCancelled`, so that a cancelled plan stops early."""
+        self.ensure_wanted()
+        return self.run(operation)
+
+    def run_all(self, executor: Executor, operations: Operations) -> list[FileReport]:
+        """Runs the operations wherever the executor does, and says for what."""
+        what = f"lakelatch: {self.service} of {self.table.config.name!r}"
+        return executor.map(self, operations, FileReport, what)
+
     def ensure_wanted(self) -> None:
-        """Asked before each operation, so that a plan that was cancelled stops early. Errors: `PlanCancelled`."""
+        """Errors: `PlanCancelled`."""
         if is_cancelled(self.table.storage, self.instant):
             raise PlanCancelled.of("the plan", self.instant)
 
@@ -105,10 +117,6 @@ class RewriteTask(ABC):
         return put_base_file(
             table.storage, path, table.full_schema, parts, footer, ensure_wanted, table.base_files, group_rows
         )
-
-
-Operations: TypeAlias = tuple[CompactionOperation, ...]
-Runner: TypeAlias = Callable[[RewriteTask, Operations], list[FileReport]]
 
 
 @dataclass(frozen=True)
@@ -211,10 +219,10 @@ def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
 
 
 def carry_out_or_leave(
-    service: Service, run: Runner, table: OpenedTable, manager: TransactionManager, instant: str
+    service: Service, executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str
 ) -> CommitResult | None:
     """The same as `carry_out`, but None if another process has done it or is at it."""
-    return leave_to_others(service.action, instant, lambda: carry_out(service, run, table, manager, instant))
+    return leave_to_others(service.action, instant, lambda: carry_out(service, executor, table, manager, instant))
 
 
 def leave_to_others(
@@ -241,9 +249,9 @@ def begin_plan(manager: TransactionManager, instant: str, action: str) -> Transa
 
 
 def carry_out(
-    service: Service, run: Runner, table: OpenedTable, manager: TransactionManager, instant: str
+    service: Service, executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str
 ) -> CommitResult:
-    """Carries out one plan; `run` runs the task for each operation, wherever that is."""
+    """Carries out one plan, with a task for each operation."""
     transaction = begin_plan(manager, instant, service.action)
     plan: CompactionPlan | None = None
     try:
@@ -253,7 +261,7 @@ def carry_out(
         completions = completions_of(table)
         table = as_of_now(table)
         task = service.task_of(table, instant, completions, plan)
-        reports = run(task, operations)
+        reports = task.run_all(executor, operations)
         failpoint("compact.before_commit")
         by_name = {(operation.partition, task.name_of(operation)): operation for operation in operations}
         pairs = [(report, by_name[report.partition, report.file_name]) for report in reports]
@@ -270,19 +278,11 @@ def carry_out(
             remove_left_over_bases(table, instant, plan.file_groups)
         if plan is not None:
             refuse_missing(table, requested(instant, service.action), plan.operations, error)
-        reraise(error)
+        raise
     learn_schema(table.storage, service.action, committed)
     if service.compacted:
         remove_left_over_bases(table, instant, committed.metadata.file_groups())
-    return CommitResult(
-        instant=instant,
-        completion=committed.completion,
-        operation=service.operation,
-        rows_written=sum(report.records for report in reports),
-        deletes_written=0,
-        files=tuple(sorted(report.file_name for report in reports)),
-        bytes_written=sum(report.size_bytes for report in reports),
-    )
+    return CommitResult.of(instant, committed.completion, committed.metadata)
 
 
 def refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, error: BaseException) -> None:
@@ -290,8 +290,7 @@ def refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, er
 
     Whoever is slow finds files gone that were cleaned after others had carried the plan out.
     """
-    typed = error if isinstance(error, LakelatchError) else from_text(str(error))
-    if not isinstance(typed, NotFound):
+    if not isinstance(error, NotFound):
         return
     storage = table.storage
     wanted = [
@@ -330,12 +329,3 @@ def _still_there(table: OpenedTable, operations: Operations) -> Operations:
     """Without file groups that were replaced since they were planned: nobody would read what became of them."""
     replaced = TableView.load(table.storage, table.config).replaced()
     return tuple(one for one in operations if (one.partition, one.file_id) not in replaced)
-
-
-def run_here(task: RewriteTask, operations: Operations) -> list[FileReport]:
-    """Runs the tasks in this process."""
-    reports = []
-    for operation in operations:
-        task.ensure_wanted()
-        reports.append(task.run(operation))
-    return [report for report in reports if report is not None]

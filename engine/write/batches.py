@@ -175,7 +175,8 @@ class BatchRegister:
 
     def _committed(self, instant: Instant, metadata: CommitMetadata) -> BatchCommitted:
         text = f"batch {self._batch.number} of {self._batch.application!r} was committed by {instant.requested}"
-        return BatchCommitted(text, result=_result(instant, metadata))
+        result = CommitResult.of(instant.requested, instant.completion or "", metadata, repeated=True)
+        return BatchCommitted(text, result=result)
 
     def _read(self, instant: Instant) -> CommitMetadata:
         return read_commit(self._storage, instant)
@@ -183,17 +184,3 @@ class BatchRegister:
 
 class BatchCommitted(LakelatchError):
     """A try has committed; the detail `result` is what it said."""
-
-
-def _result(instant: Instant, metadata: CommitMetadata) -> CommitResult:
-    return CommitResult(
-        instant=instant.requested,
-        completion=instant.completion or "",
-        operation=metadata.operation_type.lower(),
-        rows_written=sum(stat.num_writes for stat in metadata.stats),
-        deletes_written=sum(stat.num_deletes for stat in metadata.stats),
-        files=tuple(sorted(stat.path.rpartition("/")[2] for stat in metadata.stats)),
-        bytes_written=sum(stat.total_write_bytes for stat in metadata.stats),
-        file_groups_replaced=len(metadata.replaced_file_groups()),
-        repeated=True,
-    )

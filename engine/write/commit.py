@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.file_report import FileReport, work_of
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.making import making_table
@@ -28,8 +29,7 @@ from lakelatch.engine.write.relocation import (
     PlaceholderTask,
     Relocation,
     RelocationTask,
-    Relocator,
-    relocate_here,
+    relocate,
     relocations_to,
 )
 from lakelatch.engine.write.replace import Choice, Replacement, every, none_else
@@ -38,11 +38,10 @@ from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format
-from lakelatch.format.names import is_placeholder
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
 from lakelatch.transactions.base.context import TransactionState
-from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, committed_or_raise
+from lakelatch.transactions.base.outcome import Conflicted, Displaced, committed_or_raise
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.transaction import Transaction
 
@@ -107,7 +106,7 @@ def commit_files(
     table: OpenedTable,
     options: WriteOptions,
     reports: list[FileReport],
-    relocator: Relocator = relocate_here,
+    executor: Executor = HERE,
     choose: Choice | None = None,
     keep_files: bool = False,
 ) -> CommitResult | Lost:
@@ -126,7 +125,7 @@ def commit_files(
         choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
         metadata = commit_metadata(table, options, reports, transaction)
         replacement = Replacement(table, transaction.instant, metadata, choose, options.non_blocking)
-        reports = _with_placeholders(transaction, table, reports, replacement.lacking(), relocator)
+        reports = _with_placeholders(transaction, table, reports, replacement.lacking(), executor)
     for _ in range(_RELOCATIONS_MAX):
         metadata = commit_metadata(table, options, reports, transaction)
         known = transaction.state.known_files
@@ -140,9 +139,9 @@ def commit_files(
         transaction.reopen()
         failpoint("relocate.after_reopen")
         if replacement is not None:
-            reports = _with_placeholders(transaction, table, reports, outcome.successors, relocator)
+            reports = _with_placeholders(transaction, table, reports, outcome.successors, executor)
         else:
-            reports = _relocated(transaction, reports, outcome.successors, relocator)
+            reports = _relocated(transaction, reports, outcome.successors, executor)
     else:
         raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
     if isinstance(outcome, Conflicted):
@@ -150,7 +149,7 @@ def commit_files(
         return Lost(outcome.conflict, kept, as_logs=bool(options.non_blocking and first_bases(table.config, reports)))
     committed = committed_or_raise(outcome)
     learn_schema(table.storage, transaction.state.action, committed)
-    return _result(committed, options.called or options.operation, reports)
+    return CommitResult.of(committed.instant, committed.completion, committed.metadata)
 
 
 def _ensure_once(reports: list[FileReport]) -> None:
@@ -161,14 +160,14 @@ def _ensure_once(reports: list[FileReport]) -> None:
 
 
 def _relocated(
-    transaction: Transaction, reports: list[FileReport], successors: Mapping[FileGroup, str], relocator: Relocator
+    transaction: Transaction, reports: list[FileReport], successors: Mapping[FileGroup, str], executor: Executor
 ) -> list[FileReport]:
     """The reports after those files were copied that belong elsewhere."""
     displaced = [report for report in reports if (report.partition, report.file_id) in successors]
     stay = [report for report in reports if (report.partition, report.file_id) not in successors]
     relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)
     _log.info("%s: %d files move, because their file groups were replaced", transaction.instant, len(relocations))
-    return [*stay, *relocator(RelocationTask(transaction.markers), relocations)]
+    return [*stay, *relocate(executor, RelocationTask(transaction.markers).run, relocations)]
 
 
 def _with_placeholders(
@@ -176,27 +175,13 @@ def _with_placeholders(
     table: OpenedTable,
     reports: list[FileReport],
     successors: Mapping[FileGroup, str],
-    relocator: Relocator,
+    executor: Executor,
 ) -> list[FileReport]:
     """The reports, and an empty file group in the place of each of those that are replaced without new rows."""
-    task = PlaceholderTask(transaction.markers, table.avro_schema)
+    work = PlaceholderTask(transaction.markers, table.avro_schema).run
     by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
     places = [
         Relocation(FileReport(partition, old, "", 0, 0, 0, 1), file_id, 1)
         for (partition, file_id), old in sorted(by_successor.items())
     ]
-    return [*reports, *relocator(task, places)] if places else reports
-
-
-def _result(committed: Committed, operation: str, reports: list[FileReport]) -> CommitResult:
-    reports = [report for report in reports if not is_placeholder(report.file_name)]
-    return CommitResult(
-        instant=committed.instant,
-        completion=committed.completion,
-        operation=operation,
-        rows_written=sum(report.records for report in reports),
-        deletes_written=sum(report.deletes for report in reports),
-        files=tuple(sorted(report.file_name for report in reports)),
-        bytes_written=sum(report.size_bytes for report in reports),
-        file_groups_replaced=len(committed.metadata.replaced_file_groups()),
-    )
+    return [*reports, *relocate(executor, work, places)] if places else reports

@@ -14,9 +14,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.write.bulk_task import BulkTask
-from lakelatch.engine.write.relocation import Relocation, Relocator, relocations_to
+from lakelatch.engine.write.relocation import Relocation, relocate, relocations_to
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
@@ -47,12 +48,12 @@ class LostFiles:
         self._reports = list(reports)
         self._rewritten = False
 
-    def rewrite(self, task: WriteTask, relocator: Relocator) -> list[FileReport]:
+    def rewrite(self, task: WriteTask, executor: Executor) -> list[FileReport]:
         """The files as files of another write. Errors: `TransactionEnded` if somebody has rolled them back."""
         lost = self._transaction.instant
         relocations = relocations_to(task.live_groups().successor_of, self._reports, also_in_place=True)
         _log.info("%s takes over %d files of %s, which lost", task.instant, len(relocations), lost)
-        found = relocator(RebaseTask(task, lost, _still_empty(task, relocations)), relocations)
+        found = relocate(executor, RebaseTask(task, lost, _still_empty(task, relocations)).run, relocations)
         self._rewritten = True
         return found
 

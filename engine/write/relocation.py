@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
 
+from lakelatch.engine.run.executor import Executor, Task
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.errors import InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.format.log.blocks import encode_empty_log
-from lakelatch.format.names import NO_TASK, LogFile, check_own_file, parse_data_file, placeholder_file, token_within
+from lakelatch.format.names import LogFile, check_own_file, parse_data_file, placeholder_file, token_within
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.transactions.markers.direct import Markers
+
+_SMALL_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -59,24 +61,13 @@ class PlaceholderTask:
     avro_schema: str
 
     def run(self, relocation: Relocation, token: str) -> FileReport:
-        """See `FileTask`; of the file that is given only the place counts."""
+        """Makes it under a name of this attempt alone; of the file that is given only the place counts."""
         partition = relocation.report.partition
         file = placeholder_file(relocation.file_id, self.markers.instant, token_within(partition, token))
         check_own_file(file)
         data = encode_empty_log(self.markers.instant, self.avro_schema)
         self.markers.create_data_file(partition, file.name, data)
         return FileReport(partition, file.file_id, file.name, 0, 0, len(data), file.version)
-
-
-class FileTask(Protocol):
-    """Makes one file of another one. Pickles."""
-
-    def run(self, relocation: Relocation, token: str) -> FileReport:
-        """Makes it under a name with this token, which no other attempt has."""
-        ...
-
-
-Relocator: TypeAlias = Callable[[FileTask, Sequence[Relocation]], list[FileReport]]
 
 
 def relocations_to(
@@ -98,9 +89,12 @@ def relocations_to(
     return relocations
 
 
-def relocate_here(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
-    """Copies the files in this process."""
-    return [task.run(relocation, NO_TASK) for relocation in relocations]
+def relocate(
+    executor: Executor, work: Task[Relocation, FileReport], relocations: Sequence[Relocation]
+) -> list[FileReport]:
+    """Makes a file of each of these, under names with a token that no other attempt has."""
+    small = sum(relocation.report.size_bytes for relocation in relocations) <= _SMALL_BYTES
+    return executor.map(work, relocations, FileReport, "lakelatch: files copied to where they belong by now", small)
 
 
 def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:

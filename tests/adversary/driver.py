@@ -13,12 +13,12 @@ import lakelatch
 from lakelatch.engine.arrow import ArrowRows
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import FAILED
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import clustering, compaction, log_compaction
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.engine.writing import write_rows
@@ -75,7 +75,7 @@ class Engine:
         with table_at_rest(self.path, {**self.options, **more}, REAL_SYSTEM) as (table, manager, parsed):
             plan = compaction.schedule(table, manager, parsed.compaction, parsed.cancellation)
             if plan is not None:
-                compaction.execute(run_here, table, manager, plan)
+                compaction.execute(HERE, table, manager, plan)
         return plan is not None
 
     def compact_logs(self) -> bool:
@@ -83,7 +83,7 @@ class Engine:
         with table_at_rest(self.path, options, REAL_SYSTEM) as (table, manager, parsed):
             plan = log_compaction.schedule(table, manager, parsed.compaction)
             if plan is not None:
-                log_compaction.execute(run_here, table, manager, plan)
+                log_compaction.execute(HERE, table, manager, plan)
         return plan is not None
 
     def cluster(self, columns: list[str], layout: str) -> bool:
@@ -91,10 +91,10 @@ class Engine:
         options = {**self.options, **named, "hoodie.layout.optimize.strategy": layout}
         with table_at_rest(self.path, options, REAL_SYSTEM) as (table, manager, parsed):
             plan = clustering.schedule(table, manager, parsed.clustering, parsed.cancellation)
-            return plan is not None and clustering.execute_or_leave(run_here, table, manager, plan) is not None
+            return plan is not None and clustering.execute_or_leave(HERE, table, manager, plan) is not None
 
     def maintain(self) -> None:
-        report = maintain_with(lambda: run_here, self.path, ServiceOptions.parse(self.options))
+        report = maintain_with(HERE, self.path, ServiceOptions.parse(self.options))
         assert report.ok, report.failed
 
     def clean(self) -> bool:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction, log_compaction
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
@@ -137,7 +137,7 @@ class MemoryTable:
     def compact(self) -> CommitResult:
         plan = self.plan()
         assert plan is not None
-        return compaction.execute(run_here, open_table(self.storage), self.manager(), plan)
+        return compaction.execute(HERE, open_table(self.storage), self.manager(), plan)
 
     def plan_fold(self) -> str | None:
         return log_compaction.schedule(open_table(self.storage), self.manager(), CompactionOptions(least_logs_of_run=2))
@@ -145,4 +145,4 @@ class MemoryTable:
     def fold(self) -> CommitResult:
         plan = self.plan_fold()
         assert plan is not None
-        return log_compaction.execute(run_here, open_table(self.storage), self.manager(), plan)
+        return log_compaction.execute(HERE, open_table(self.storage), self.manager(), plan)

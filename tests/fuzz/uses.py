@@ -12,8 +12,9 @@ from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.calls import waiting_plans
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import compaction, log_compaction
-from lakelatch.engine.services.planned import carry_out, pending_plans, run_here
+from lakelatch.engine.services.planned import carry_out, pending_plans
 from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
@@ -95,10 +96,10 @@ def compact(place: Place, storage: Storage) -> Any:
     manager.recover()
     for service in (log_compaction.SERVICE, compaction.SERVICE):
         for instant in pending_plans(_listed(storage), service.action):
-            carry_out(service, run_here, table, manager, instant)
+            carry_out(service, HERE, table, manager, instant)
     planned = compaction.schedule(table, manager, CompactionOptions())
     if planned is not None:
-        compaction.execute(run_here, table, manager, planned)
+        compaction.execute(HERE, table, manager, planned)
     return plain(place)
 
 

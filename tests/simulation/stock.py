@@ -7,8 +7,9 @@ rows, and a row is named after the write and the bucket that it came with.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 from actors import Actor, aborted_on_error
@@ -25,7 +26,6 @@ from lakelatch.engine.services import archiving, cleaning, clustering, compactio
 from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
 from lakelatch.engine.services.clustering_task import ClusterTask
 from lakelatch.engine.services.compaction_task import CompactTask
-from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.commit import commit_files, file_ids_of
@@ -228,7 +228,7 @@ def finish(actor: Actor) -> None:
 def _carry_out(actor: Actor, manager: TransactionManager, chosen: ServicePlan) -> None:
     service = clustering if chosen.action == CLUSTERING else compaction
     try:
-        result = service.execute(_Runner(actor), table_of(actor), manager, chosen.instant)
+        result = service.execute(_Executor(actor), table_of(actor), manager, chosen.instant)
     except _LEFT as error:
         actor.place.count(f"{chosen.action} left")
         actor.place.world.note(f"{actor.name} leaves {chosen.instant}: {error.message}")
@@ -239,18 +239,20 @@ def _carry_out(actor: Actor, manager: TransactionManager, chosen: ServicePlan) -
     actor.place.world.note(f"{actor.name} has carried out {result.instant} at {result.completion}")
 
 
-class _Runner:
+class _Executor:
     """Runs tasks here. Some look for a cancellation before they begin, which only saves them work."""
+
+    tasks = True
 
     def __init__(self, actor: Actor) -> None:
         self._random, self._sleep = actor.random, actor.system.sleep
 
-    def __call__(self, task: RewriteTask, operations: Operations) -> list[FileReport]:
+    def map(self, work: Any, things: Sequence[Any], kind: type[Any], what: str, small: bool = False) -> list[Any]:
         reports = []
-        simulated = (_Cluster if isinstance(task, ClusterTask) else _Compact)(**vars(task))
-        for operation in operations:
+        simulated = (_Cluster if isinstance(work, ClusterTask) else _Compact)(**vars(work))
+        for operation in things:
             if self._random.random() < 0.3:
-                task.ensure_wanted()
+                work.ensure_wanted()
             self._sleep(0.8 * self._random.random() ** 2)
             reports.append(simulated.run(operation))
         return [report for report in reports if report is not None]

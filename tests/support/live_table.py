@@ -9,6 +9,7 @@ from typing import Any
 
 import hudi
 import pyarrow as pa
+from executors import Run, executor_of
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.services import ServiceOptions
@@ -17,13 +18,11 @@ from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import clustering, compaction
-from lakelatch.engine.services.planned import Runner, run_here
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import attempted, result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.engine.write.relocation import Relocator, relocate_here
 from lakelatch.engine.write.replace import matching
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
@@ -69,13 +68,13 @@ class Writing:
             self.reports += task.write(iter([task.tag(batch)]), token)
         return self
 
-    def commit(self, partitions: Sequence[str] = (), relocator: Relocator = relocate_here) -> CommitResult:
+    def commit(self, partitions: Sequence[str] = (), run: Run | None = None) -> CommitResult:
         choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
         opened, options = self.table.opened, self.options
         return result_or_raise(
             attempted(
                 self.transaction,
-                lambda: commit_files(self.transaction, opened, options, self.reports, relocator, choose),
+                lambda: commit_files(self.transaction, opened, options, self.reports, executor_of(run), choose),
             )
         )
 
@@ -104,8 +103,8 @@ class WorkedTable:
             open_table(self.storage), self.manager(), CompactionOptions.from_options(options or {})
         )
 
-    def execute(self, plan: str, run: Runner = run_here) -> CommitResult:
-        return compaction.execute(run, open_table(self.storage), self.manager(), plan)
+    def execute(self, plan: str, run: Run | None = None) -> CommitResult:
+        return compaction.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
 
     def compact(self, options: Mapping[str, str] | None = None) -> CommitResult | None:
         plan = self.plan(options)
@@ -167,8 +166,8 @@ class LiveTable(WorkedTable):
         parsed = ServiceOptions.parse({SORT_COLUMNS: columns, **(options or {})})
         return clustering.schedule(open_table(self.storage), self.manager(), parsed.clustering, parsed.cancellation)
 
-    def execute_clustering(self, plan: str, run: Runner = run_here) -> CommitResult:
-        return clustering.execute(run, open_table(self.storage), self.manager(), plan)
+    def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:
+        return clustering.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
 
     def cluster(self, columns: str = "v", options: Mapping[str, object] | None = None) -> CommitResult | None:
         plan = self.plan_clustering(columns, options)

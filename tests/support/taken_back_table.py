@@ -9,6 +9,7 @@ from pathlib import Path
 from live_table import LiveTable, Snapshot
 
 from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import log_compaction, restoring, savepoints
 from lakelatch.engine.services.restoring import Undone
@@ -48,12 +49,7 @@ class KeptTable(LiveTable):
     def compact_logs(self) -> CommitResult:
         plan = self.plan_logs()
         assert plan is not None
-        return log_compaction.execute(
-            lambda task, operations: [report for one in operations if (report := task.run(one)) is not None],
-            open_table(self.storage),
-            self.manager(),
-            plan,
-        )
+        return log_compaction.execute(HERE, open_table(self.storage), self.manager(), plan)
 
     def all_died(self) -> None:
         """Whoever has a heartbeat counts as dead."""

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.attempt import result_or_raise
@@ -126,7 +126,7 @@ class MadeRound:
         self.note(process, "return", work=f"{work}.plan", completion="", kind="plan", **told)
         if execute:
             self.note(process, "call", work=work, role="compact", kind="execute")
-            done = compaction.execute(run_here, table, self.manager, plan)
+            done = compaction.execute(HERE, table, self.manager, plan)
             self.note(process, "return", work=work, completion=done.completion, kind="execute", **told)
 
     def look(self, process: str) -> None:

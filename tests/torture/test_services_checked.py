@@ -17,8 +17,8 @@ from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import archiving, cancelling, cleaning, clustering
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.torture.check.archived import HISTORY
 from lakelatch.torture.check.checker import check_round
@@ -51,7 +51,7 @@ def kept_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.note("cancel-1.1", "cancelled", instant=called_off, groups=[])
     assert cancelling.execute_cancel(manager, called_off)
     made.note("cancel-1.1", "aborted", instant=called_off)
-    done = clustering.execute(run_here, table, manager, plan())
+    done = clustering.execute(HERE, table, manager, plan())
     made.note("serve-1.1", "served", service="clustering", outcome="done", instant=done.instant, text="")
     for number in range(3, 7):
         made.append("append-1.2", f"append-1.2.{number:04d}", 2)

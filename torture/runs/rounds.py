@@ -11,8 +11,9 @@ from contextlib import suppress
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import cleaning, clustering, compaction
-from lakelatch.engine.services.planned import pending_plans, run_here
+from lakelatch.engine.services.planned import pending_plans
 from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.actions import COMPACTION
@@ -158,10 +159,10 @@ def _nothing_left(manager: TransactionManager, place: Place) -> bool:
     for plan in pending_plans(manager.folder, COMPACTION):
         plans += 1
         with suppress(PlanBusy, TransactionEnded):
-            compaction.execute(run_here, table, manager, plan)
+            compaction.execute(HERE, table, manager, plan)
     for plan in clustering.plans_of_ours(table, manager):
         plans += 1
-        clustering.execute_or_leave(run_here, table, manager, plan)
+        clustering.execute_or_leave(HERE, table, manager, plan)
     for plan in cleaning.waiting_cleans(manager):
         plans += 1
         cleaning.execute_or_leave(manager, options.cleaning, plan)

@@ -19,9 +19,10 @@ from typing import Any
 from lakelatch import failpoints
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.inline import SERVICES_ENABLED
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
-from lakelatch.engine.services.planned import pending_plans, run_here
+from lakelatch.engine.services.planned import pending_plans
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import (
     CommitUnknown,
@@ -254,7 +255,7 @@ class Client:
                 outcome = "refused"
                 if plans:
                     instant = self.random.choice(plans)
-                    result = compaction.execute(run_here, table, manager, instant)
+                    result = compaction.execute(HERE, table, manager, instant)
                     outcome, completion = "committed", result.completion
         except CommitUnknown as error:
             outcome, failure = "unknown", type(error).__name__

@@ -11,11 +11,11 @@ from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, ServiceRun
 from lakelatch.engine.services import cancelling, clustering, compaction
 from lakelatch.engine.services.keeping.maintenance import steps_of
 from lakelatch.engine.services.keeping.steps import Work, keep
-from lakelatch.engine.services.planned import Runner, run_here
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
@@ -101,12 +101,8 @@ def keep_table(client: Client, table: OpenedTable, manager: TransactionManager, 
         if any(code in run.detail for code in _BROKEN):
             client.recorder.note("broken", what=f"{run.service}: {run.detail}")
 
-    keep(Work(table, manager, options, _runner), steps_of(options), tell=tell, go_on=lambda: True)
+    keep(Work(table, manager, options, HERE), steps_of(options), tell=tell, go_on=lambda: True)
     return ", ".join(failed)
-
-
-def _runner() -> Runner:
-    return run_here
 
 
 def _schedule(client: Client, table: OpenedTable, manager: TransactionManager, options: ServiceOptions) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import MaintenanceReport
 from lakelatch.engine.services.keeping.maintenance import maintain_with
 from lakelatch.engine.services.keeping.steps import (
@@ -22,7 +23,6 @@ from lakelatch.engine.services.keeping.steps import (
     clusterings,
     one_at_a_time,
 )
-from lakelatch.engine.services.planned import Runner
 from lakelatch.system import REAL_SYSTEM, System
 
 _LOOK_AGAIN_S = 1.0
@@ -36,7 +36,7 @@ class BesideQuery:
         self,
         path: str,
         options: ServiceOptions,
-        runner: Callable[[], Runner],
+        executor: Executor,
         is_active: Callable[[], bool],
         system: System = REAL_SYSTEM,
         look_again_s: float = _LOOK_AGAIN_S,
@@ -45,7 +45,7 @@ class BesideQuery:
         self.options = options
         self.rounds = 0
         self.ended = False
-        self._runner = runner
+        self._executor = executor
         self._is_active = is_active
         self._system = system
         self._look_again_s = look_again_s
@@ -93,7 +93,9 @@ class BesideQuery:
     def _round(self) -> MaintenanceReport | None:
         try:
             steps = beside_steps(self.options)
-            return maintain_with(self._runner, self.path, self.options, self._system, go_on=self._goes_on, steps=steps)
+            return maintain_with(
+                self._executor, self.path, self.options, self._system, go_on=self._goes_on, steps=steps
+            )
         except Exception as error:  # as of the locks; the next batch wakes it again
             _log.warning("the services beside the query that writes %s wait for its next batch: %s", self.path, error)
             return None

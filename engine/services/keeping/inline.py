@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import DONE, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.due import Standing
@@ -28,7 +29,6 @@ from lakelatch.engine.services.keeping.steps import (
     keep,
     one_at_a_time,
 )
-from lakelatch.engine.services.planned import Runner
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from lakelatch.timeline.timeline import completed
@@ -43,15 +43,12 @@ def after_commit(
     table: OpenedTable,
     manager: TransactionManager,
     options: ServiceOptions,
-    runner: Callable[[], Runner] | None,
+    executor: Executor,
 ) -> CommitResult:
-    """The result with what ran after its commit. While nothing is due, this reads and lists nothing.
-
-    `runner` is None where there is no Spark that tasks could run on: what needs some is left to other writers.
-    """
+    """The result with what ran after its commit. While nothing is due, this reads and lists nothing."""
     if result.repeated or not options.inline.enabled:
         return result
-    work = Work(table, manager, options, runner)
+    work = Work(table, manager, options, executor)
     action = REPLACE_COMMIT if result.file_groups_replaced else COMMIT if table.config.copies_on_write else DELTA_COMMIT
     standing = work.standing([completed(result.instant, action, result.completion)])
     runs = keep(work, [_unless_fruitless(step) for step in inline_steps(options)], standing)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import DONE, MaintenanceReport, ServiceRun
 from lakelatch.engine.services.due import Standing
 from lakelatch.engine.services.keeping.file_index import DUE_FILE_INDEX
@@ -21,7 +22,6 @@ from lakelatch.engine.services.keeping.steps import (
     clusterings,
     keep,
 )
-from lakelatch.engine.services.planned import Runner
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import require_writable
 from lakelatch.storage.uris import open_storage
@@ -29,7 +29,7 @@ from lakelatch.system import REAL_SYSTEM, System
 
 
 def maintain_with(
-    runner: Callable[[], Runner],
+    executor: Executor,
     path: str,
     options: ServiceOptions,
     system: System = REAL_SYSTEM,
@@ -37,13 +37,13 @@ def maintain_with(
     go_on: Callable[[], bool] = lambda: True,
     steps: list[Step] | None = None,
 ) -> MaintenanceReport:
-    """As `maintain`; `runner` is called when something has to run tasks, and `go_on` before each piece.
+    """As `maintain`; `go_on` is asked before each piece.
 
     `steps` are all of them, unless others are given.
     """
     table = require_writable(open_storage(path, options.manager.storage)).with_base_files(options.base_files)
     with open_manager(table.storage, options.manager, system, config=table.config) as manager:
-        work = Work(table, manager, options, runner)
+        work = Work(table, manager, options, executor)
         return MaintenanceReport(path, keep(work, steps_of(options) if steps is None else steps, None, tell, go_on))
 
 

@@ -12,13 +12,12 @@ from functools import partial
 from typing import TypeAlias
 
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, LEFT, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import archiving, cleaning, clustering, compaction, log_compaction
 from lakelatch.engine.services.due import Standing
 from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
-from lakelatch.engine.services.planned import Runner
-from lakelatch.engine.services.removal import remover
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
 from lakelatch.locks.contract import service_key
@@ -33,13 +32,12 @@ _log = logging.getLogger("lakelatch.engine")
 
 @dataclass(frozen=True)
 class Work:
-    """What every step works with. `runner` opens what tasks run on when it is needed first; None where there is no
-    Spark."""
+    """What every step works with."""
 
     table: OpenedTable
     manager: TransactionManager
     options: ServiceOptions
-    runner: Callable[[], Runner] | None
+    executor: Executor
 
     def look(self) -> Standing:
         """How the table stands now: one look at the tail of the log, and one listing."""
@@ -52,10 +50,6 @@ class Work:
     def standing(self, since: Iterable[Instant] = ()) -> Standing:
         """How the table stood when this process looked last, and what it has completed `since`; costs nothing."""
         return Standing.of(self.manager.folder, self.manager.context.system.realtime_ms(), since)
-
-    def run(self) -> Runner:
-        assert self.runner is not None
-        return self.runner()
 
 
 #: What a step does, in pieces that fail one by one: an instant, if there is one by then, and what makes of it a run.
@@ -76,7 +70,7 @@ class Planned:
     """A service whose plans are put on the timeline and carried out apart."""
 
     action: str
-    needs_spark: bool
+    needs_tasks: bool
     is_due: Callable[[Work, Standing], bool]
     schedule: Callable[[Work], str | None]
     execute: Callable[[Work, str], str]
@@ -122,7 +116,7 @@ class Planned:
         self, is_due: Callable[[Work, Standing], bool], pieces: Callable[[Work, Standing], Iterator[Piece]]
     ) -> Step:
         def can_run(work: Work, standing: Standing) -> bool:
-            return (work.runner is not None or not self.needs_spark) and is_due(work, standing)
+            return (work.executor.tasks or not self.needs_tasks) and is_due(work, standing)
 
         return Step(self.action, can_run, pieces)
 
@@ -211,8 +205,8 @@ def said(result: CommitResult, kind: str) -> str:
 
 def _schedule_compaction(work: Work) -> str | None:
     """Of every file group with a log, as Hudi's inline compaction does: the table as a whole is due."""
-    if work.runner is not None:
-        finish_foreign_compactions(work.run(), work.table)
+    if work.executor.tasks:
+        finish_foreign_compactions(work.executor, work.table)
     return compaction.schedule(work.table, work.manager, replace(work.options.compaction, least_logs=1))
 
 
@@ -221,14 +215,14 @@ COMPACTIONS = Planned(
     True,
     lambda work, standing: standing.compaction_due(work.options.inline.trigger),
     _schedule_compaction,
-    lambda work, instant: said(compaction.execute(work.run(), work.table, work.manager, instant), "base"),
+    lambda work, instant: said(compaction.execute(work.executor, work.table, work.manager, instant), "base"),
 )
 LOG_COMPACTIONS = Planned(
     LOG_COMPACTION,
     True,
     lambda work, standing: standing.log_compaction_due(work.options.compaction.least_logs_of_run),
     lambda work: log_compaction.schedule(work.table, work.manager, work.options.compaction),
-    lambda work, instant: said(log_compaction.execute(work.run(), work.table, work.manager, instant), "log"),
+    lambda work, instant: said(log_compaction.execute(work.executor, work.table, work.manager, instant), "log"),
     lambda work, instant: log_compaction.is_ours(work.table.storage, instant),
 )
 
@@ -245,7 +239,7 @@ def clusterings(commits: int) -> Planned:
         True,
         lambda work, standing: standing.clustering_due(commits),
         schedule,
-        lambda work, instant: said(clustering.execute(work.run(), work.table, work.manager, instant), "base"),
+        lambda work, instant: said(clustering.execute(work.executor, work.table, work.manager, instant), "base"),
         lambda work, instant: instant in clustering.plans_of_ours(work.table, work.manager),
     )
 
@@ -262,7 +256,7 @@ CLEANS = Planned(
 
 def _clean(work: Work, instant: str) -> str:
     options = work.options.cleaning
-    remove = remover(work.table.storage, options.parallelism, work.runner)
+    remove = cleaning.remover(work.table.storage, options.parallelism, work.executor)
     result = cleaning.execute(work.manager, options, instant, remove)
     return f"{len(result.files):,} files, {result.bytes_removed:,} bytes removed"
 

@@ -20,13 +20,13 @@ from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.where import conditions_in
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import DONE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
 from lakelatch.engine.services.keeping import steps
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.keeping.maintenance import steps_of
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.format.index.file_index import INDEX_FOLDER
@@ -267,7 +267,7 @@ def test_a_column_that_has_become_wider_rules_nothing_out(
             opened_table, manager, CompactionOptions.from_options({"hoodie.compact.inline.max.delta.commits": "1"})
         )
         assert plan is not None
-        compaction.execute(run_here, opened_table, manager, plan)
+        compaction.execute(HERE, opened_table, manager, plan)
     assert make_index(opened_table.storage, opened_table.config) is not None
     path = str(tmp_path / "t")
     assert [one.partition for one in plan_read(path, where="n = 5").slices] == ["p"]
@@ -292,7 +292,7 @@ def test_commits_make_one_and_three_stay(table: LiveTable) -> None:
     made = []
     for ts in range(2, 7):
         writing = table.begin().put("d001", [(1, ts, "v")])
-        result = after_commit(writing.commit(), table.opened, writing.manager, options, lambda: run_here)
+        result = after_commit(writing.commit(), table.opened, writing.manager, options, HERE)
         assert [(run.service, run.outcome) for run in result.services] == [("index", DONE)]
         made.append(f"{result.completion}.json.z")
     assert indexes(table) == made[-3:]
@@ -323,7 +323,7 @@ def test_nobody_makes_one_who_was_told_not_to_or_takes_hudis_locks(table: LiveTa
 
 def test_a_maintenance_makes_one_after_so_many_commits(table: LiveTable) -> None:
     options = ServiceOptions.parse({"lakelatch.index.commits": 2})
-    work = steps.Work(table.opened, table.manager(), options, lambda: run_here)
+    work = steps.Work(table.opened, table.manager(), options, HERE)
     due = [step for step in steps_of(options) if step.service == "index"]
     outcomes = []
     for ts in range(2, 7):

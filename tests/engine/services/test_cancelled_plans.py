@@ -10,8 +10,8 @@ from live_table import LiveTable
 from lakelatch import failpoints
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import cancelling, compaction, log_compaction
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -70,7 +70,7 @@ def test_tasks_stop_before_the_next_operation(live: LiveTable) -> None:
         cancelling.request_cancel(live.manager(), plan)
 
     with failpoints.calling(ask, ["compact.after_base_file"]), pytest.raises(PlanCancelled):
-        compaction.execute(run_here, open_table(live.storage), live.manager(), plan)
+        compaction.execute(HERE, open_table(live.storage), live.manager(), plan)
     assert len(made) == 1 and files_of(live, plan) == []
 
 

@@ -17,8 +17,8 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.read import ReadOptions
 from lakelatch.engine.read.plan import plan_read, plan_read_of
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import cleaning, log_compaction
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import calling
@@ -102,7 +102,7 @@ def test_logs_that_a_log_compaction_repeats_go_with_their_version(tmp_path: Path
     options = CleaningOptions(commits=1)
     plan = log_compaction.schedule(table.opened, manager, CompactionOptions(log_compaction=True, least_logs_of_run=2))
     assert plan is not None
-    log_compaction.execute(run_here, table.opened, table.manager(), plan)
+    log_compaction.execute(HERE, table.opened, table.manager(), plan)
     before = table.agreed()
     assert cleaning.clean(table.opened.config, table.manager(), options)[0].files == ()
     table.compact()

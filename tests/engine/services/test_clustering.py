@@ -12,8 +12,9 @@ from grouped_table import A, D, GroupedTable
 from live_table import LiveTable, rows_since
 
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import clustering
-from lakelatch.engine.services.planned import run_here, waiting
+from lakelatch.engine.services.planned import waiting
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import active
@@ -104,7 +105,7 @@ def test_tables_with_column_groups_are_clustered(tmp_path: Path) -> None:
     before = table.read()
     plan = clustering.schedule(opened, table.manager(), parsed.clustering, parsed.cancellation)
     assert plan is not None
-    clustering.execute(run_here, opened, table.manager(), plan)
+    clustering.execute(HERE, opened, table.manager(), plan)
     assert table.read() == before
     late.commit()
     rows = {row["id"]: row for row in table.read()}

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from clustered import ROWS, WHOLE, bucket_of, done, live, made, planned
+from executors import Run, run_here
 from live_table import LiveTable, Row
 
 from lakelatch.engine.services.cancelling import request_cancel
-from lakelatch.engine.services.planned import Runner, run_here, waiting
+from lakelatch.engine.services.planned import waiting
 from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import active
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
@@ -156,7 +157,7 @@ def test_a_file_group_to_which_java_wrote_since_the_plan_is_left_alone(tmp_path:
     assert live(table)[bucket] == bucket_file_id(bucket)
 
 
-def between(act: Callable[[], object], late: bool) -> Runner:
+def between(act: Callable[[], object], late: bool) -> Run:
     """Something happens while a plan is carried out: before the tasks, or after them."""
 
     def run(task: Any, operations: Any) -> Any:

@@ -16,8 +16,8 @@ from other_engines.compaction import (
     others_base,
 )
 
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import calling
@@ -70,7 +70,7 @@ def test_the_base_file_of_a_dead_executor_is_removed_after_another_engine_took_i
     with calling(lambda _: die(), ["compact.before_commit"]), pytest.raises(Died):
         table.execute(plan)
     complete_as_another(table, plan, others_base(base_of(table)))
-    finish_foreign_compactions(run_here, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage))
     (left,) = (table.root / "p").glob("*.parquet")
     assert OTHER_TOKEN in left.name
     assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
@@ -81,11 +81,11 @@ def test_deletes_that_another_engine_forgot_are_kept_before_the_next_plan(table:
     table.delete([(1, 9, "")])
     late = table.begin().put("p", [(1, 7, "older than its delete")])
     compacted_by_another(table)
-    finish_foreign_compactions(run_here, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage))
     late.commit()
     assert table.agreed() == [("p", 2, 5, "b")]
     names = sorted(path.name for path in (table.root / "p").iterdir())
-    finish_foreign_compactions(run_here, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage))
     assert sorted(path.name for path in (table.root / "p").iterdir()) == names
 
 
@@ -103,7 +103,7 @@ def test_deletes_that_another_engine_forgot_hold_for_readers_until_they_are_kept
     assert table.since(before) == expected[1:] == table.since(before, newer.completion)
     assert table.as_of(before) == expected[:1]
     assert getattr(table, next_service)() is None  # it would make it so for good
-    finish_foreign_compactions(run_here, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage))
     assert table.agreed() == expected
     assert getattr(table, next_service)() is not None
 
@@ -125,7 +125,7 @@ def test_nothing_is_removed_before_the_plan_has_completed(table: LiveTable) -> N
     with calling(lambda _: die(), ["compact.before_commit"]), pytest.raises(Died):
         table.execute(plan)
     other = others_base(base_of(table))
-    finish_foreign_compactions(run_here, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage))
     assert other.exists() and base_of(table).exists()
     assert not list((table.root / TIMELINE_FOLDER).glob(f"{plan}_*"))
     table.execute(plan)

@@ -18,9 +18,9 @@ from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.read import ways
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.read.ways import Ways
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import cleaning, clustering, compaction
 from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Storage
@@ -50,7 +50,7 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 def keep_deletes(table: LiveTable) -> None:
-    finish_foreign_compactions(run_here, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage))
 
 
 def before_first(table: LiveTable, path: Callable[[str], bool], act: Callable[[], None]) -> Storage:

@@ -9,15 +9,17 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
+from executors import run_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import LiveTable, Row, Snapshot, rows_since
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services import log_compaction
-from lakelatch.engine.services.planned import RewriteTask, run_here
+from lakelatch.engine.services.planned import RewriteTask
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.commit import file_ids_of
 from lakelatch.engine.write.task import WriteTask
@@ -40,7 +42,7 @@ def plan_logs(table: LiveTable, options: dict[str, str] | None = None) -> str | 
 
 def compact_logs(table: LiveTable, plan: str | None) -> Any:
     assert plan is not None
-    return log_compaction.execute(run_here, open_table(table.storage), table.manager(), plan)
+    return log_compaction.execute(HERE, open_table(table.storage), table.manager(), plan)
 
 
 def logs_of(table: LiveTable) -> list[tuple[str, ...]]:

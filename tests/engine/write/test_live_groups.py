@@ -13,13 +13,12 @@ from live_table import LiveTable, Row, Writing
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.write import commit as committing
 from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.engine.write.relocation import relocate_here
 from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import CorruptTable, InvalidRequest, WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
@@ -107,7 +106,7 @@ def test_services_and_deletes_work_in_groups_that_java_named(open_shared: Open) 
     table.delete([(3, 6, "")], "q")
     plan = log_compaction.schedule(table.opened, table.manager(), CompactionOptions(least_logs_of_run=2))
     assert plan is not None
-    log_compaction.execute(run_here, table.opened, table.manager(), plan)
+    log_compaction.execute(HERE, table.opened, table.manager(), plan)
     expected = [("q", 1, 5, "ours"), ("q", 5, 1, "j5"), ("q", 7, 1, "j7")]
     assert [row for row in table.agreed() if row[0] == "q"] == expected
     done = table.compact()
@@ -136,7 +135,7 @@ def test_a_writer_with_retries_takes_its_files_to_the_group_that_java_made(tmp_p
     lost = commit_files(writer.transaction, table.opened, options, writer.reports, keep_files=True)
     assert isinstance(lost, Lost) and lost.files is not None
     again = table.begin()
-    reports = lost.files.rewrite(write_task(table.opened, options, again.transaction), relocate_here)
+    reports = lost.files.rewrite(write_task(table.opened, options, again.transaction), HERE)
     assert sorted(report.file_id for report in reports) == [drawn(0), bucket_file_id(1)]
     commit_files(again.transaction, table.opened, options, reports)
     lost.files.drop()
@@ -290,7 +289,7 @@ def test_log_compactions_are_looked_up_only_where_there_are_files_of_them(tmp_pa
         table.write([(1, 1, "a")], partition)
     plan = log_compaction.schedule(table.opened, table.manager(), CompactionOptions(least_logs_of_run=2))
     assert plan is not None
-    log_compaction.execute(run_here, table.opened, table.manager(), plan)
+    log_compaction.execute(HERE, table.opened, table.manager(), plan)
     calls: list[str] = []
     watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
     view = TableView.load(watched, table.opened.config)

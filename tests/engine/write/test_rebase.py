@@ -11,11 +11,11 @@ import pytest
 from live_table import LiveTable, Row, Writing
 
 from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.write.attempt import Lost, attempted, retried
 from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.engine.write.relocation import relocate_here
 from lakelatch.errors import TransactionEnded, Unavailable, WriteConflict
 from lakelatch.failpoints import active
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -56,7 +56,7 @@ class Retrying:
                 opened = self.table.opened
                 if lost is not None:
                     self.before_rewriting()
-                    reports = lost.rewrite(write_task(opened, self.options, transaction), relocate_here)
+                    reports = lost.rewrite(write_task(opened, self.options, transaction), HERE)
                 else:
                     self.computed += 1
                     writing = Writing(self.table, self.manager, transaction, self.options)

@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from executors import run_here
 from live_table import LiveTable
 
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.write.relocation import FileTask, Relocation, relocate_here
+from lakelatch.engine.write.relocation import Relocation
 from lakelatch.engine.writing import delete_partitions
 from lakelatch.errors import InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
@@ -102,13 +104,13 @@ def test_files_move_as_often_as_they_must(table: LiveTable) -> None:
     table.drop("p")
     rounds: list[CommitResult] = []
 
-    def overtaken(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
-        relocated = relocate_here(task, relocations)
+    def overtaken(task: Any, relocations: Sequence[Relocation]) -> list[FileReport]:
+        relocated = run_here(task, relocations)
         if len(rounds) < 3:
             rounds.append(table.write([(9, 9, "over")], operation=OVERWRITE))
         return relocated
 
-    writer.commit(relocator=overtaken)
+    writer.commit(run=overtaken)
     assert len(rounds) == 3
     assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b"), ("p", 9, 9, "over")]
     expected = [successor_file_id(bucket, rounds[-1].instant) for bucket in (0, 1)]
@@ -193,13 +195,13 @@ def test_a_task_that_was_paused_over_the_move_makes_no_file(table: LiveTable) ->
     over = table.drop("p")
     late = LogFile(bucket_file_id(0), writer.instant, 1, "7-7-7").name
 
-    def announced_meanwhile(task: FileTask, relocations: Sequence[Relocation]) -> list[FileReport]:
+    def announced_meanwhile(task: Any, relocations: Sequence[Relocation]) -> list[FileReport]:
         with pytest.raises(TransactionEnded):
             Markers(table.storage, writer.instant).announce("p", late.replace("7-7-7", "9-9-9"))
         writer.transaction.markers.announce("p", late)
-        return relocate_here(task, relocations)
+        return run_here(task, relocations)
 
-    writer.commit(relocator=announced_meanwhile)
+    writer.commit(run=announced_meanwhile)
     assert table.storage.put_if_absent(f"p/{late}", b"rows") is False  # its name has a tombstone
     with pytest.raises(TransactionEnded):
         Markers(table.storage, writer.instant).announce("p", late.replace("7-7-7", "8-8-8"))

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from executors import run_here
 from live_table import LiveTable, rows_since
 
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services.planned import Operations, RewriteTask, run_here
+from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.engine.write import commit as committing
 from lakelatch.engine.write import replace as replacing
 from lakelatch.errors import WriteConflict

@@ -17,8 +17,8 @@ from random_tables.index_checks import IndexChecks
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import cleaning, log_compaction, restoring, savepoints
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.format.index.file_index import FileIndex, files_of
 from lakelatch.format.slices import partitions
@@ -83,7 +83,7 @@ def compact_logs(table: LiveTable) -> None:
     manager, options = table.manager(), CompactionOptions(least_logs_of_run=2)
     plan = log_compaction.schedule(open_table(table.storage), manager, options)
     assert plan is not None
-    log_compaction.execute(run_here, open_table(table.storage), manager, plan)
+    log_compaction.execute(HERE, open_table(table.storage), manager, plan)
 
 
 def cluster(table: LiveTable) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.cleaning import CleanResult, Remover
-from lakelatch.engine.services.planned import Runner, run_here
-from lakelatch.engine.services.removal import remover
+from lakelatch.engine.services.cleaning import CleanResult, Remover, remover
 from lakelatch.errors import Unavailable
-from lakelatch.spark.executor import runner_of
+from lakelatch.spark.executor import SparkExecutor
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.timeline import Timeline
@@ -46,7 +44,7 @@ def jobs_of(spark: SparkSession, group: str) -> int:
 
 
 def on_executors(spark: SparkSession, storage: Storage) -> Remover:
-    return remover(storage, 2, partial(runner_of, spark), files_of_task=4)
+    return remover(storage, 2, SparkExecutor.of(spark), files_of_task=4)
 
 
 def test_executors_remove_what_threads_would(spark: SparkSession, table: LiveTable, tmp_path: Path) -> None:
@@ -64,17 +62,17 @@ def test_executors_remove_what_threads_would(spark: SparkSession, table: LiveTab
         assert not (tmp_path / "table" / path).exists()
 
 
-def test_few_files_and_a_run_without_spark_are_left_to_threads(table: LiveTable) -> None:
+def test_few_files_and_a_run_without_spark_are_left_to_threads(spark: SparkSession, table: LiveTable) -> None:
     opened: list[str] = []
 
-    def runner() -> Runner:
+    def session() -> SparkSession:
         opened.append("session")
-        return run_here
+        return spark
 
-    paths = list(table.storage.walk("p"))
-    assert remover(table.storage, 2, runner)(paths[:1]) > 0 and opened == []
-    assert remover(table.storage, 2, runner, files_of_task=1)(paths[1:]) > 0 and opened == ["session"]
-    assert remover(table.storage, 2, None, files_of_task=1)(paths) == 0
+    executor, paths = SparkExecutor(session), list(table.storage.walk("p"))
+    assert remover(table.storage, 2, executor)(paths[:1]) > 0 and opened == []
+    assert remover(table.storage, 2, executor, files_of_task=1)(paths[1:]) > 0 and opened == ["session"]
+    assert remover(table.storage, 2, HERE, files_of_task=1)(paths) == 0
     assert not any(table.storage.exists(path) for path in paths)
 
 

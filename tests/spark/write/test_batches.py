@@ -18,9 +18,9 @@ from live_table import LiveTable, Row, Snapshot, Writing
 import lakelatch
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch
 from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import log_compaction
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.attempt import abort_after
 from lakelatch.engine.write.batches import BATCHES_FOLDER, BatchCommitted, BatchRegister, written_once
@@ -302,7 +302,7 @@ class Run:
             plan, of_logs = self.plans.pop()
             opened, manager = open_table(self.table.storage), self.table.manager()
             compacted_logs = (
-                log_compaction.execute(run_here, opened, manager, plan) if of_logs else self.table.execute(plan)
+                log_compaction.execute(HERE, opened, manager, plan) if of_logs else self.table.execute(plan)
             )
             self.completed(compacted_logs, [])
 

@@ -20,8 +20,8 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.read.plan import ReadPlan, plan_read
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import archiving, cancelling, cleaning, compaction, log_compaction, restoring, savepoints
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, SAVEPOINT, WRITE_ACTIONS
@@ -201,7 +201,7 @@ class Services:
             self.table.execute(plan.requested)
         else:
             opened = open_table(self.table.storage)
-            log_compaction.execute(run_here, opened, self.table.manager(), plan.requested)
+            log_compaction.execute(HERE, opened, self.table.manager(), plan.requested)
 
     def pending(self) -> list[Instant]:
         """Plans that wait."""

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from executors import Run, executor_of, run_here
 from live_table import LiveTable
 from taken_back_table import new_table
 
 import lakelatch
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import CANCELLED, FAILED, LEFT, MaintenanceReport, ServiceRun
 from lakelatch.engine.services import clustering
 from lakelatch.engine.services.cancelling import request_cancel
 from lakelatch.engine.services.keeping import steps as keeping
 from lakelatch.engine.services.keeping.maintenance import maintain_with, steps_of
-from lakelatch.engine.services.planned import Operations, RewriteTask, Runner, run_here
+from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.testing.faults.storage import FaultyStorage
@@ -33,9 +35,9 @@ def table(tmp_path: Path) -> LiveTable:
     return LiveTable(tmp_path / "table")
 
 
-def kept(table: LiveTable, run: Runner = run_here, **more: Any) -> MaintenanceReport:
+def kept(table: LiveTable, run: Run | None = None, **more: Any) -> MaintenanceReport:
     options = ServiceOptions.parse({COMMITS: "3", **more.pop("options", {})})
-    return maintain_with(lambda: run, str(table.root), options, **more)
+    return maintain_with(executor_of(run), str(table.root), options, **more)
 
 
 def filled(table: LiveTable, commits: int, first: int = 0) -> None:
@@ -89,7 +91,7 @@ def test_a_service_that_fails_keeps_no_other_from_running(table: LiveTable) -> N
             raise OSError("no such device\nat line 2")
 
     storage, options = FaultyStorage(table.storage, before=before), ServiceOptions.parse({**LOGS, COMMITS: "3"})
-    work = keeping.Work(open_table(storage), table.manager(storage), options, lambda: run_here)
+    work = keeping.Work(open_table(storage), table.manager(storage), options, HERE)
     report = MaintenanceReport(str(table.root), keeping.keep(work, steps_of(options)))
     assert done(report) == [("compaction", FAILED), ("logcompaction", "done")] and not report.ok
     assert report.failed[0].detail == "OSError: no such device"
@@ -157,14 +159,14 @@ def test_nothing_is_listed_twice_to_find_that_nothing_is_due(table: LiveTable) -
     filled(table, 1)
     calls: list[tuple[str, str]] = []
     storage = FaultyStorage(table.storage, before=lambda operation, path: calls.append((operation, path)))
-    work = keeping.Work(table.opened, table.manager(storage), ServiceOptions.parse(LOGS), lambda: run_here)
+    work = keeping.Work(table.opened, table.manager(storage), ServiceOptions.parse(LOGS), HERE)
     steps = [keeping.COMPACTIONS.fresh(), keeping.LOG_COMPACTIONS.waiting(), keeping.LOG_COMPACTIONS.fresh()]
     assert keeping.keep(work, steps) == () and calls.count(("list", TIMELINE_FOLDER)) == 1
 
 
 def test_where_there_is_no_table_nothing_is_kept(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="there is no table"):
-        maintain_with(lambda: run_here, str(tmp_path), ServiceOptions.parse({}))
+        maintain_with(HERE, str(tmp_path), ServiceOptions.parse({}))
     assert "maintain" in lakelatch.__all__
 
 
@@ -216,7 +218,7 @@ def test_a_clustering_that_was_called_off_on_its_way_is_no_failure(table: LiveTa
         assert request_cancel(table.manager(), plan) is not None
         return reports
 
-    report = maintain_with(lambda: run, str(table.root), ServiceOptions.parse(columns))
+    report = maintain_with(executor_of(run), str(table.root), ServiceOptions.parse(columns))
     assert done(report) == [("clustering", CANCELLED)] and report.ok
     kept(table)
     assert len(table.agreed()) == 4

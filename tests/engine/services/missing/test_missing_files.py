@@ -11,9 +11,9 @@ from taken_back_table import KeptTable, new_table, rows
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import cleaning, log_compaction
 from lakelatch.engine.services.archiving import archive
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.actions import COMPACTION
@@ -42,7 +42,7 @@ def compacted(table: KeptTable) -> object:
 
 def logs_compacted(table: KeptTable) -> object:
     plan = table.plan_logs()
-    return None if plan is None else log_compaction.execute(run_here, table.opened, table.manager(), plan)
+    return None if plan is None else log_compaction.execute(HERE, table.opened, table.manager(), plan)
 
 
 SERVICES: dict[str, Callable[[KeptTable], object]] = {

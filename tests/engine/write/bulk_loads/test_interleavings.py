@@ -19,10 +19,10 @@ from lakelatch.engine.arrow import ArrowRows, ArrowTable
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.write import OPERATION, WriteOptions
 from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
-from lakelatch.engine.services.planned import run_here
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.attempt import Lost
@@ -105,7 +105,7 @@ class Loaded:
     def execute(self, plan: str | None) -> None:
         assert plan is not None
         with self.manager() as manager:
-            compaction.execute(run_here, open_table(self.storage), manager, plan)
+            compaction.execute(HERE, open_table(self.storage), manager, plan)
 
     def compact(self) -> None:
         self.execute(self.plan())

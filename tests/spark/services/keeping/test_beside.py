@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 import lakelatch
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.keeping.beside_query import BesideQuery
-from lakelatch.engine.services.planned import run_here
 from lakelatch.spark.query_services import running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
@@ -49,7 +49,7 @@ def table(tmp_path: Path) -> LiveTable:
 
 def opened(table: LiveTable, is_active: Callable[[], bool], **options: str) -> BesideQuery:
     parsed = ServiceOptions.parse({COMMITS: "2", **options})
-    return BesideQuery(str(table.root), parsed, lambda: run_here, is_active, look_again_s=0.02)
+    return BesideQuery(str(table.root), parsed, HERE, is_active, look_again_s=0.02)
 
 
 def test_a_batch_wakes_it_and_it_does_what_is_due(table: LiveTable) -> None:

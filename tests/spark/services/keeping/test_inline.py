@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from executors import Run, executor_of
 from live_table import LiveTable
 
 import lakelatch
 from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.run.executor import HERE, NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import DONE, FAILED, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
-from lakelatch.engine.services.planned import Operations, RewriteTask, Runner, run_here
+from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.timeline import Timeline
 
@@ -31,12 +33,18 @@ def table(tmp_path: Path) -> LiveTable:
     return LiveTable(tmp_path / "table")
 
 
-def written(table: LiveTable, number: int, options: dict[str, str], run: Runner | None = run_here) -> CommitResult:
+def written(
+    table: LiveTable,
+    number: int,
+    options: dict[str, str],
+    run: Run | None = None,
+    executor: Executor | None = None,
+) -> CommitResult:
     """A write as `lakelatch.write` does it, with the services of these options behind it; `run` runs their tasks."""
     writing = table.begin().put("p", [(key, number, f"v{number}") for key in range(4)])
     result = writing.commit()
-    runner = None if run is None else (lambda: run)
-    return after_commit(result, table.opened, writing.manager, ServiceOptions.parse({**OFF, **options}), runner)
+    parsed = ServiceOptions.parse({**OFF, **options})
+    return after_commit(result, table.opened, writing.manager, parsed, executor or executor_of(run))
 
 
 def outcomes(result: CommitResult) -> list[tuple[str, str]]:
@@ -64,7 +72,7 @@ def test_without_being_asked_a_write_compacts_nothing(table: LiveTable) -> None:
 
 
 def test_where_there_is_no_spark_compactions_are_left_to_others(table: LiveTable) -> None:
-    assert not any(written(table, number, INLINE, run=None).services for number in range(5))
+    assert not any(written(table, number, INLINE, executor=NO_TASKS).services for number in range(5))
     assert outcomes(written(table, 5, INLINE)) == [("compaction", DONE)]
 
 
@@ -76,10 +84,10 @@ def test_while_nothing_is_due_it_reads_and_lists_nothing(table: LiveTable) -> No
     assert calls
     calls.clear()
     options, opened = ServiceOptions.parse(INLINE), replace(table.opened, storage=storage)
-    assert after_commit(result, opened, writing.manager, options, lambda: run_here) is result and calls == []
+    assert after_commit(result, opened, writing.manager, options, HERE) is result and calls == []
 
 
-def failing(error: Exception) -> Runner:
+def failing(error: Exception) -> Run:
     """What runs tasks where none can run."""
 
     def run(task: RewriteTask, operations: Operations) -> list[FileReport]:
@@ -109,8 +117,8 @@ def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     options, manager = ServiceOptions.parse(INLINE), table.manager()
     manager.folder.refresh(0)
     again = replace(result, repeated=True)
-    assert after_commit(again, table.opened, manager, options, lambda: run_here) is again
-    assert after_commit(result, table.opened, manager, options, lambda: run_here).services
+    assert after_commit(again, table.opened, manager, options, HERE) is again
+    assert after_commit(result, table.opened, manager, options, HERE).services
     assert str(ServiceRun("clean", DONE, "7", "3 files", 0.25)) == "clean 7 done in 0.2 s: 3 files"
 
 

@@ -1,0 +1,47 @@
+"""Where the tasks of writes and of table services run: in this process, or on a session's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+from lakelatch.format.names import NO_TASK
+
+T = TypeVar("T")
+R = TypeVar("R")
+#: What is done with one thing, under a token that no other attempt has; None if nothing came of it. Pickles.
+Task: TypeAlias = Callable[[T, str], R | None]
+
+
+class Executor(Protocol):
+    """Runs tasks, wherever that is."""
+
+    @property
+    def tasks(self) -> bool:
+        """Whether services that rewrite data files may run here; if not, they are left to other writers."""
+        ...
+
+    def map(self, work: Task[T, R], things: Sequence[T], kind: type[R], what: str, small: bool = False) -> list[R]:
+        """What `work` makes of each thing, in any order; None is left out.
+
+        Work may be done more than once for a thing. `kind` is a dataclass of texts and whole numbers; `what` describes
+        it all for those who wait. What is `small` is done in this process. Errors: those of `work`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Here:
+    """Does the work in this process, one thing after the other."""
+
+    tasks: bool = True
+
+    def map(self, work: Task[T, R], things: Sequence[T], kind: type[R], what: str, small: bool = False) -> list[R]:
+        """See `Executor`."""
+        return [made for thing in things if (made := work(thing, NO_TASK)) is not None]
+
+
+HERE = Here()
+#: For the commit of a stream or of a data source, whose process has no session: what is small is done there.
+NO_TASKS = Here(tasks=False)
