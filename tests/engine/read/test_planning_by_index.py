@@ -20,7 +20,7 @@ from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.where import conditions_in
-from lakelatch.engine.run.executor import HERE
+from lakelatch.engine.run.executor import HERE, NO_TASKS
 from lakelatch.engine.run.report import DONE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
@@ -302,7 +302,7 @@ def test_few_commits_make_none(table: LiveTable) -> None:
     options = ServiceOptions.parse({"lakelatch.index.commits": 9})
     for ts in range(2, 9):
         writing = table.begin().put("d001", [(1, ts, "v")])
-        assert after_commit(writing.commit(), table.opened, writing.manager, options, None).services == ()
+        assert after_commit(writing.commit(), table.opened, writing.manager, options, NO_TASKS).services == ()
     assert indexes(table) == []
 
 
@@ -317,7 +317,7 @@ def test_nobody_makes_one_who_was_told_not_to_or_takes_hudis_locks(table: LiveTa
     if every:
         provider = TakenByHudi(LockScope(table.storage.uri, {}))
         manager.context = replace(manager.context, provider=provider)
-    assert after_commit(writing.commit(), table.opened, manager, options, None).services == ()
+    assert after_commit(writing.commit(), table.opened, manager, options, NO_TASKS).services == ()
     assert indexes(table) == []
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
-from executors import run_here
+from executors import executor_of, run_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import LiveTable, Row, Snapshot, rows_since
@@ -312,7 +312,7 @@ def test_an_overwrite_beats_a_log_compaction_that_completes_after_it(tmp_path: P
         table.write([(3, 1, "new")], "p", "insert_overwrite")
         return reports or run_here(task, operations)
 
-    log_compaction.execute(overwrite_meanwhile, open_table(table.storage), table.manager(), plan)
+    log_compaction.execute(executor_of(overwrite_meanwhile), open_table(table.storage), table.manager(), plan)
     assert table.agreed() == [("p", 3, 1, "new")]
 
 
