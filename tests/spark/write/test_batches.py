@@ -29,6 +29,7 @@ from lakelatch.failpoints import active
 from lakelatch.spark.sink import ensure_nothing_beside
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
+from lakelatch.transactions.base.settings import OPTIMISTIC
 
 
 def begin_batch(table: LiveTable, batch: Batch, rows: Sequence[Row], register: BatchRegister | None = None) -> Writing:
@@ -66,6 +67,15 @@ def test_a_repeated_batch_is_the_commit_that_it_has(tmp_path: Path) -> None:
     (instant,) = [one for one in Timeline.load(table.storage).completed if one.requested == first.instant]
     extra = CommitMetadata.from_avro(table.storage.read(instant.path)).extra
     assert json.loads(extra["_hudi_streaming_sink_checkpoint"]) == {"q": "0"}
+
+
+def test_a_repeated_batch_counts_the_rows_that_it_brought(tmp_path: Path) -> None:
+    """And not those of the base files that it was merged with."""
+    table = LiveTable(tmp_path / "t", OPTIMISTIC, buckets=1, hoodie__datasource__write__table__type="COPY_ON_WRITE")
+    table.write([(key, 1, "a") for key in range(5)])
+    first = write_batch(table, Batch("q", 0), [(1, 2, "b"), (7, 1, "c")])
+    assert first.rows_written == 2 and len(table.agreed()) == 6
+    assert write_batch(table, Batch("q", 0), [(1, 9, "other rows")]) == replace(first, repeated=True)
 
 
 def test_earlier_batches_are_found_after_their_tries_have_gone(tmp_path: Path) -> None:
