@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 import lakelatch
+from lakelatch.engine.write import relocation
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.format.names import parse_data_file
-from lakelatch.spark import executor
 from lakelatch.system import REAL_SYSTEM
 
 pytestmark = pytest.mark.spark
@@ -131,7 +131,7 @@ def test_a_job_that_is_overtaken_by_an_overwrite_is_read_and_computed_once(
 ) -> None:
     table.write(rows(range(20), 5, "old"))
     if on_executors:
-        monkeypatch.setattr(executor, "_HERE_MAX_BYTES", 0)
+        monkeypatch.setattr(relocation, "_SMALL_BYTES", 0)
     begun: list[str] = []
     slow = gate.behind(table.frame(rows(range(10, 30), 7, "slow") + rows(range(3), 7, "slow", "q"), local=False))
     over_rows = table.frame(rows(range(2), 1, "over"))
