@@ -22,7 +22,7 @@ from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.services.verifying import Verification
 from lakelatch.engine.table.manager import table_at_rest
-from lakelatch.engine.table.opening import load_config, open_existing_storage
+from lakelatch.engine.table.opening import load_config, open_existing_storage, open_place
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
@@ -138,7 +138,7 @@ def verify(path: str, options: Mapping[str, object] | None = None, deep: bool = 
     Needs no Spark session. `deep` reads all data files and compares their checksums. Others may go on meanwhile.
     Errors: `InvalidRequest` for the options, and where there is no table; `CorruptTable` for damaged properties.
     """
-    storage = open_storage(path, ServiceOptions.parse(options).manager.storage)
+    storage = open_place(path, options)
     return verifying.verify(storage, load_config(storage), deep)
 
 

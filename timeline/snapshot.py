@@ -2,7 +2,7 @@
 
 A snapshot is frozen. The next one is made from the last one and the names that have come and gone since, so that it
 costs what has changed, and not what is there: sets and mappings are compared and copied whole, and only new names are
-parsed. `Snapshot.of` makes the same one from the names alone.
+parsed. `Snapshot.of_names` makes the same one from the names alone.
 """
 
 from __future__ import annotations

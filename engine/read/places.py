@@ -12,6 +12,9 @@ ROW_BITS, NAME_CHARACTERS = 31, 8  # so many characters of a name
 #: The columns in which `read_natively` gives each row's place: a number made of the beginning of its file's name, which
 #: files of other partitions may share, and its own in the file; and the file's URI.
 PLACE, PATH = "_lakelatch_place", "_lakelatch_path"
+NUMBER = "_lakelatch_path_number"
+#: Names of columns, in lower case, that a frame of this kind cannot have: Spark's own one, and those here.
+RESERVED = frozenset(["_metadata", PLACE, PATH, NUMBER])
 ROWS_MAX = 1 << ROW_BITS  # of a file whose rows have places
 _SAME_IN_URIS = re.compile(r"[\w.=/:+-]*", re.ASCII)
 
@@ -35,8 +38,3 @@ def place_of(path: str) -> int:
 def path_number(path: str) -> int:
     """What stands for a file's path in the table; `path_number_in_spark` is the same."""
     return zlib.crc32(path.encode())
-
-
-NUMBER = "_lakelatch_path_number"
-#: Names of columns, in lower case, that a frame of this kind cannot have: Spark's own one, and those here.
-RESERVED = frozenset(["_metadata", PLACE, PATH, NUMBER])
