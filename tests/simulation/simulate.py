@@ -12,6 +12,7 @@ import json
 import logging
 import multiprocessing
 import multiprocessing.pool
+import re
 import signal
 import sys
 import traceback
@@ -43,6 +44,7 @@ _COMMAND = "python tests/simulation/simulate.py"
 _DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree draws begins
 _CHUNKS_A_PROCESS = 20  # a process that simulates grows
 _ROOT = Path(__file__).parents[2]
+_NOT_SIMULATED = re.compile(r"\.|bench/|tests/(?!simulation/|support/)|.*/\.")
 
 # All actors and the watch read the same few files again and again: what bytes say is found out once. Nobody changes it.
 records.decode = lru_cache(maxsize=1024)(records.decode)
@@ -127,7 +129,7 @@ def of_tree(count: int, root: Path = _ROOT) -> tuple[int, int]:
     sources = {path.relative_to(root): path for path in root.rglob("*.py")}
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
-        if not any(part.startswith(".") for part in name.parts):
+        if not _NOT_SIMULATED.match(name.as_posix()):
             digest.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     first = _DRAWN_FROM + int.from_bytes(digest.digest()[:8], "big") % (_DRAWN_TO - _DRAWN_FROM)
     return first, first + count
