@@ -63,7 +63,12 @@ def test_one_that_passes_alone_is_listed_and_one_that_fails_again_fails_the_run(
     (tmp_path / "seen").unlink()
     assert run(PASSES + FLAKY).returncode == 0
     (tmp_path / "seen").unlink()
-    assert run(FLAKY, flaky="").returncode == 1  # nobody asked for it
+    unasked = run(FLAKY, flaky="")
+    assert unasked.returncode == 1 and "Once more" not in unasked.stdout
+
+
+def test_a_skip_fails_the_run_also_where_a_flaky_test_passes_again(run: Run) -> None:
+    assert run(SKIPS + FLAKY).returncode == 1
 
 
 @pytest.mark.parametrize("text", [SKIPS, INTERRUPTED + FLAKY], ids=["skip", "end"])
