@@ -27,10 +27,10 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import COMMIT, COMPACTION
+from lakelatch.timeline.instant import Instant, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan, FileGroup
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
-from lakelatch.timeline.timeline import Instant, requested
 
 _NOTES_FOLDER = ".hoodie/.lakelatch/kept"  # a note for each compaction of others whose deletes are kept
 _KEPT = "kept"

@@ -29,8 +29,8 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Timeline
 
 _LOOKS_MAX = 20
 
@@ -122,7 +122,7 @@ def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPl
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
     """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
     now_ms = system.realtime_ms()
-    first = now_ms, Timeline.look(table.storage)
+    first = now_ms, Snapshot.look(table.storage)
     return _confirmed(table.storage, table.config, _Asked(options), system, first)
 
 
@@ -160,7 +160,7 @@ class _Asked:
 
 
 def _confirmed(
-    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Timeline]
+    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Snapshot]
 ) -> ReadPlan:
     """The plan of the first look that nothing has overtaken.
 

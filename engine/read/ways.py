@@ -14,8 +14,8 @@ from lakelatch.engine.table.schema import parsed_schema, schema_at
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan
@@ -95,7 +95,7 @@ def split_by_types(
         return slices, []
     if parsed_schema(config.create_schema, PROPERTIES_PATH).columns == table.schema:
         return slices, []
-    timeline = Timeline.look(table.storage)
+    timeline = Snapshot.look(table.storage)
     completions = {one.requested: one.completion for one in timeline.completed}
     readable = {}
     for instant in {one.base_instant for one in slices}:

@@ -21,12 +21,13 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.instant import COMPLETED, REQUESTED, TIMELINE_FOLDER, Instant, parse_file_name
 from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
 from lakelatch.timeline.service_metadata import read_cleaned, read_earliest_retained
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import COMPLETED, REQUESTED, TIMELINE_FOLDER, Instant, Timeline, parse_file_name
 
 _TIME_DIGITS = 17
 
@@ -146,7 +147,7 @@ def _last_until(writes: Iterable[Instant], time: str) -> str:
     return max((one.requested for one in writes if one.requested <= time), default=time)
 
 
-def _decisive(timeline: Timeline, boundary: str) -> set[Instant]:
+def _decisive(timeline: Snapshot, boundary: str) -> set[Instant]:
     return {one for one in timeline.instants if one.requested < boundary or one.action in (ROLLBACK, RESTORE)}
 
 

@@ -28,10 +28,11 @@ from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
+from lakelatch.timeline.instant import COMPLETED, REQUESTED, Instant
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import COMPLETED, REQUESTED, Instant, Timeline
 from lakelatch.transactions.append import table_lock
 from lakelatch.transactions.manager import TransactionManager
 
@@ -118,7 +119,7 @@ class _Run:
 
         What a savepoint keeps stays, although it is in both.
         """
-        active = Timeline.load(self._storage)
+        active = Snapshot.load(self._storage)
         if not active.has_history:
             return
         history = History.load(self._storage)

@@ -10,9 +10,9 @@ from lakelatch.format.names import COMPACTED_MARK
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import DELTA_COMMIT, LOG_COMPACTION
 from lakelatch.timeline.history.level_file import ArchivedInstant
+from lakelatch.timeline.instant import REQUESTED, Instant, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.metadata import CompactionPlan
-from lakelatch.timeline.timeline import REQUESTED, Instant, requested
 
 #: Completed log compactions by requested time, each with where its plan is if it was archived.
 Completed: TypeAlias = Mapping[str, tuple[Instant, ArchivedInstant | None]]

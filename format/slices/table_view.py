@@ -26,11 +26,12 @@ from lakelatch.format.tombstones import ensure_tombstone, taken_back
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import Instant, parse_file_name
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name
 
 _log = logging.getLogger("lakelatch.format")
 
@@ -61,12 +62,12 @@ class TableView:
         return cls(storage, config, WholeTimeline.load(storage), as_of)
 
     @classmethod
-    def of_look(cls, storage: Storage, config: TableConfig, look: Timeline, as_of: str | None = None) -> TableView:
+    def of_look(cls, storage: Storage, config: TableConfig, look: Snapshot, as_of: str | None = None) -> TableView:
         """That of one listing of the timeline, for a caller who asks `was_overtaken` in the end."""
         return cls(storage, config, WholeTimeline.load(storage, look), as_of, lone=True)
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> Snapshot:
         """The active timeline alone."""
         return self.whole.active
 

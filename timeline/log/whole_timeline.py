@@ -18,21 +18,20 @@ from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK,
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.named_files import Named, expected_of, recall, remember
-from lakelatch.timeline.log.rollbacks import Rollbacks
-from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
-from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import (
+from lakelatch.timeline.instant import (
     ABORTED,
     CLAIMS_FOLDER,
     HISTORY_NAME,
     REQUESTED,
     TIMELINE_FOLDER,
     Instant,
-    Timeline,
     parse_file_name,
 )
+from lakelatch.timeline.log.rollbacks import Rollbacks
+from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.service_metadata import read_rolled_back
+from lakelatch.timeline.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,17 @@ class WholeTimeline:
     """
 
     storage: Storage
-    active: Timeline
+    active: Snapshot
     history: History
     rollbacks: Rollbacks = field(repr=False, compare=False)
 
     @classmethod
-    def load(cls, storage: Storage, active: Timeline | None = None) -> WholeTimeline:
+    def load(cls, storage: Storage, active: Snapshot | None = None) -> WholeTimeline:
         """The table's timeline now. A table that has archived nothing costs what its active timeline costs.
 
         `active` is for a caller who has just listed it.
         """
-        active = active or Timeline.load(storage)
+        active = active or Snapshot.load(storage)
         rollbacks = Rollbacks(storage)
         active = active.without(rollbacks.late(active))
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage), rollbacks)

@@ -250,8 +250,8 @@ class Client:
                 found = compaction.schedule(table, manager, CompactionOptions(_LOGS_UNTIL_COMPACTION))
                 outcome, instant = "committed" if found else "refused", found or ""
             else:
-                manager.folder.refresh(0)
-                plans = pending_plans(manager.folder, COMPACTION)
+                manager.context.snapshots.take()
+                plans = pending_plans(manager.snapshot, COMPACTION)
                 outcome = "refused"
                 if plans:
                     instant = self.random.choice(plans)

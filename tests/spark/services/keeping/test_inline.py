@@ -20,7 +20,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 MakeTable = Callable[..., Any]
 COMMITS = "hoodie.compact.inline.max.delta.commits"
@@ -100,7 +100,7 @@ def failing(error: Exception) -> Run:
 def test_a_service_that_fails_never_makes_the_commit_fail(table: LiveTable, error: Exception) -> None:
     found = [written(table, number, INLINE, failing(error)) for number in range(3)]
     assert outcomes(found[-1]) == [("compaction", FAILED)] and str(error) in found[-1].services[0].detail
-    assert found[-1].instant in Timeline.load(table.storage).completion_times()
+    assert found[-1].instant in Snapshot.load(table.storage).completion_times()
     assert "compaction failed" in repr(found[-1])
     assert len(lakelatch.waiting_plans(str(table.root))) == 1
 
@@ -115,7 +115,7 @@ def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     for number in range(3):
         result = written(table, number, {})
     options, manager = ServiceOptions.parse(INLINE), table.manager()
-    manager.folder.refresh(0)
+    manager.context.snapshots.take()
     again = replace(result, repeated=True)
     assert after_commit(again, table.opened, manager, options, HERE) is again
     assert after_commit(result, table.opened, manager, options, HERE).services
