@@ -71,10 +71,10 @@ def parse_file_name(name: str) -> Instant | None:
     """The instant that a file of the timeline folder stands for, or None for a name that is no instant's."""
     head, _, rest = name.partition(".")
     start, underscore, completion = head.partition("_")
-    if not _is_time(start):
+    if not is_time(start):
         return None
     if underscore:
-        known = rest in _COMPLETED_NAMES and _is_time(completion)
+        known = rest in _COMPLETED_NAMES and is_time(completion)
         return Instant(start, rest, COMPLETED, completion) if known else None
     if rest == INFLIGHT:
         return Instant(start, COMMIT, INFLIGHT)
@@ -84,8 +84,20 @@ def parse_file_name(name: str) -> Instant | None:
     return None
 
 
-def _is_time(text: str) -> bool:
+def requested_time(name: str) -> str:
+    """The time with which a name begins: of a file of the timeline, a claim, or a request to cancel a plan."""
+    return name.partition(".")[0].partition("_")[0]
+
+
+def is_time(text: str) -> bool:
+    """Whether this is an instant's time."""
     return len(text) in (14, 17) and text.isascii() and text.isdigit()
+
+
+def is_completed(name: str) -> bool:
+    """Whether a name on a timeline is that of a completed instant."""
+    one = parse_file_name(name)
+    return one is not None and one.completion is not None
 
 
 def undoes(name: str) -> bool:

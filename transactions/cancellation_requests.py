@@ -15,7 +15,7 @@ from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.instant import COMPLETED, Instant, parse_file_name, requested
+from lakelatch.timeline.instant import COMPLETED, Instant, parse_file_name, requested, requested_time
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, Event
 from lakelatch.timeline.log.log_reader import Tail
@@ -129,7 +129,7 @@ def requests(storage: Storage, snapshot: Snapshot | None = None) -> list[CancelR
     """
     names: dict[str, list[str]] = {}
     for name in storage.names(CANCEL_FOLDER):
-        names.setdefault(name.partition("_")[0], []).append(name)
+        names.setdefault(requested_time(name), []).append(name)
     pending = None if snapshot is None else {one.requested for one in snapshot.pending}
     found = (_read(storage, instant, inside) for instant, inside in sorted(names.items()))
     return [one for one in found if one is not None and (pending is None or one.instant in pending)]
@@ -140,7 +140,7 @@ def request_of(storage: Storage, instant: str, action: str) -> CancelRequest | N
 
     At a place in the log (after the tail's projection is complete) that is all that was ever asked for before it.
     """
-    names = [name for name in storage.names(CANCEL_FOLDER) if name.partition("_")[0] == instant]
+    names = [name for name in storage.names(CANCEL_FOLDER) if requested_time(name) == instant]
     if instant in names:
         return CancelRequest(instant, action)
     return _read(storage, instant, names)
@@ -153,7 +153,7 @@ def is_cancelled(storage: Storage, instant: str) -> bool:
 
 def forget_requests(storage: Storage, instant: str) -> None:
     """Removes the files of what was asked for, once the plan has ended. The whole's goes last: it bars executors."""
-    names = [name for name in storage.names(CANCEL_FOLDER) if name.partition("_")[0] == instant]
+    names = [name for name in storage.names(CANCEL_FOLDER) if requested_time(name) == instant]
     for name in sorted(names, reverse=True):
         storage.delete(f"{CANCEL_FOLDER}/{name}")
 

@@ -12,7 +12,7 @@ from lakelatch.locks.lease import Lease
 from lakelatch.timeline import actions
 from lakelatch.timeline.actions import RESTORE, SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.instant import HISTORY_NAME, Instant, inflight, parse_file_name
+from lakelatch.timeline.instant import HISTORY_NAME, Instant, inflight, is_completed, parse_file_name, requested_time
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, PLAN, ROLLBACK, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
@@ -357,8 +357,8 @@ def _pending_foreign_restore(context: TransactionContext) -> str:
     """
     snapshot = context.snapshot
     names = [name for name in snapshot.undoers - snapshot.late if f".{RESTORE}" in name]
-    done = {name.partition("_")[0] for name in names if "_" in name}
-    pending = sorted({name.partition(".")[0] for name in names if "_" not in name} - done)
+    done = {requested_time(name) for name in names if is_completed(name)}
+    pending = sorted(set(map(requested_time, names)) - done)
     return next((restore for restore in pending if context.observer.beat_of(restore) is None), "")
 
 

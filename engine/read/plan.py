@@ -41,7 +41,8 @@ class ReadPlan:
 
     `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
     not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here. A plan
-    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile.
+    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile. Tasks
+    do not carry the `timeline`.
     """
 
     table: OpenedTable
@@ -53,6 +54,10 @@ class ReadPlan:
     keys: tuple[str, ...] | None = None
     counts: PlanCounts = field(default_factory=PlanCounts)
     wider: frozenset[FileGroup] = frozenset()
+    timeline: Snapshot | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "timeline": None}
 
     def tasks(self) -> list[ReadTask]:
         """What each task reads: numbers of slices, or its share of a large one."""
@@ -181,7 +186,7 @@ def _confirmed(
                 raise
         else:
             if not view.was_overtaken():
-                return plan
+                return replace(plan, timeline=view.timeline)
         now_ms = system.realtime_ms()
         view = view.again()
     raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")

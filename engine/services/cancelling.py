@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable
 
 from lakelatch.errors import LakelatchError
@@ -13,7 +12,7 @@ from lakelatch.format.names import kept_deletes_file, planned_base_file
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
-from lakelatch.timeline.instant import Instant, parse_file_name
+from lakelatch.timeline.instant import Instant, parse_file_name, requested_time
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
 from lakelatch.transactions import cancellation_execution as execution
@@ -162,5 +161,5 @@ def _names(partition: str, file_id: str, instant: str) -> list[str]:
 
 def _instants_since(manager: TransactionManager, plan: Instant) -> int:
     """How many instants have been requested since a plan was, whatever has become of them."""
-    later = {re.split("[._]", name, maxsplit=1)[0] for name in manager.snapshot.names if name > plan.requested}
+    later = {requested_time(name) for name in manager.snapshot.names if name > plan.requested}
     return sum(parse_file_name(f"{one}.inflight") is not None for one in later - {plan.requested})

@@ -19,7 +19,6 @@ away again. Nobody else makes a file of this name, so that removes nothing but w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
@@ -35,8 +34,10 @@ from lakelatch.timeline.instant import (
     Instant,
     aborted,
     inflight,
+    is_completed,
     parse_file_name,
     requested,
+    requested_time,
 )
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
@@ -165,8 +166,8 @@ class Projections:
         `beginning` counts also what another engine may be about to begin: a rollback of a run of a service, and a plan
         that is still being written, which may name anything.
         """
-        found = {name[: len(instant)] for name in undoers if name > instant}
-        done = {name.partition("_")[0] for name in undoers if "_" in name} if pending_only else set()
+        found = {requested_time(name) for name in undoers}
+        done = {requested_time(name) for name in undoers if is_completed(name)} if pending_only else set()
         later = sorted(one for one in found - done if one > max(after, instant))
         return next((one for one in later if self._undoes(one, instant, undoers, beginning)), "")
 
@@ -187,10 +188,10 @@ class Projections:
         late = set(self._rollbacks.late(listing))
         if late:
             spared = self._rollbacks.left_to_others(undoers)
-            late = {name for name in late if re.split("[._]", name, maxsplit=1)[0] not in spared}
+            late = {name for name in late if requested_time(name) not in spared}
         targets = {
             target
-            for rollback in sorted({re.split("[._]", name, maxsplit=1)[0] for name in undoers})
+            for rollback in sorted(set(map(requested_time, undoers)))
             for target in self._rollbacks.targets_of(rollback, undoers)
         }
         for files in map(listing.of, targets):

@@ -50,8 +50,8 @@ class Snapshots:
                 self.slot = tail.number if tail is not None else 0
             return self.current
 
-    def settled(self) -> Snapshot:
-        """Takes snapshots until two listings agree. One that nobody has changed since the last listing costs one more.
+    def at_rest(self) -> Snapshot:
+        """Lists the folder until two listings agree, of which the first may be an old one; everything counts.
 
         One listing alone may show a file and lack an earlier one, if both appeared while it was read. Errors:
         `Unavailable` on a table that never rests.
@@ -59,5 +59,5 @@ class Snapshots:
         for _ in range(LISTINGS_MAX):
             before, found = self.listing, self.list()
             if before.number and before.listed == found.listed:
-                return found.without(self.rollbacks.late(found))
+                return found
         raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {LISTINGS_MAX} listings: try again")

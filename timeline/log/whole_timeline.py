@@ -8,7 +8,6 @@ completed when it was requested.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +25,7 @@ from lakelatch.timeline.instant import (
     TIMELINE_FOLDER,
     Instant,
     parse_file_name,
+    requested_time,
 )
 from lakelatch.timeline.log.rollbacks import Rollbacks
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
@@ -50,13 +50,15 @@ class WholeTimeline:
     rollbacks: Rollbacks = field(repr=False, compare=False)
 
     @classmethod
-    def load(cls, storage: Storage, active: Snapshot | None = None) -> WholeTimeline:
+    def load(
+        cls, storage: Storage, active: Snapshot | None = None, rollbacks: Rollbacks | None = None
+    ) -> WholeTimeline:
         """The table's timeline now. A table that has archived nothing costs what its active timeline costs.
 
-        `active` is for a caller who has just listed it.
+        `active` is for a caller who has just listed it, and `rollbacks` for one who has read them.
         """
         active = active or Snapshot.load(storage)
-        rollbacks = Rollbacks(storage)
+        rollbacks = rollbacks or Rollbacks(storage)
         active = active.without(rollbacks.late(active))
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage), rollbacks)
 
@@ -200,7 +202,7 @@ class WholeTimeline:
         old = {one for one in strangers if one < self.start and one not in self._rolled_back}
         if old:
             old.difference_update(self.storage.names(CLAIMS_FOLDER))
-            old.difference_update(re.split("[_.]", name)[0] for name in self.storage.names(TIMELINE_FOLDER))
+            old.difference_update(map(requested_time, self.storage.names(TIMELINE_FOLDER)))
         return old
 
     def _is_seen(self, completion: str) -> bool:
