@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from lakelatch.timeline.actions import COMMIT, COMPLETED_ACTIONS, DELTA_COMMIT, RESTORE, ROLLBACK
 
@@ -20,8 +20,7 @@ _COMPLETED_NAMES = frozenset(COMPLETED_ACTIONS.values())
 _ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
 
 
-@dataclass(frozen=True, order=True)
-class Instant:
+class Instant(NamedTuple):
     """One file of the timeline. `action` is the completed action's name once completed, the pending one's before."""
 
     requested: str

@@ -30,7 +30,6 @@ from lakelatch.timeline.instant import (
 
 LISTINGS_MAX = 200
 _CHANGES_MAX = 64  # beyond which it is cheaper to sort anew
-_SECOND_SPELLING = f".{COMMIT}.{INFLIGHT}"
 _numbers = count(1)
 _by_name = attrgetter("file_name")
 _by_completion = attrgetter("completion", "requested", "action")
@@ -114,27 +113,20 @@ class Snapshot:
     def of_names(cls, names: Iterable[str]) -> Snapshot:
         """That of a listing which somebody has made, perhaps a while ago; from the names alone."""
         listed = frozenset(names)
+        found = [one for one in map(parse_file_name, sorted(listed)) if one is not None]
         groups: dict[str, list[Instant]] = {}
-        done: list[Instant] = []
-        over: list[Instant] = []
-        for name in sorted(listed):
-            one = parse_file_name(name)
-            if one is None or (name.endswith(_SECOND_SPELLING) and one.file_name in listed):
-                continue
+        for one in found:
             groups.setdefault(one.requested, []).append(one)
-            if one.completion is not None:
-                done.append(one)
-            elif one.state == ABORTED:
-                over.append(one)
         by_requested = {time: tuple(group) for time, group in groups.items()}
-        for time in by_requested.keys() & {name.removesuffix(_SECOND_SPELLING) for name in listed}:
-            by_requested[time] = _in_order(by_requested[time])
-        by_completion = tuple(sorted(done, key=_by_completion))
+        for time in {one.requested for one in found if one.action == COMMIT and one.state == INFLIGHT}:
+            by_requested[time] = _in_order({*groups[time]})  # its name has two spellings
+        by_completion = tuple(sorted((one for one in found if one.completion is not None), key=_by_completion))
+        over = tuple(one for one in found if one.state == ABORTED)
         by_action: dict[str, list[Instant]] = {}
         for one in by_completion:
             by_action.setdefault(one.action, []).append(one)
-        open_times = sorted(by_requested.keys() - {one.requested for one in chain(done, over)})
-        begun = [one for time in open_times if (one := _pending(by_requested[time])) is not None]
+        open_times = sorted(by_requested.keys() - {one.requested for one in chain(by_completion, over)})
+        begun = filter(None, (_pending(by_requested[time]) for time in open_times))
         return cls(
             listed,
             names=listed,
@@ -143,8 +135,8 @@ class Snapshot:
             by_action={action: tuple(instants) for action, instants in by_action.items()},
             writes=tuple(one for one in by_completion if one.action in WRITE_ACTIONS),
             pending=tuple(begun),
-            aborted=tuple(over),
-            undoers=frozenset(filter(undoes, listed)),
+            aborted=over,
+            undoers=frozenset(filter(undoes, listed)) if undoes("\n".join(listed)) else frozenset(),
             latest_time=max((*by_requested, by_completion[-1].completion or "" if by_completion else ""), default=""),
         )
 

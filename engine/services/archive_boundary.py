@@ -22,7 +22,6 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.instant import (
-    COMPLETED,
     REQUESTED,
     Instant,
     is_time,
@@ -67,7 +66,7 @@ class Candidates:
     @property
     def writes(self) -> list[Instant]:
         """Completed writes on the active timeline, by requested time."""
-        return sorted(one for one in self.whole.active.completed if one.action in WRITE_ACTIONS)
+        return sorted(self.whole.active.writes)
 
     def may_leave(self, boundary: str) -> list[Instant]:
         """What completed, of the actions that Hudi archives, before a boundary; by requested time."""
@@ -94,9 +93,8 @@ def timeline_hold(storage: Storage, candidates: Candidates, options: ArchivingOp
     kept = sorted(writes, key=lambda one: (one.completion or "", one.requested))[-options.min_commits :]
     holds = [Hold(min(one.requested for one in kept), f"it is among the last {options.min_commits} writes")]
     holds.append(Hold(candidates.floor, "it completed a moment ago"))
-    for instant in candidates.whole.active.instants:
-        if instant.action == SAVEPOINT and instant.state == COMPLETED:
-            holds.append(Hold(instant.requested, f"the savepoint {instant.requested} is there"))
+    for instant in candidates.whole.active.by_action.get(SAVEPOINT, ()):
+        holds.append(Hold(instant.requested, f"the savepoint {instant.requested} is there"))
     pending = candidates.whole.active.pending
     ended = {one.requested for one in candidates.whole.active.completed}
     undecided = {one.requested: f"the {one.action} {one.requested} is pending" for one in pending}
@@ -120,7 +118,7 @@ def first_hold(candidates: Candidates, holds: Iterable[Hold]) -> Hold:
 
 def _victims(storage: Storage, whole: WholeTimeline, pending: Iterable[Instant]) -> Iterator[tuple[str, str]]:
     """Instants that are being rolled back, and by what. One whose plan is still being written may be of any, ""."""
-    names = frozenset(one.file_name for one in whole.active.instants)
+    names = whole.active.names
     for one in pending:
         if one.action == ROLLBACK:
             try:
@@ -137,10 +135,10 @@ def _victims(storage: Storage, whole: WholeTimeline, pending: Iterable[Instant])
 
 def _clean_holds(candidates: Candidates, writes: list[Instant]) -> Iterator[Hold]:
     """The next clean begins with the instants that the last one kept, and with what it says of them."""
-    cleans = [one for one in candidates.whole.active.completed if one.action == CLEAN]
+    cleans = candidates.whole.active.by_action.get(CLEAN)
     if not cleans:
         return
-    last = max(cleans, key=lambda one: one.completion or "")
+    last = cleans[-1]
     yield Hold(_last_until(writes, last.requested), f"the clean {last.requested} is the last one")
     earliest = read_earliest_retained(candidates.whole.content(last), last.path)
     if earliest:

@@ -198,17 +198,13 @@ class _Run:
             leaving = candidates.may_leave(hold.time)
             if not leaving:
                 return []
-            rows = [self._row(one, candidates.whole.active.instants) for one in leaving]
+            rows = [self._row(one, candidates.whole.active.of(one.requested)) for one in leaving]
             written = {row.requested for row in self._writer.append(rows)}
             self._remove(candidates.whole.active.instants, written)
             return sorted(written)
 
-    def _row(self, instant: Instant, instants: Iterable[Instant]) -> HistoryRow:
-        plans = [
-            one
-            for one in instants
-            if one.requested == instant.requested and one.state == REQUESTED and one.action in _PLANNED
-        ]
+    def _row(self, instant: Instant, files: Iterable[Instant]) -> HistoryRow:
+        plans = [one for one in files if one.state == REQUESTED and one.action in _PLANNED]
         plan = self._storage.read(plans[0].path) if plans else b""
         metadata = self._storage.read(instant.path)
         return HistoryRow(instant.requested, instant.completion or "", instant.action, metadata, plan or None)

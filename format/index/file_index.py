@@ -107,9 +107,7 @@ def index_moment(name: str) -> str:
 
 def writes_until(active: Snapshot, moment: str) -> frozenset[str]:
     """The names of the writes on an active timeline that had completed by a moment."""
-    return frozenset(
-        one.file_name for one in active.completed if one.action in WRITE_ACTIONS and (one.completion or "") <= moment
-    )
+    return frozenset(one.file_name for one in active.writes if (one.completion or "") <= moment)
 
 
 def files_of(metadata: CommitMetadata) -> dict[str, tuple[str, ...]] | None:
