@@ -60,10 +60,8 @@ def execute_cancel(context: TransactionContext, instant: str, outputs_of: Output
     completed it, which then stands; `PlanGone` for an instant that is not there; `InvalidRequest` where nobody has
     asked for the whole of it to be cancelled.
     """
-    tail = context.log.tail()
+    tail, snapshot = context.look()
     context.log.ensure_same_locks(tail)
-    context.log.project(tail)
-    snapshot = context.snapshots.take(tail)
     ended = find_ended(context, instant)
     if ended is not None and ended.state == COMPLETED:
         raise _completed(context, ended)

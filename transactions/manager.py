@@ -130,7 +130,7 @@ class TransactionManager:
         operation_id = context.system.new_id()
         tail = context.log.last
         if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
-            tail = self._first_look()
+            tail, _ = context.look()
         for _ in range(_BEGINS_MAX):
             context.log.ensure_same_locks(tail)
             instant, heartbeat = context.clock.claim(
@@ -183,10 +183,8 @@ class TransactionManager:
         was called off: `execute_cancel` then tidies up. `PlanBusy` while another one works on it.
         """
         context = self.context
-        tail = context.log.tail()
+        tail, snapshot = context.look()
         context.log.ensure_same_locks(tail)
-        tail = context.log.look(tail)
-        snapshot = context.snapshots.take(tail)
         if all(pending.requested != instant or pending.action != action for pending in snapshot.pending):
             raise TransactionEnded(f"{action} {instant} is not pending: it has ended, or was never scheduled")
         ensure_none_lost(context.log, tail, since=instant)  # perhaps its own
@@ -256,7 +254,7 @@ class TransactionManager:
         recovery = Recovery(self.context)
         long_ago = memory.cleared_ns is None or now_ns - memory.cleared_ns >= _CLEARED_EVERY * interval_ns
         recovered: list[str] = []
-        if long_ago or not recovery.finds_nobody(check):
+        if long_ago or not recovery.finds_nobody(None if check is None else check.claims):
             recovered = recovery.recover()
             memory.cleared_ns = now_ns
         memory.recovered_ns = now_ns
@@ -272,15 +270,6 @@ class TransactionManager:
         self.memory.queue = context.elision.queue
         self.context = replace(context, log=self.memory.log)
         return False
-
-    def _first_look(self) -> Tail:
-        """The tail for a process that has not seen any, and the timeline, whose times the first one has to be above."""
-        log = self.context.log
-        tail = log.tail()
-        log.ensure_same_locks(tail)
-        tail = log.look(tail)
-        self.context.snapshots.take(tail)
-        return tail
 
     def _show_begun(self, instant: str, action: str, for_tasks: bool) -> None:
         """Opens a claimed instant for its tasks, if there will be any, and puts it on the timeline.

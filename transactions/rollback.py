@@ -8,7 +8,6 @@ victim's files, remove its timeline files, complete the rollback.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 
 from lakelatch.errors import CorruptTable, TransactionEnded
@@ -26,7 +25,7 @@ from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
-from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
+from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants
@@ -103,30 +102,27 @@ class Recovery:
         )
         return looked[0], beating, noted, marked
 
-    def finds_nobody(self, check: MemoryCheck | None = None) -> bool:
+    def finds_nobody(self, claims: Collection[str] | None = None) -> bool:
         """Whether nothing is pending but plans, and nobody has a claim; two listings, and none of what others left.
 
-        Who leaves anything else behind that matters leaves one of these two as well. `check` has made them both.
+        Who leaves anything else behind that matters leaves one of these two as well. `claims` are for a caller who has
+        just listed them, and taken a snapshot.
         """
         context, last = self._context, self._context.log.last
         if last is None:
             return False
-        if check is not None:
-            claims, listing = check.claims, check.listing
-        else:
+        if claims is None:
             context.log.ensure_projected(last)
-            claimed, listed = list[str](), list[Snapshot]()
+            claimed = set[str]()
             context.storage.together(
-                lambda: claimed.extend(context.observer.instants()),
-                lambda: listed.append(context.snapshots.list()),
+                lambda: claimed.update(context.observer.instants()), lambda: context.snapshots.take(last)
             )
-            claims, listing = frozenset(claimed), listed[0]
-            context.snapshots.take(replace(last, listing=listing))
+            claims = claimed
         if claims:
             return False
         snapshot = context.snapshot
         begun = any(one.action not in actions.PLANNED_SERVICES for one in snapshot.pending)
-        return not begun and not snapshot.aborted and not context.log.projections.undone(listing)
+        return not begun and not snapshot.aborted and not context.log.projections.undone(context.snapshots.listing)
 
     def roll_back(self, victim: str, action: str) -> bool:
         """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
@@ -169,10 +165,9 @@ class Recovery:
         Rollbacks of ours have done so before. One of Java's, which is in no log, may have come before the files did.
         """
         context = self._context
-        tail = context.log.look(context.log.tail()) if announced else None
-        if tail is None:
+        if not announced:
             return
-        snapshot = context.snapshots.take(tail)
+        _, snapshot = context.look()
         if not snapshot.has_completed(instant) and find_archived(self._storage, snapshot.names, instant) is None:
             for path in announced:
                 bar(self._storage, path)
@@ -366,8 +361,7 @@ class Recovery:
         """
         if not dead:
             return []
-        tail = self._context.log.tail()
-        pending = self._context.snapshots.take(tail).pending
+        pending = self._context.look()[1].pending
         try:
             plans = [self._plan(one.requested) for one in pending if one.action == actions.ROLLBACK]
         except CorruptTable:  # whoever finishes that rollback says so; until then nobody knows whose markers it needs

@@ -100,10 +100,8 @@ class Restoring:
         Errors: `RestoreBusy` while another live process works on it, `TransactionEnded` if one has completed it.
         """
         context = self._context
-        tail = context.log.tail()
-        context.log.project(tail)
-        pending = context.snapshots.take(tail).pending
-        if all(one.requested != restore for one in pending):  # a claim after its end would stay
+        tail, snapshot = context.look()
+        if all(one.requested != restore for one in snapshot.pending):  # a claim after its end would stay
             raise TransactionEnded(f"restore {restore} has completed, or was archived", instant=restore)
         began_ms = context.system.realtime_ms()
         operation = operation_id or context.system.new_id()

@@ -43,7 +43,7 @@ def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     found = requests.requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    _refresh(manager)
+    manager.context.look()
     still = {one.requested for one in (*context.snapshot.pending, *context.snapshot.aborted)}
     for one in found:
         if one.instant not in still:
@@ -83,7 +83,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    _refresh(manager)
+    manager.context.look()
     pending = [one for one in context.snapshot.pending if one.action in REWRITING_SERVICES]
     if not pending:
         return []
@@ -103,7 +103,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
     """The plans that were cancelled and are still on the timeline, oldest first."""
-    _refresh(manager)
+    manager.context.look()
     found = []
     for over in manager.snapshot.aborted:
         try:
@@ -142,12 +142,6 @@ def outputs_of(plan: ServicePlan) -> PlanOutputs:
         )
         return PlanOutputs(removed=tuple(removed))
     return PlanOutputs()
-
-
-def _refresh(manager: TransactionManager) -> None:
-    tail = manager.context.log.tail()
-    manager.context.log.project(tail)
-    manager.context.snapshots.take(tail)
 
 
 def _names(partition: str, file_id: str, instant: str) -> list[str]:

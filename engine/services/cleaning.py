@@ -78,10 +78,7 @@ def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> lis
     A plan that a live process works on is left to it, and one that is younger than the delay to whoever is about to.
     Files that came late for a plan that has ended so go as well, and savepoints that nobody has finished.
     """
-    context = manager.context
-    tail = context.log.tail()
-    context.log.project(tail)
-    context.snapshots.take(tail)
+    manager.context.look()
     for plan in past_policy(manager, options.cancel_delay_minutes * _MINUTE_MS):
         try:
             request_cancel(manager, plan.instant)

@@ -154,10 +154,9 @@ def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> In
 def _look(manager: TransactionManager) -> Snapshot:
     """The timeline, after the projection of the log's tail."""
     context = manager.context
-    tail = context.log.tail()
+    tail, snapshot = context.look()
     context.log.ensure_same_locks(tail)
-    context.log.project(tail)
-    return context.snapshots.take(tail)
+    return snapshot
 
 
 def _savepoint_of(snapshot: Snapshot, instant: str) -> Instant | None:

@@ -10,6 +10,7 @@ from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
 from lakelatch.system import System
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.base.elision import LockElision, QueuedCommits
@@ -106,6 +107,11 @@ class TransactionContext:
     def writer(self) -> str:
         """The name under which others see these transactions."""
         return self.settings.writer
+
+    def look(self) -> tuple[Tail, Snapshot]:
+        """The tail now, and the snapshot of then. One listing, if the file of the tail's slot is known to be there."""
+        tail = self.log.look(self.log.tail())
+        return tail, self.snapshots.take(tail)
 
     @property
     def snapshots(self) -> Snapshots:

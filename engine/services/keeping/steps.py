@@ -41,10 +41,7 @@ class Work:
 
     def look(self) -> Standing:
         """How the table stands now: one look at the tail of the log, and one listing."""
-        context = self.manager.context
-        tail = context.log.tail()
-        context.log.project(tail)
-        context.snapshots.take(tail)
+        self.manager.context.look()
         return self.standing()
 
     def standing(self, since: Iterable[Instant] = ()) -> Standing:
