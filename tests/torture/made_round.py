@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
@@ -49,7 +50,7 @@ class MadeRound:
         self.tokens = 0
         (folder / "history").mkdir(parents=True, exist_ok=True)
         storage = KeepingStorage(str(self.table))
-        self.options = WriteOptions.parse(OPTIONS)
+        self.options = Call(OPTIONS).write()
         self.opened = open_for_write(storage, self.options, SCHEMA)
         provider = FilesystemLockProvider(LockScope(storage.uri, {}))
         settings = TransactionSettings(mode=NON_BLOCKING)
