@@ -19,7 +19,7 @@ from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, SERVICES_THAT_ADD_A
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, FileGroup, WriteStat
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, TimelineFolder, parse_file_name
-from lakelatch.transactions.cancellation_requests import request_of
+from lakelatch.transactions.base.cancel_requests import request_of
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Work, write_conflict

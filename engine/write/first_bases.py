@@ -18,7 +18,7 @@ from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.timeline.timeline import completed as completed_instant
-from lakelatch.transactions.cancellation_requests import plan_of
+from lakelatch.transactions.base.cancel_requests import plan_of
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 

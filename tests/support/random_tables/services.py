@@ -27,7 +27,7 @@ from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, U
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.timeline import Instant, Timeline
-from lakelatch.transactions.cancellation_requests import plan_of
+from lakelatch.transactions.base.cancel_requests import plan_of
 
 PARTITIONS = ("p", "q")
 KEYS = 6
