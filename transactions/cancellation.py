@@ -34,7 +34,7 @@ from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePla
 from lakelatch.timeline.timeline import ABORTED, COMPLETED, Instant, aborted, inflight, requested
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.base.cancel_requests import CancelRequest, forget_requests, request_of
-from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.context import TransactionContext, look
 from lakelatch.transactions.base.ended import find_ended
 from lakelatch.transactions.claims import beat_of, clean_up, make_heartbeat, release_claim, take_claim
 
@@ -85,7 +85,7 @@ def request_cancel(
     not at all; `CommitUnknown`, after which it may have been asked for or not.
     """
     part = None if groups is None else frozenset(groups)
-    operation_id = context.system.new_id()
+    operation_id, writer = context.system.new_id(), context.writer
 
     def decide(tail: Tail) -> Event | GivenUp[CancelRequest | None]:
         context.folder.refresh(tail.number, tail.listing)
@@ -99,9 +99,11 @@ def request_cancel(
         if asked is not None and (asked.whole or (not whole and asked.covers(wanted))):
             return GivenUp(asked)
         event_groups = frozenset() if whole else wanted
-        values = {"action": plan.action, "writer": context.writer, "file_groups": sorted(event_groups)}
+        values = {"action": plan.action, "writer": writer, "file_groups": sorted(event_groups)}
         content = checksummed_json(values)  # for its path, as soon as that is known
-        return _event(context, CANCEL, found, operation_id, content, lease.token, event_groups)
+        return Event(
+            CANCEL, plan.action, instant, operation_id, writer, event_groups, instant, content, token=lease.token
+        )
 
     with table_lock(context) as lease:
         event = append_completion(context, decide, instant, lease)
@@ -164,10 +166,8 @@ def execute_cancel(context: TransactionContext, instant: str, outputs_of: Output
     completed it, which then stands; `PlanGone` for an instant that is not there; `InvalidRequest` where nobody has
     asked for the whole of it to be cancelled.
     """
-    tail = context.log.tail()
+    tail = look(context)
     context.log.ensure_same_locks(tail)
-    context.log.project(tail)
-    context.folder.refresh(tail.number)
     try:
         found = _find_plan(context, instant)
     except PlanCompleted:
@@ -211,7 +211,7 @@ def remove_tombstones(storage: Storage, plan: ServicePlan) -> None:
 
 def _abort(context: TransactionContext, pending: Instant, operation_id: str, outputs_of: OutputsOf) -> tuple[str, ...]:
     """Steps 2 to 4; the tombstones that it has put. Errors: `PlanCompleted` if a foreign writer was faster."""
-    storage, instant, action = context.storage, pending.requested, pending.action
+    storage, writer, instant, action = context.storage, context.writer, pending.requested, pending.action
     plan_file, outputs, data = requested(instant, action), PlanOutputs(), b""
     try:
         data = storage.read(plan_file.path)
@@ -229,7 +229,7 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
             ended = find_ended(context, instant)
             if ended is not None or not context.folder.has(plan_file):
                 return GivenUp(ended)
-            return _event(context, ABORT, pending, operation_id, data, lease.token)
+            return Event(ABORT, action, instant, operation_id, writer, frozenset(), instant, data, token=lease.token)
 
         event = append_completion(context, decide, instant, lease)
         if isinstance(event, GivenUp) and event.why is not None and event.why.state == COMPLETED:
@@ -288,28 +288,12 @@ def _completed(done: Instant) -> PlanCompleted:
 def _ensure_requested(storage: Storage, pending: Instant) -> None:
     instant, action = pending.requested, pending.action
     asked = request_of(storage, instant, action)
-    if asked is None:
+    if asked is None or not asked.whole:
+        part = "" if asked is None else f" as a whole, but for {len(asked.groups)} of its file groups"
         raise InvalidRequest(
-            f"nobody has asked to cancel {action} {instant}: ask for it first (`lakelatch cancel request`)"
+            f"nobody has asked to cancel {action} {instant}{part}: ask for that first (`lakelatch cancel request`), "
+            "or carry the plan out, which leaves alone what is cancelled of it"
         )
-    if not asked.whole:
-        raise InvalidRequest(
-            f"nobody has asked to cancel {action} {instant} as a whole, but for {len(asked.groups)} of its file "
-            "groups: carry it out, and they are left alone"
-        )
-
-
-def _event(
-    context: TransactionContext,
-    kind: str,
-    plan: Instant,
-    operation_id: str,
-    content: bytes,
-    token: int,
-    groups: frozenset[FileGroup] = frozenset(),
-) -> Event:
-    instant, writer = plan.requested, context.writer
-    return Event(kind, plan.action, instant, operation_id, writer, groups, instant, content=content, token=token)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

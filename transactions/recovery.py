@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakelatch.errors import CorruptTable, TransactionEnded
-from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
-from lakelatch.storage.contract import NotFound, SupportsSweep
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.storage.contract import SupportsSweep
 from lakelatch.timeline import actions
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import COMPLETED, Instant, inflight, requested
-from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
+from lakelatch.transactions.base.context import MemoryCheck, TransactionContext, look
 from lakelatch.transactions.base.ended import find_ended
 from lakelatch.transactions.claims import PlanBusy, clean_up
 from lakelatch.transactions.early.notes import noted_instants
@@ -108,8 +108,7 @@ def bar_unless_completed(context: TransactionContext, instant: str, announced: I
     paths = list(announced)
     if not paths:
         return
-    tail = context.log.look(context.log.tail())
-    context.folder.refresh(tail.number, tail.listing)
+    look(context)
     ended = find_ended(context, instant)
     if ended is None or ended.state != COMPLETED:
         for path in paths:
@@ -144,14 +143,8 @@ def _look_at_all(context: TransactionContext) -> tuple[Tail, set[str], set[str],
 
 def _is_left(context: TransactionContext, rollback: Instant) -> bool:
     """Whether a rollback's executor is gone. Java's have no heartbeat, so the age of their last file decides."""
-    if context.observer.beat_of(rollback.requested) is not None:
-        return True  # it is one of ours, and counts as dead
-    try:
-        modified_ms = context.storage.stat(rollback.path).modified_ms
-    except NotFound:
-        return False
-    age_ms = least_age_ms(context.observer.storage_time_ms(), modified_ms)
-    return age_ms > context.settings.heartbeat.expiry_ms
+    observer = context.observer  # one of ours has a claim until it is completed, and counts as dead
+    return observer.beat_of(rollback.requested) is not None or observer.is_silent(rollback.path)
 
 
 def _finish_restore(context: TransactionContext, restore: str) -> list[str]:
@@ -171,8 +164,7 @@ def _not_pending(context: TransactionContext, dead: set[str]) -> list[str]:
     """
     if not dead:
         return []
-    tail = context.log.tail()
-    context.folder.refresh(tail.number, tail.listing)
+    look(context)
     pending = context.folder.pending()
     try:
         plans = [read_plan(context, one.requested) for one in pending if one.action == actions.ROLLBACK]

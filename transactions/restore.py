@@ -23,7 +23,7 @@ from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import RollbackMetadata
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, inflight, requested
-from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.context import TransactionContext, TransactionState, look
 from lakelatch.transactions.claims import clean_up, heartbeat_of, take_claim
 from lakelatch.transactions.commit import append_service_completion
 from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, files_on_timeline, remove_data
@@ -41,9 +41,7 @@ def finish_restore(context: TransactionContext, restore: str, operation_id: str 
 
     Errors: `PlanBusy` while another live process works on it, `TransactionEnded` if one has completed it.
     """
-    tail, storage = context.log.tail(), context.storage
-    context.log.project(tail)
-    context.folder.refresh(tail.number)
+    tail, storage = look(context), context.storage
     if all(one.requested != restore for one in context.folder.pending()):  # a claim after its end would stay
         raise TransactionEnded(f"restore {restore} has completed, or was archived", instant=restore)
     began_ms = context.system.realtime_ms()

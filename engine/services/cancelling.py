@@ -24,6 +24,7 @@ from lakelatch.transactions.base.cancel_requests import (
     is_cancelled,
     plan_of,
 )
+from lakelatch.transactions.base.context import look
 from lakelatch.transactions.cancellation import PlanCompleted, PlanGone, PlanOutputs
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
@@ -49,7 +50,7 @@ def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     found = cancel_requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    _refresh(manager)
+    look(manager.context)
     still = {one.requested for one in (*context.folder.pending(), *context.folder.aborted())}
     for one in found:
         if one.instant not in still:
@@ -89,7 +90,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    _refresh(manager)
+    look(manager.context)
     pending = [one for one in context.folder.pending() if one.action in REWRITING_SERVICES]
     if not pending:
         return []
@@ -109,7 +110,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
     """The plans that were cancelled and are still on the timeline, oldest first."""
-    _refresh(manager)
+    look(manager.context)
     found = []
     for over in manager.folder.aborted():
         try:
@@ -143,12 +144,6 @@ def outputs_of(plan: ServicePlan) -> PlanOutputs:
         )
         return PlanOutputs(removed=tuple(removed))
     return PlanOutputs()
-
-
-def _refresh(manager: TransactionManager) -> None:
-    tail = manager.context.log.tail()
-    manager.context.log.project(tail)
-    manager.folder.refresh(tail.number)
 
 
 def _names(partition: str, file_id: str, instant: str) -> list[str]:

@@ -10,6 +10,7 @@ from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
 from lakelatch.system import System
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.base.elision import LockElision, QueuedCommits
@@ -109,6 +110,13 @@ class TransactionContext:
     def writer(self) -> str:
         """The name under which others see these transactions."""
         return self.settings.writer
+
+
+def look(context: TransactionContext) -> Tail:
+    """The tail of the log now; the context's folder shows the timeline with its file, and those of all slots before."""
+    tail = context.log.look(context.log.tail())
+    context.folder.refresh(tail.number, tail.listing)
+    return tail
 
 
 @dataclass(frozen=True)
