@@ -26,7 +26,7 @@ from lakelatch.engine.table.opening import load_config, open_existing_storage, o
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
-from lakelatch.transactions.cancellation_requests import CancelRequest
+from lakelatch.transactions.base.cancel_requests import CancelRequest
 
 
 def archive(path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM) -> Archived:

@@ -21,7 +21,7 @@ from lakelatch.engine.services.archive_boundary import (
     spared_hold,
     timeline_hold,
 )
-from lakelatch.engine.services.cancelling import open_requests, remove_tombstones
+from lakelatch.engine.services.cancelling import open_requests
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound
@@ -34,6 +34,7 @@ from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.append import table_lock
+from lakelatch.transactions.cancellation import remove_tombstones
 from lakelatch.transactions.manager import TransactionManager
 
 _AT_ONCE = 1000  # instants that one holding of the lock archives
@@ -156,7 +157,7 @@ class _Run:
         for over in candidates.whole.active.aborted:
             if over.requested < first.time:
                 if self._is_old(over, now_ms):
-                    remove_tombstones(self._manager, read_aborted_plan(self._storage, over))
+                    remove_tombstones(self._storage, read_aborted_plan(self._storage, over))
                     failpoint("archive.after_tombstones")
                 else:
                     holds.append(cancelled_hold(candidates, over))

@@ -15,10 +15,15 @@ from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.instant import Instant, parse_file_name, requested_time
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
-from lakelatch.transactions import cancellation_execution as execution
-from lakelatch.transactions import cancellation_requests as requests
-from lakelatch.transactions.cancellation_execution import PlanOutputs
-from lakelatch.transactions.cancellation_requests import CancelRequest, PlanCompleted, PlanGone
+from lakelatch.transactions import cancellation
+from lakelatch.transactions.base.cancel_requests import (
+    CancelRequest,
+    cancel_requests,
+    forget_requests,
+    is_cancelled,
+    plan_of,
+)
+from lakelatch.transactions.cancellation import PlanCompleted, PlanGone, PlanOutputs
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
 
@@ -28,26 +33,26 @@ _log = logging.getLogger("lakelatch.services")
 def request_cancel(
     manager: TransactionManager, instant: str, groups: Iterable[FileGroup] | None = None
 ) -> CancelRequest | None:
-    """See `requests.request_cancel`."""
-    return requests.request_cancel(manager.context, instant, groups)
+    """Decides that a plan will not commit, whole or in part; see `cancellation.request_cancel`."""
+    return cancellation.request_cancel(manager.context, instant, groups)
 
 
 def execute_cancel(manager: TransactionManager, instant: str) -> bool:
-    """See `execution.execute_cancel`."""
-    return execution.execute_cancel(manager.context, instant, outputs_of)
+    """Ends a plan whose cancellation was asked for; see `cancellation.execute_cancel`."""
+    return cancellation.execute_cancel(manager.context, instant, outputs_of)
 
 
 def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     """What was asked for and is not carried out yet, by the plans' requested times; what is left over goes."""
     context = manager.context
-    found = requests.requests(context.storage)  # first, so that the plans of all of them are on the timeline below
+    found = cancel_requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    manager.context.look()
+    context.look()
     still = {one.requested for one in (*context.snapshot.pending, *context.snapshot.aborted)}
     for one in found:
         if one.instant not in still:
-            requests.forget_requests(context.storage, one.instant)
+            forget_requests(context.storage, one.instant)
     return [one for one in found if one.instant in still]
 
 
@@ -71,7 +76,7 @@ def execute_open(manager: TransactionManager) -> list[str]:
 def tidy_cancelled(manager: TransactionManager, instant: str) -> None:
     """For an executor that has given its plan up: if that was cancelled, carries it out, now or with the next clean."""
     try:
-        if requests.is_cancelled(manager.storage, instant):
+        if is_cancelled(manager.storage, instant):
             execute_cancel(manager, instant)
     except LakelatchError as error:
         _log.warning("the cancelled plan %s is left to the next clean: %s", instant, error.message)
@@ -83,7 +88,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    manager.context.look()
+    context.look()
     pending = [one for one in context.snapshot.pending if one.action in REWRITING_SERVICES]
     if not pending:
         return []
@@ -92,7 +97,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     alive = beating.difference(context.observer.dead(sorted(beating & {one.requested for one in pending})))
     found = []
     for one in pending:
-        plan = requests.plan_of(context.storage, one)
+        plan = plan_of(context.storage, one)
         if plan is None or one.requested in alive:
             continue
         age_ms = now_ms - to_ms(one.requested)
@@ -115,12 +120,7 @@ def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
 
 def sweep_aborted(manager: TransactionManager, plan: ServicePlan) -> None:
     """Removes what came late for a cancelled plan. A base file of a cancelled compaction hides rows from Java."""
-    execution.sweep_aborted(manager.context, plan, outputs_of)
-
-
-def remove_tombstones(manager: TransactionManager, plan: ServicePlan) -> None:
-    """See `execution.remove_tombstones`: before a cancelled plan leaves the timeline, a day after its end or later."""
-    execution.remove_tombstones(manager.context, plan)
+    cancellation.sweep_aborted(manager.context, plan, outputs_of)
 
 
 def outputs_of(plan: ServicePlan) -> PlanOutputs:

@@ -18,7 +18,6 @@ from lakelatch.engine.services.clean_planning import CleanPlanner
 from lakelatch.engine.services.savepoints import forget_begun
 from lakelatch.errors import InvalidRequest, TransactionEnded
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.contract import least_age_ms
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN
 from lakelatch.timeline.instant import Instant, inflight, requested
@@ -78,7 +77,6 @@ def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> lis
     A plan that a live process works on is left to it, and one that is younger than the delay to whoever is about to.
     Files that came late for a plan that has ended so go as well, and savepoints that nobody has finished.
     """
-    manager.context.look()
     for plan in past_policy(manager, options.cancel_delay_minutes * _MINUTE_MS):
         try:
             request_cancel(manager, plan.instant)
@@ -217,13 +215,5 @@ def _is_ours(storage: Storage, instant: str) -> bool:
 
 def _is_left(manager: TransactionManager, clean: Instant) -> bool:
     """Whether the executor of another engine's clean is gone, as far as its last file tells."""
-    observer, storage = manager.context.observer, manager.storage
-    try:
-        modified_ms = max(
-            storage.stat(one.path).modified_ms
-            for one in (requested(clean.requested, CLEAN), inflight(clean.requested, CLEAN))
-            if storage.exists(one.path)
-        )
-    except (NotFound, ValueError):
-        return False
-    return least_age_ms(observer.storage_time_ms(), modified_ms) > manager.settings.heartbeat.expiry_ms
+    begun = requested(clean.requested, CLEAN), inflight(clean.requested, CLEAN)
+    return manager.context.observer.is_silent(*(one.path for one in begun))

@@ -48,7 +48,7 @@ from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, Clust
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.cancellation_requests import request_cancel
+from lakelatch.transactions.cancellation import request_cancel
 from lakelatch.transactions.claims import release_claim
 from lakelatch.transactions.conflicts.report import record_loss
 from lakelatch.transactions.manager import PlanBusy, TransactionManager

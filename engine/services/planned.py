@@ -44,8 +44,8 @@ from lakelatch.timeline.metadata import (
 )
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.cancellation_requests import is_cancelled
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.transaction import Transaction

@@ -43,8 +43,9 @@ from lakelatch.timeline.metadata import CompactionOperation
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
+from lakelatch.transactions.base.cancel_requests import plan_of
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.cancellation_requests import PlanCompleted, plan_of
+from lakelatch.transactions.cancellation import PlanCompleted
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
 

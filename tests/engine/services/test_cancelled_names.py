@@ -11,10 +11,11 @@ from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.services import clustering
-from lakelatch.engine.services.cancelling import aborted_plans, execute_cancel, remove_tombstones, request_cancel
+from lakelatch.engine.services.cancelling import aborted_plans, execute_cancel, request_cancel
 from lakelatch.engine.services.cleaning import cancel_overdue
 from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import LocalStorage
+from lakelatch.transactions.cancellation import remove_tombstones
 
 
 class PutsNoted(LocalStorage):
@@ -69,6 +70,6 @@ def test_of_two_archivers_at_once_neither_bars_a_name_anew(tmp_path: Path) -> No
     storage = table.storage = PutsNoted(str(tmp_path))
     (over,) = aborted_plans(table.manager())
     for _ in range(2):  # a put of the second could arrive when the first has archived, and every reader would count it
-        remove_tombstones(table.manager(), over)
+        remove_tombstones(table.storage, over)
         assert not any(storage.exists(path) for path in tombstones)
     assert [path for path in storage.paths if plan in path] == []

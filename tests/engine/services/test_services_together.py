@@ -22,8 +22,8 @@ from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import CLUSTERING, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.cancel_requests import plan_of
 from lakelatch.transactions.base.settings import OPTIMISTIC
-from lakelatch.transactions.cancellation_requests import plan_of
 
 KEEP_ONE = CleaningOptions(commits=1, parallelism=1)
 SOON = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)

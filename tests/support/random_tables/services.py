@@ -28,7 +28,7 @@ from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, S
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.cancellation_requests import plan_of
+from lakelatch.transactions.base.cancel_requests import plan_of
 
 PARTITIONS = ("p", "q")
 KEYS = 6
