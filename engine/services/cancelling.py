@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable
 
+from lakelatch.engine.services.service import refreshed
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.merge.column_groups import kept_deletes_name
@@ -44,8 +45,8 @@ def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     found = requests.requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    _refresh(manager)
-    still = {one.requested for one in (*context.folder.pending(), *context.folder.aborted())}
+    folder = refreshed(manager)
+    still = {one.requested for one in (*folder.pending(), *folder.aborted())}
     for one in found:
         if one.instant not in still:
             requests.forget_requests(context.storage, one.instant)
@@ -84,8 +85,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    _refresh(manager)
-    pending = [one for one in context.folder.pending() if one.action in REWRITING_SERVICES]
+    pending = [one for one in refreshed(manager).pending() if one.action in REWRITING_SERVICES]
     if not pending:
         return []
     now_ms = context.observer.storage_time_ms()
@@ -104,9 +104,8 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
     """The plans that were cancelled and are still on the timeline, oldest first."""
-    _refresh(manager)
     found = []
-    for over in manager.folder.aborted():
+    for over in refreshed(manager).aborted():
         try:
             found.append(read_aborted_plan(manager.storage, over))
         except NotFound:  # an archiver has taken it away since
@@ -143,12 +142,6 @@ def outputs_of(plan: ServicePlan) -> PlanOutputs:
         )
         return PlanOutputs(removed=tuple(removed))
     return PlanOutputs()
-
-
-def _refresh(manager: TransactionManager) -> None:
-    tail = manager.context.log.tail()
-    manager.context.log.project(tail)
-    manager.folder.refresh(tail.number)
 
 
 def _names(partition: str, file_id: str, instant: str) -> list[str]:

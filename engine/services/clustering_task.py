@@ -8,7 +8,7 @@ from functools import partial
 
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services.clustering_commit import Place, called_off, place_of, touched_since
-from lakelatch.engine.services.compaction_task import CompactTask, slice_of, stats_of
+from lakelatch.engine.services.compaction_task import CompactTask, slice_of
 from lakelatch.engine.write.base_file import SORTED_GROUP_ROWS
 from lakelatch.errors import CorruptTable
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
@@ -56,6 +56,11 @@ class ClusterTask(CompactTask):
         )
         return in_another_order(parts, self.columns, partial(order_of, columns=self.columns, layout=self.layout))
 
+    def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
+        """The files of one new file group as the commit names them; the base file is its first."""
+        *kept, base = super().stats(report, operation)
+        return (*kept, replace(base, previous_commit=None, num_inserts=base.num_writes))
+
 
 def target_of(operation: CompactionOperation, instant: str) -> str:
     """The file id of the file group that takes the place of a planned one. Errors: `CorruptTable`."""
@@ -65,9 +70,3 @@ def target_of(operation: CompactionOperation, instant: str) -> str:
             f"the clustering {instant} plans the file group {operation.file_id}, which belongs to no bucket"
         )
     return successor_file_id(bucket, instant)
-
-
-def clustering_stats(report: FileReport, operation: CompactionOperation, instant: str) -> tuple[WriteStat, ...]:
-    """The files of one new file group as the commit names them; the base file is its first."""
-    *kept, base = stats_of(report, operation, instant)
-    return (*kept, replace(base, previous_commit=None, num_inserts=base.num_writes))

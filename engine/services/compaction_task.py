@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services.planned import RewriteTask
+from lakelatch.engine.services.rewriting import RewriteTask
 from lakelatch.engine.write.base_file import GatheredRows
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
@@ -76,6 +76,38 @@ class CompactTask(RewriteTask):
         table = self.table
         return merge_in_order(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
 
+    def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
+        """The base file as the compaction's commit names it, after the log file of kept deletes, if there is one.
+
+        Java's incremental reads merge the files that a window's commits name, and no others. The base file comes last:
+        where Java wants one file of a group, it takes that.
+        """
+        base = WriteStat(
+            partition=report.partition,
+            file_id=report.file_id,
+            path=path_below(report.partition, report.file_name),
+            previous_commit=operation.base_instant,
+            num_writes=report.records,
+            total_write_bytes=report.size_bytes,
+            file_size_bytes=report.size_bytes,
+            total_log_files=len(operation.delta_files),
+        )
+        if not report.kept_bytes:
+            return (base,)
+        name = kept_deletes_file(report.partition, report.file_id, self.instant).name
+        kept = WriteStat(
+            partition=report.partition,
+            file_id=report.file_id,
+            path=path_below(report.partition, name),
+            previous_commit=self.instant,
+            total_write_bytes=report.kept_bytes,
+            file_size_bytes=report.kept_bytes,
+            log_version=1,
+            base_file="",
+            log_files=(name,),
+        )
+        return kept, base
+
 
 def slice_of(operation: CompactionOperation) -> FileSlice:
     """The slice that a planned operation compacts."""
@@ -86,36 +118,3 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
         base_file=operation.base_file,
         log_files=operation.delta_files,
     )
-
-
-def stats_of(report: FileReport, operation: CompactionOperation, instant: str) -> tuple[WriteStat, ...]:
-    """The base file as the compaction's commit names it, after the log file of kept deletes, if there is one.
-
-    Java's incremental reads merge the files that a window's commits name, and no others. The base file comes last:
-    where Java wants one file of a group, it takes that.
-    """
-    base = WriteStat(
-        partition=report.partition,
-        file_id=report.file_id,
-        path=path_below(report.partition, report.file_name),
-        previous_commit=operation.base_instant,
-        num_writes=report.records,
-        total_write_bytes=report.size_bytes,
-        file_size_bytes=report.size_bytes,
-        total_log_files=len(operation.delta_files),
-    )
-    if not report.kept_bytes:
-        return (base,)
-    name = kept_deletes_file(report.partition, report.file_id, instant).name
-    kept = WriteStat(
-        partition=report.partition,
-        file_id=report.file_id,
-        path=path_below(report.partition, name),
-        previous_commit=instant,
-        total_write_bytes=report.kept_bytes,
-        file_size_bytes=report.kept_bytes,
-        log_version=1,
-        base_file="",
-        log_files=(name,),
-    )
-    return kept, base

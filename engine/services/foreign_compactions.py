@@ -15,8 +15,7 @@ from lakelatch.engine.read.forgotten_deletes import carried_out_by_others, note_
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services.compaction_task import CompactTask, slice_of
-from lakelatch.engine.services.left_over_bases import remove_left_over_bases
-from lakelatch.engine.services.planned import Operations
+from lakelatch.engine.services.rewriting import Operations, remove_left_over_bases
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.log.blocks import encode_log_file
 from lakelatch.format.merge.slice import merge_slice

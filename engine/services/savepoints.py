@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakelatch.engine.services.service import refreshed
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView
@@ -57,7 +58,7 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
     has removed some, or is about to.
     """
     context, storage = manager.context, manager.storage
-    commit_on_timeline(_look(manager), storage, instant)  # refused before anything is made
+    commit_on_timeline(refreshed(manager), storage, instant)  # refused before anything is made
     ensure_created(storage, inflight(instant, SAVEPOINT).path, b"", context.system)  # the witness of the slot's file
     failpoint("savepoint.after_inflight")
     operation_id = context.system.new_id()
@@ -100,7 +101,7 @@ def delete_savepoint(manager: TransactionManager, instant: str) -> None:
     """
     context, storage = manager.context, manager.storage
     with table_lock(context):
-        there = _savepoint_of(_look(manager), instant)
+        there = _savepoint_of(refreshed(manager), instant)
         if there is None:
             raise InvalidRequest(f"there is no savepoint of {instant}: {_named(storage)}", instant=instant)
         # Its witness first: whoever finds the slot's file missing would make it again beside it.
@@ -128,7 +129,7 @@ def forget_begun(manager: TransactionManager, least_age_ms: int) -> None:
 
 def latest_commit(manager: TransactionManager) -> str:
     """The requested time of the write that completed last. Errors: `InvalidRequest` for a table without one."""
-    found = [one for one in _look(manager).completed_since(frozenset()) if one.action in WRITE_ACTIONS]
+    found = [one for one in refreshed(manager).completed_since(frozenset()) if one.action in WRITE_ACTIONS]
     if not found:
         raise InvalidRequest("the table has no completed commit on its timeline: write to it first")
     return found[-1].requested
@@ -148,16 +149,6 @@ def commit_on_timeline(folder: TimelineFolder, storage: Storage, instant: str) -
     else:
         why = f"there is no completed commit {instant} on the timeline"
     raise InvalidRequest(f"{why}. Name the requested time of a completed commit, as `lakelatch timeline` shows it")
-
-
-def _look(manager: TransactionManager) -> TimelineFolder:
-    """The timeline, after the projection of the log's tail."""
-    context = manager.context
-    tail = context.log.tail()
-    context.log.ensure_same_locks(tail)
-    context.log.project(tail)
-    context.folder.refresh(tail.number)
-    return context.folder
 
 
 def _savepoint_of(folder: TimelineFolder, instant: str) -> Instant | None:

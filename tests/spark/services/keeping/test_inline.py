@@ -13,12 +13,13 @@ from live_table import LiveTable
 
 import lakelatch
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.run.executor import HERE, NO_TASKS, Executor
+from lakelatch.engine.run.executor import NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import DONE, FAILED, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
-from lakelatch.engine.services.planned import Operations, RewriteTask
+from lakelatch.engine.services.rewriting import Operations, RewriteTask
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.timeline import Timeline
 
@@ -44,7 +45,7 @@ def written(
     writing = table.begin().put("p", [(key, number, f"v{number}") for key in range(4)])
     result = writing.commit()
     parsed = ServiceOptions.parse({**OFF, **options})
-    return after_commit(result, table.opened, writing.manager, parsed, executor or executor_of(run))
+    return after_commit(result, ServiceContext(table.opened, writing.manager, executor or executor_of(run)), parsed)
 
 
 def outcomes(result: CommitResult) -> list[tuple[str, str]]:
@@ -84,7 +85,7 @@ def test_while_nothing_is_due_it_reads_and_lists_nothing(table: LiveTable) -> No
     assert calls
     calls.clear()
     options, opened = ServiceOptions.parse(INLINE), replace(table.opened, storage=storage)
-    assert after_commit(result, opened, writing.manager, options, HERE) is result and calls == []
+    assert after_commit(result, ServiceContext(opened, writing.manager), options) is result and calls == []
 
 
 def failing(error: Exception) -> Run:
@@ -117,8 +118,8 @@ def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     options, manager = ServiceOptions.parse(INLINE), table.manager()
     manager.folder.refresh(0)
     again = replace(result, repeated=True)
-    assert after_commit(again, table.opened, manager, options, HERE) is again
-    assert after_commit(result, table.opened, manager, options, HERE).services
+    assert after_commit(again, ServiceContext(table.opened, manager), options) is again
+    assert after_commit(result, ServiceContext(table.opened, manager), options).services
     assert str(ServiceRun("clean", DONE, "7", "3 files", 0.25)) == "clean 7 done in 0.2 s: 3 files"
 
 
