@@ -61,7 +61,7 @@ class Look:
     @property
     def writes(self) -> list[Instant]:
         """Completed writes on the active timeline, by requested time."""
-        return sorted(one for one in self.whole.active.completed if one.action in WRITE_ACTIONS)
+        return sorted(self.whole.active.writes)
 
     def may_leave(self, boundary: str) -> list[Instant]:
         """What completed, of the actions that Hudi archives, before a boundary; by requested time."""
@@ -85,7 +85,7 @@ def timeline_hold(storage: Storage, look: Look, options: ArchivingOptions) -> Ho
     writes = look.writes
     if len(writes) <= options.max_commits:
         return Hold("", f"no more than {options.max_commits} writes are on the active timeline")
-    kept = sorted(writes, key=lambda one: (one.completion or "", one.requested))[-options.min_commits :]
+    kept = look.whole.active.writes[-options.min_commits :]
     holds = [Hold(min(one.requested for one in kept), f"it is among the last {options.min_commits} writes")]
     holds.append(Hold(look.floor, "it completed a moment ago"))
     for instant in look.whole.active.instants:
@@ -131,10 +131,10 @@ def _victims(storage: Storage, whole: WholeTimeline, pending: Iterable[Instant])
 
 def _clean_holds(look: Look, writes: list[Instant]) -> Iterator[Hold]:
     """The next clean begins with the instants that the last one kept, and with what it says of them."""
-    cleans = [one for one in look.whole.active.completed if one.action == CLEAN]
+    cleans = look.whole.active.by_action.get(CLEAN)
     if not cleans:
         return
-    last = max(cleans, key=lambda one: one.completion or "")
+    last = cleans[-1]
     yield Hold(_last_until(writes, last.requested), f"the clean {last.requested} is the last one")
     earliest = read_earliest_retained(look.whole.content(last), last.path)
     if earliest:

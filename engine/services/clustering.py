@@ -9,30 +9,43 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import KEEP_DELETES
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
+from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services.cancelling import tidy_cancelled
-from lakelatch.engine.services.clustering_commit import Clustered, ClusteringCommit, place_of
-from lakelatch.engine.services.clustering_task import ClusterTask, target_of
+from lakelatch.engine.services.clustering_commit import (
+    Clustered,
+    ClusteringCommit,
+    Place,
+    called_off,
+    place_of,
+    touched_since,
+)
+from lakelatch.engine.services.compaction import CompactTask, slice_of
 from lakelatch.engine.services.counters import Counters, has_so_many, last_requested
-from lakelatch.engine.services.rewriting import Made, Operations, RewritingService, busy_groups, operation_on
+from lakelatch.engine.services.rewriting import Execution, Made, Operations, RewritingService, busy_groups, operation_on
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
+from lakelatch.engine.write.base_file import SORTED_GROUP_ROWS
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.failpoints import failpoint
-from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import replace_commits
 from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.slice import merge_in_base_order
+from lakelatch.format.merge.stream import in_another_order
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.format.sorting.row_order import LINEAR, check_columns
+from lakelatch.format.sorting.row_order import LINEAR, check_columns, order_of
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT
-from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, FileGroup
+from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, FileGroup, WriteStat
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.timeline import TimelineFolder, requested
@@ -41,7 +54,6 @@ from lakelatch.transactions.cancellation_requests import request_cancel
 from lakelatch.transactions.claims import release_claim
 from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.conflicts.report import record_loss
-from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
 _SORTED_BY = "lakelatch.clustered.by"  # in a clustering's commit: how the rows of its files are sorted
@@ -106,48 +118,36 @@ class Clustering(RewritingService):
         """All of them: each task looks for itself, and the commit decides."""
         return operations
 
-    def task(
-        self, table: OpenedTable, instant: str, completions: Mapping[str, str], plan: CompactionPlan
-    ) -> ClusterTask:
+    def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> ClusterTask:
         places = (place_of((one.partition, one.file_id)) for one in plan.operations)
         return ClusterTask(
             table=table,
             instant=instant,
-            completions=completions,
+            completions=times,
             keep_deletes=plan.extra.get(KEEP_DELETES) == "true",
             columns=_columns_of(plan.extra),
             layout=plan.extra.get(LAYOUT, LINEAR),
             together=frozenset() if PlanPolicy.of(plan.extra).in_part else frozenset(places),
         )
 
-    def resolved(
-        self,
-        context: ServiceContext,
-        transaction: Transaction,
-        plan: CompactionPlan,
-        metadata: CommitMetadata,
-        made: Made,
-    ) -> tuple[CommitMetadata, Resolve]:
-        instant, in_part = transaction.instant, PlanPolicy.of(plan.extra).in_part
-        metadata = replace(metadata, extra={**metadata.extra, _SORTED_BY: _order_of(plan.extra)})
-        clustered = tuple(Clustered(one, target_of(one, instant), stats) for one, stats in made)
-        storage, cancelled = context.table.storage, transaction.cancelled_groups
-        commit = ClusteringCommit(storage, instant, metadata, clustered, in_part, cancelled)
-        return metadata, commit.resolve
+    def resolved(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[CommitMetadata, Resolve]:
+        extra, in_part = run.plan.extra, PlanPolicy.of(run.plan.extra).in_part
+        metadata = replace(metadata, extra={**metadata.extra, _SORTED_BY: _order_of(extra)})
+        clustered = tuple(Clustered(one, target_of(one, run.instant), stats) for one, stats in made)
+        storage, cancelled = run.context.table.storage, run.transaction.cancelled_groups
+        return metadata, ClusteringCommit(storage, run.instant, metadata, clustered, in_part, cancelled).resolve
 
-    def give_up(
-        self, context: ServiceContext, transaction: Transaction, plan: CompactionPlan | None, error: BaseException
-    ) -> None:
+    def give_up(self, run: Execution, error: BaseException) -> None:
         """Ends a plan that others were faster than, or have called off, as cancelled, so that its names get tombstones.
 
         What fails is left to the next executor, which comes to the same end, or to the next clean.
         """
         if not isinstance(error, WriteConflict | PlanCancelled):
-            super().give_up(context, transaction, plan, error)
+            super().give_up(run, error)
             return
-        manager, instant = context.manager, transaction.instant
-        transaction.release()
-        release_claim(manager.context, instant, transaction.state.operation_id)
+        manager, instant = run.context.manager, run.instant
+        run.transaction.release()
+        release_claim(manager.context, instant, run.transaction.state.operation_id)
         try:
             if isinstance(error, WriteConflict):
                 record_loss(manager.storage, manager.writer, error)
@@ -156,6 +156,59 @@ class Clustering(RewritingService):
             tidy_cancelled(manager, instant)
         except LakelatchError as failed:
             _log.warning("clustering %s is left to the next executor: %s", instant, failed.message)
+
+
+@dataclass(frozen=True)
+class ClusterTask(CompactTask):
+    """What every task of one clustering needs.
+
+    `together` are the places that must all be untouched if the plan cannot be carried out in part; empty if it can.
+    """
+
+    service = "clustering"
+    group_rows = SORTED_GROUP_ROWS
+
+    columns: tuple[str, ...] = ()
+    layout: str = LINEAR
+    together: frozenset[Place] = frozenset()
+
+    def target_of(self, operation: CompactionOperation) -> str:
+        """The successor's file id, which follows from the plan's instant: all executors make the same file."""
+        return target_of(operation, self.instant)
+
+    def run(self, operation: CompactionOperation) -> FileReport | None:
+        """See `RewriteTask`. None also for a group that was written to since or called off: it would be for nothing."""
+        group = operation.partition, operation.file_id
+        storage = self.table.storage
+        touched = touched_since(storage, self.instant)
+        if not touched.isdisjoint(self.together or {place_of(group)}) or called_off(storage, self.instant, group):
+            return None
+        return super().run(operation)
+
+    def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
+        """In the plan's order; rows that are equal in it by record key, unless the base file was sorted otherwise."""
+        if not self.columns:
+            return super().merged(operation)
+        table = self.table
+        parts = merge_in_base_order(
+            table.storage, slice_of(operation), table.full_schema, table.config, self.completions
+        )
+        return in_another_order(parts, self.columns, partial(order_of, columns=self.columns, layout=self.layout))
+
+    def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
+        """The files of one new file group as the commit names them; the base file is its first."""
+        *kept, base = super().stats(report, operation)
+        return (*kept, replace(base, previous_commit=None, num_inserts=base.num_writes))
+
+
+def target_of(operation: CompactionOperation, instant: str) -> str:
+    """The file id of the file group that takes the place of a planned one. Errors: `CorruptTable`."""
+    bucket = bucket_of_file_id(operation.file_id)
+    if bucket is None:
+        raise CorruptTable(
+            f"the clustering {instant} plans the file group {operation.file_id}, which belongs to no bucket"
+        )
+    return successor_file_id(bucket, instant)
 
 
 def _due(view: TableView, busy: Collection[FileGroup], options: ClusteringOptions) -> Iterator[ClusteringGroup]:

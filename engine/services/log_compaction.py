@@ -85,10 +85,8 @@ class LogCompaction(RewritingService):
             raise InvalidRequest(f"the log compaction {instant} was planned by another writer: let that carry it out")
         return super().execute(context, instant)
 
-    def task(
-        self, table: OpenedTable, instant: str, completions: Mapping[str, str], plan: CompactionPlan
-    ) -> LogCompactionTask:
-        return LogCompactionTask(table, instant, completions)
+    def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> RewriteTask:
+        return LogCompactionTask(table, instant, times)
 
 
 def instants_under_way(manager: TransactionManager, folder: TimelineFolder) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lakelatch.engine.services.savepoints import commit_on_timeline
+from lakelatch.engine.services.savepoints import commit_on_timeline, completed_savepoints, files_of_cleans
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
@@ -26,18 +26,16 @@ from lakelatch.timeline.actions import (
     REPLACE_COMMIT,
     RESTORE,
     ROLLBACK,
-    SAVEPOINT,
     WRITE_ACTIONS,
 )
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
-from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
-from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.table_config import TableConfig, load_table_config
-from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, requested
+from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.undoing import Restoring, Undo, append_undo
@@ -167,8 +165,7 @@ def ensure_no_restore(manager: TransactionManager, folder: TimelineFolder) -> No
 
 def _completed_after(folder: TimelineFolder, commit: Instant) -> list[Instant]:
     """Completed writes later than this one, by completion."""
-    found = (one for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS)
-    return [one for one in found if (one.completion or "") > (commit.completion or "")]
+    return [one for one in folder.snapshot.writes if (one.completion or "") > (commit.completion or "")]
 
 
 def _ensure_there_without(
@@ -185,7 +182,7 @@ def _ensure_there_without(
     uncovered = metadata.replaced_file_groups() | {(stat.partition, stat.file_id) for stat in bases}
     if not uncovered:
         return
-    times = (one.completion or "" for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS)
+    times = (one.completion or "" for one in folder.snapshot.writes)
     before = max((time for time in times if time < (commit.completion or "")), default="0")
     view = TableView(storage, load_table_config(storage), WholeTimeline.load(storage), before)
     partitions = sorted({partition for partition, _ in uncovered})
@@ -200,14 +197,13 @@ def _ensure_there_without(
     needed = [one for one in found if (one.partition, one.file_id) in uncovered]
     view.ensure_there(needed)
     names = {(one.partition, name) for one in needed for name in one.names}
-    for clean in (one for one in folder.pending() if one.action == CLEAN):
-        plan = CleanPlan.from_avro(read_plan(storage, requested(clean.requested, CLEAN)), clean.path)
-        for partition, name in names.intersection((one, name) for one, names in plan.files.items() for name in names):
+    for clean, partition, name in files_of_cleans(folder, storage):
+        if (partition, name) in names:
             raise InvalidRequest(
-                f"the clean {clean.requested} is about to remove {path_below(partition, name)}, which would be live "
-                f"again without {commit.requested}: let what is there stand, or restore the table to a later commit",
+                f"the clean {clean} is about to remove {path_below(partition, name)}, which would be live again "
+                f"without {commit.requested}: let what is there stand, or restore the table to a later commit",
                 instant=commit.requested,
-                clean=clean.requested,
+                clean=clean,
             )
 
 
@@ -217,7 +213,7 @@ def _ensure_same_start(folder: TimelineFolder, gone: frozenset[str]) -> None:
     hudi-rs and Java take whatever is older than that one for committed. Log files that failed writes have left are
     empty, and harmless; a write that is under way has rows, and a cancelled clustering empty base files.
     """
-    writes = {one.requested for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS}
+    writes = {one.requested for one in folder.snapshot.writes}
     first, left = min(writes), min(writes - gone, default="")
     if first == left:
         return
@@ -235,7 +231,7 @@ def _ensure_same_start(folder: TimelineFolder, gone: frozenset[str]) -> None:
 
 def _ensure_no_savepoint(folder: TimelineFolder, commits: Iterable[Instant], instant: str) -> None:
     """`InvalidRequest` if one of these commits is kept: the table as of it would lack what is undone."""
-    kept = {one.requested for one in folder.completed_since(frozenset()) if one.action == SAVEPOINT}
+    kept = {one.requested for one in completed_savepoints(folder)}
     for commit in (one for one in commits if one.requested in kept):
         raise InvalidRequest(
             f"a savepoint keeps {commit.action} {commit.requested}, and the table as of it would be another one: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
 
@@ -124,6 +124,20 @@ class RewriteTask(ABC):
         )
 
 
+@dataclass(frozen=True)
+class Execution:
+    """A plan that is being carried out. `plan` is empty until it was read."""
+
+    context: ServiceContext
+    transaction: Transaction
+    plan: CompactionPlan = field(default_factory=partial(CompactionPlan, ()))
+
+    @property
+    def instant(self) -> str:
+        """The plan's requested time."""
+        return self.transaction.instant
+
+
 class RewritingService(PlannedService[CommitResult]):
     """A service whose tasks each make one file of an operation, under a name that depends on nothing but the plan."""
 
@@ -135,10 +149,8 @@ class RewritingService(PlannedService[CommitResult]):
     before_commit: ClassVar[str] = "compact.before_commit"
 
     @abstractmethod
-    def task(
-        self, table: OpenedTable, instant: str, completions: Mapping[str, str], plan: CompactionPlan
-    ) -> RewriteTask:
-        """What carries the plan's operations out; see `RewriteTask.completions`."""
+    def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> RewriteTask:
+        """What carries the plan's operations out; `times` are `RewriteTask.completions`."""
 
     def describe(self, result: CommitResult) -> str:
         kind = "base" if self.makes_bases else "log"
@@ -152,14 +164,7 @@ class RewritingService(PlannedService[CommitResult]):
         """The operations that are of any use by now."""
         return _still_there(table, operations)
 
-    def resolved(
-        self,
-        context: ServiceContext,
-        transaction: Transaction,
-        plan: CompactionPlan,
-        metadata: CommitMetadata,
-        made: Made,
-    ) -> tuple[CommitMetadata, Resolve]:
+    def resolved(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[CommitMetadata, Resolve]:
         """The metadata of the commit, and what becomes of it at its place in the log."""
         metadata = replace(metadata, stats=tuple(stat for _, stats in made for stat in stats))
         return metadata, lambda _, completed: Resolved(metadata, completed)
@@ -168,38 +173,37 @@ class RewritingService(PlannedService[CommitResult]):
         """See `PlannedService`, with a task for each operation."""
         manager, table, storage = context.manager, context.table, context.table.storage
         transaction = begin_plan(manager, instant, self.action)
-        plan: CompactionPlan | None = None
+        run = Execution(context, transaction)
         try:
             plan = self.read(storage, instant)
+            run = replace(run, plan=plan)
             _ensure_names(plan.operations, requested(instant, self.action).path)
             operations = self.wanted(table, plan.operations)
             table = as_of_now(table)
             completions = WholeTimeline.load(storage).all_completion_times() if table.config.column_groups else {}
-            task = self.task(table, instant, completions, plan)
+            task = self.task(plan, table, instant, completions)
             by_name = {(one.partition, one.file_name): one for one in task.run_all(context.executor, operations)}
             failpoint(self.before_commit)
             reports = [(one, by_name.get((one.partition, task.name_of(one)))) for one in operations]
             made = [(one, () if report is None else task.stats(report, one)) for one, report in reports]
             extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}
             metadata = CommitMetadata((), self.operation, extra, compacted=self.compacts)
-            metadata, resolve = self.resolved(context, transaction, plan, metadata, made)
+            metadata, resolve = self.resolved(run, metadata, made)
             committed = transaction.commit(metadata, keeping_schema(table, resolve, adds_columns=False))
         except BaseException as error:
-            self.give_up(context, transaction, plan, error)
-            if plan is not None and isinstance(error, NotFound):
-                _refuse_missing(table, requested(instant, self.action), plan.operations, error)
+            self.give_up(run, error)
+            if run.plan.operations and isinstance(error, NotFound):
+                _refuse_missing(table, requested(instant, self.action), run.plan.operations, error)
             raise
         learn_schema(storage, self.action, committed)
         if self.makes_bases:
             remove_left_over_bases(table, instant, committed.metadata.file_groups())
         return CommitResult.of(instant, committed.completion, committed.metadata)
 
-    def give_up(
-        self, context: ServiceContext, transaction: Transaction, plan: CompactionPlan | None, error: BaseException
-    ) -> None:
+    def give_up(self, run: Execution, error: BaseException) -> None:
         """Leaves a plan that could not be carried out to the next executor, or ends it if it was cancelled."""
-        transaction.release()
-        tidy_cancelled(context.manager, transaction.instant)
+        run.transaction.release()
+        tidy_cancelled(run.context.manager, run.instant)
 
 
 def busy_groups(storage: Storage, folder: TimelineFolder) -> set[FileGroup]:

@@ -25,10 +25,8 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services import archiving
 from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
 from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.clustering_task import ClusterTask
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.compaction_task import CompactTask
+from lakelatch.engine.services.clustering import Clustering, ClusterTask
+from lakelatch.engine.services.compaction import Compaction, CompactTask
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Lost

@@ -20,8 +20,7 @@ from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
+from lakelatch.engine.services.compaction import Compaction, finish_foreign_compactions
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import Unavailable

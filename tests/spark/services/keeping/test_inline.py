@@ -20,7 +20,10 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.rewriting import Operations, RewriteTask
 from lakelatch.engine.services.service import ServiceContext
+from lakelatch.locks.contract import service_key
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.timeline import Timeline
 
 MakeTable = Callable[..., Any]
@@ -63,6 +66,23 @@ def test_a_plan_alone_waits_for_others_and_is_the_only_one(table: LiveTable) -> 
     found = [written(table, number, options) for number in range(5)]
     assert [outcomes(result) for result in found] == [[], [("compaction", SCHEDULED)], [], [], []]
     assert lakelatch.waiting_plans(str(table.root)) == [found[1].services[0].instant]
+
+
+def test_of_many_writers_one_plans_and_nobody_waits_for_it(table: LiveTable) -> None:
+    for number in range(3):
+        written(table, number, {})
+    with table.manager().context.provider.acquire(service_key("planning"), 0):
+        assert outcomes(written(table, 3, INLINE)) == [] and not lakelatch.waiting_plans(str(table.root))
+    tried = [number for number in range(4, 24) if written(table, number, INLINE).services]
+    assert tried[0] == 13, "what was passed over is due again some commits later"
+
+
+@pytest.mark.parametrize("cancellable", ["true", "false"])
+def test_a_plan_says_whether_it_can_be_cancelled(table: LiveTable, cancellable: str) -> None:
+    options = {"hoodie.compact.schedule.inline": "true", COMMITS: "1", "lakelatch.service.cancellable": cancellable}
+    (run,) = written(table, 1, options).services
+    plan = read_service_plan(table.storage, run.instant, COMPACTION)
+    assert plan.policy.cancellable == (cancellable == "true")
 
 
 def test_without_being_asked_a_write_compacts_nothing(table: LiveTable) -> None:
