@@ -38,7 +38,7 @@ from lakelatch.spark.wanted import Wanted
 from lakelatch.storage.uris import open_storage
 from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timeline.actions import SERVICE_OPERATIONS
-from lakelatch.timeline.timeline import Instant
+from lakelatch.timeline.instant import Instant
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -18,7 +18,7 @@ from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.failpoints import calling
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def cancelled_check(plan: DemoPlan) -> Check:
     cancelled = [
         str(event["instant"]) for event in read_events(plan.events_file(KEEPER)) if event["event"] == CANCELLED
     ]
-    timeline = Timeline.load(plan.storage)
+    timeline = Snapshot.load(plan.storage)
     completed = {instant.requested for instant in timeline.completed} & set(cancelled)
     pending = {instant.requested for instant in timeline.pending} & set(cancelled)
     ended = {instant.requested for instant in timeline.aborted} & set(cancelled)
@@ -86,7 +86,7 @@ def cancelled_check(plan: DemoPlan) -> Check:
 
 def small_check(plan: DemoPlan) -> Check:
     """Whether the timeline is shorter than what was written, the rest being in the history."""
-    timeline = Timeline.load(plan.storage)
+    timeline = Snapshot.load(plan.storage)
     completed = len(timeline.completed)
     return Check("the timeline was archived", timeline.has_history, f"{completed} completed instants are active")
 

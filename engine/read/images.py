@@ -25,10 +25,10 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import RESTORE, SERVICE_OPERATIONS
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.table_config import CDC_ENABLED
-from lakelatch.timeline.timeline import Instant
 
 OPERATION, INSTANT, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 _HUDI_SCHEMA = pa.schema([(name, pa.string()) for name in (OPERATION, INSTANT, BEFORE, AFTER)])

@@ -29,8 +29,8 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Timeline
 
 _LOOKS_MAX = 20
 
@@ -41,7 +41,8 @@ class ReadPlan:
 
     `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
     not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here. A plan
-    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile.
+    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile. Tasks
+    do not carry the `timeline`.
     """
 
     table: OpenedTable
@@ -53,6 +54,10 @@ class ReadPlan:
     keys: tuple[str, ...] | None = None
     counts: PlanCounts = field(default_factory=PlanCounts)
     wider: frozenset[FileGroup] = frozenset()
+    timeline: Snapshot | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "timeline": None}
 
     def tasks(self) -> list[ReadTask]:
         """What each task reads: numbers of slices, or its share of a large one."""
@@ -122,7 +127,7 @@ def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPl
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
     """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
     now_ms = system.realtime_ms()
-    first = now_ms, Timeline.look(table.storage)
+    first = now_ms, Snapshot.look(table.storage)
     return _confirmed(table.storage, table.config, _Asked(options), system, first)
 
 
@@ -160,7 +165,7 @@ class _Asked:
 
 
 def _confirmed(
-    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Timeline]
+    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Snapshot]
 ) -> ReadPlan:
     """The plan of the first look that nothing has overtaken.
 
@@ -181,7 +186,7 @@ def _confirmed(
                 raise
         else:
             if not view.was_overtaken():
-                return plan
+                return replace(plan, timeline=view.timeline)
         now_ms = system.realtime_ms()
         view = view.again()
     raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable
 
-from lakelatch.engine.services.service import refreshed
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.merge.column_groups import kept_deletes_name
@@ -14,9 +12,9 @@ from lakelatch.format.names import kept_deletes_file, planned_base_file
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
+from lakelatch.timeline.instant import Instant, parse_file_name, requested_time
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
-from lakelatch.timeline.timeline import Instant, parse_file_name
 from lakelatch.transactions import cancellation_execution as execution
 from lakelatch.transactions import cancellation_requests as requests
 from lakelatch.transactions.cancellation_execution import PlanOutputs
@@ -45,8 +43,8 @@ def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     found = requests.requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    folder = refreshed(manager)
-    still = {one.requested for one in (*folder.pending(), *folder.aborted())}
+    _, snapshot = context.look()
+    still = {one.requested for one in (*snapshot.pending, *snapshot.aborted)}
     for one in found:
         if one.instant not in still:
             requests.forget_requests(context.storage, one.instant)
@@ -85,7 +83,8 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    pending = [one for one in refreshed(manager).pending() if one.action in REWRITING_SERVICES]
+    _, snapshot = context.look()
+    pending = [one for one in snapshot.pending if one.action in REWRITING_SERVICES]
     if not pending:
         return []
     now_ms = context.observer.storage_time_ms()
@@ -104,8 +103,9 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
     """The plans that were cancelled and are still on the timeline, oldest first."""
+    _, snapshot = manager.context.look()
     found = []
-    for over in refreshed(manager).aborted():
+    for over in snapshot.aborted:
         try:
             found.append(read_aborted_plan(manager.storage, over))
         except NotFound:  # an archiver has taken it away since
@@ -151,5 +151,5 @@ def _names(groups: Iterable[FileGroup], instant: str) -> tuple[str, ...]:
 
 def _instants_since(manager: TransactionManager, plan: Instant) -> int:
     """How many instants have been requested since a plan was, whatever has become of them."""
-    later = {re.split("[._]", name, maxsplit=1)[0] for name in manager.folder.names if name > plan.requested}
+    later = {requested_time(name) for name in manager.snapshot.names if name > plan.requested}
     return sum(parse_file_name(f"{one}.inflight") is not None for one in later - {plan.requested})

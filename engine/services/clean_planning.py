@@ -36,13 +36,13 @@ from lakelatch.timeline.actions import (
     SAVEPOINT,
     WRITE_ACTIONS,
 )
+from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, FileGroup
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.service_metadata import read_clean_extra, read_savepointed, read_undone_partitions
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import COMPLETED, Instant
 from lakelatch.transactions.cancellation_requests import plan_of
 
 UNTIL = "lakelatch.clean.until"  # all that was superseded by then is cleaned, or held

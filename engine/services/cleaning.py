@@ -24,10 +24,11 @@ from lakelatch.heartbeat.contract import least_age_ms
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK
+from lakelatch.timeline.instant import inflight, requested
 from lakelatch.timeline.metadata import WRITER_KEY
 from lakelatch.timeline.plans.clean_plan import CleanMetadata, CleanPlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import TimelineFolder, inflight, requested
 from lakelatch.transactions.manager import TransactionManager
 
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
@@ -91,7 +92,7 @@ class Clean(PlannedService[CleanResult]):
         count = bisect_left(writes, before, key=by_completion) if before else len(writes)
         return (writes[count - kept - 1].completion or "") if count > kept else ""
 
-    def plan(self, context: ServiceContext, folder: TimelineFolder) -> bytes | None:
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
         """See `PlannedService`; None also if a clean waits already."""
         storage = context.manager.storage
         planner = CleanPlanner.load(storage, context.table.config, self.options, context.manager.writer)

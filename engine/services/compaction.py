@@ -55,7 +55,7 @@ from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import COMMIT, COMPACT, COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 
 _log = logging.getLogger("lakelatch.engine")
 
@@ -93,15 +93,15 @@ class Compaction(RewritingService):
         if context.executor.tasks:
             finish_foreign_compactions(context.executor, context.table)
 
-    def plan(self, context: ServiceContext, folder: TimelineFolder) -> bytes | None:
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
         storage = context.table.storage
 
         def base_bytes(operations: Sequence[CompactionOperation]) -> list[int]:
             return list(storage.together(*(partial(_base_bytes, storage, operation) for operation in operations)))
 
-        due = due_operations(context.table, folder, self.options.least_logs)
+        due = due_operations(context.table, snapshot, self.options.least_logs)
         operations = tuple(chosen(due, self.options, base_bytes))
-        policy = self.cancellation.policy_of(COMPACTION, folder.latest_completion)
+        policy = self.cancellation.policy_of(COMPACTION, snapshot.latest_completion)
         keep = str(self.options.keep_deletes).lower()  # all executors must do the same
         return CompactionPlan(operations, {KEEP_DELETES: keep, **policy.to_extra()}).to_avro() if operations else None
 

@@ -15,7 +15,6 @@ from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import DELTA_COMMIT, LOG_COMPACTION
 from lakelatch.timeline.instant import REQUESTED, Instant
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import TimelineFolder
 
 by_completion = attrgetter("completion")
 
@@ -31,9 +30,9 @@ class Counters:
     now_ms: int
 
     @classmethod
-    def of(cls, folder: TimelineFolder, now_ms: int, since: Iterable[Instant] = ()) -> Counters:
+    def of(cls, snapshot: Snapshot, now_ms: int, since: Iterable[Instant] = ()) -> Counters:
         """As of the folder's last listing, and with what the caller itself has completed `since`."""
-        return cls(folder.snapshot.completed_with(since), now_ms)
+        return cls(snapshot.completed_with(since), now_ms)
 
     @property
     def writes(self) -> tuple[Instant, ...]:

@@ -37,7 +37,7 @@ from lakelatch.format.names import LogFile, check_own_file, compacted_log, parse
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, LOG_COMPACT, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
 _PLAN_KEY = "lakelatch.log.compaction"  # marks plans of ours in their extra metadata: a Java writer's are not for us
@@ -63,10 +63,10 @@ class LogCompaction(RewritingService):
     def check(self, table: OpenedTable) -> None:
         ensure_has_logs(table)
 
-    def plan(self, context: ServiceContext, folder: TimelineFolder) -> bytes | None:
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
         table = context.table
-        under_way = instants_under_way(context.manager, folder)  # first: who completes meanwhile does no harm in both
-        due = due_operations(table, folder, self.options.least_logs_of_run)
+        under_way = instants_under_way(context.manager, snapshot)  # first: who completes meanwhile does no harm in both
+        due = due_operations(table, snapshot, self.options.least_logs_of_run)
         runs = (run for operation in due for run in runs_of(operation, under_way))
         # The name of one that was called off may have a tombstone, or its executor may have come too late.
         operations = tuple(run for run in runs if not table.storage.exists(_path_of(run)))
@@ -89,9 +89,9 @@ class LogCompaction(RewritingService):
         return LogCompactionTask(table, instant, times)
 
 
-def instants_under_way(manager: TransactionManager, folder: TimelineFolder) -> list[str]:
+def instants_under_way(manager: TransactionManager, snapshot: Snapshot) -> list[str]:
     """Requested times of whatever may still complete, dead writers and claims without a requested file included."""
-    return sorted({*manager.context.observer.instants(), *(instant.requested for instant in folder.pending())})
+    return sorted({*manager.context.observer.instants(), *(instant.requested for instant in snapshot.pending)})
 
 
 def runs_of(operation: CompactionOperation, under_way: list[str]) -> Operations:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lakelatch.engine.services.service import refreshed
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT
+from lakelatch.timeline.instant import COMPLETED, Instant, inflight, requested
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import COMPLETED, Instant, Timeline, TimelineFolder, inflight, requested
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.manager import TransactionManager
 
@@ -42,7 +42,7 @@ class Savepoint:
 def savepoints(storage: Storage) -> list[Savepoint]:
     """The table's savepoints, ours and Java's, oldest commit first."""
     found = []
-    for instant in Timeline.load(storage).completed:
+    for instant in Snapshot.load(storage).completed:
         if instant.action == SAVEPOINT:
             try:
                 metadata = SavepointMetadata.read(storage, instant.path)
@@ -59,20 +59,20 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
     has removed some, or is about to.
     """
     context, storage = manager.context, manager.storage
-    commit_on_timeline(refreshed(manager), storage, instant)  # refused before anything is made
+    commit_on_timeline(_look(manager), storage, instant)  # refused before anything is made
     ensure_created(storage, inflight(instant, SAVEPOINT).path, b"", context.system)  # the witness of the slot's file
     failpoint("savepoint.after_inflight")
     operation_id = context.system.new_id()
     kept: list[SavepointMetadata] = []
 
     def decide(tail: Tail) -> Event | GivenUp[Instant]:
-        context.folder.refresh(tail.number)
-        there = _savepoint_of(context.folder, instant)
+        snapshot = context.snapshots.take(tail)
+        there = _savepoint_of(snapshot, instant)
         if there is not None:
             return GivenUp(there)
-        found = commit_on_timeline(context.folder, storage, instant)
+        found = commit_on_timeline(snapshot, storage, instant)
         files = _files_of(storage, config, found)
-        _ensure_no_clean_takes(context.folder, storage, files, found)
+        _ensure_no_clean_takes(snapshot, storage, files, found)
         kept.append(SavepointMetadata(context.writer, context.system.realtime_ms(), comment, files))
         return Event(
             COMPLETE,
@@ -102,7 +102,7 @@ def delete_savepoint(manager: TransactionManager, instant: str) -> None:
     """
     context, storage = manager.context, manager.storage
     with table_lock(context):
-        there = _savepoint_of(refreshed(manager), instant)
+        there = _savepoint_of(_look(manager), instant)
         if there is None:
             raise InvalidRequest(f"there is no savepoint of {instant}: {_named(storage)}", instant=instant)
         # Its witness first: whoever finds the slot's file missing would make it again beside it.
@@ -116,7 +116,7 @@ def forget_begun(manager: TransactionManager, least_age_ms: int) -> None:
 
     One that was only paused finds the witness of its slot gone, and has failed.
     """
-    timeline = Timeline.load(manager.storage)
+    timeline = Snapshot.load(manager.storage)
     made = {one.requested for one in timeline.completed if one.action == SAVEPOINT}
     begun = [one for one in timeline.instants if one.action == SAVEPOINT and one.requested not in made]
     now_ms = manager.context.observer.storage_time_ms() if begun else 0
@@ -130,36 +130,43 @@ def forget_begun(manager: TransactionManager, least_age_ms: int) -> None:
 
 def latest_commit(manager: TransactionManager) -> str:
     """The requested time of the write that completed last. Errors: `InvalidRequest` for a table without one."""
-    writes = refreshed(manager).snapshot.writes
+    writes = _look(manager).writes
     if not writes:
         raise InvalidRequest("the table has no completed commit on its timeline: write to it first")
     return writes[-1].requested
 
 
-def commit_on_timeline(folder: TimelineFolder, storage: Storage, instant: str) -> Instant:
+def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> Instant:
     """The completed write of this requested time on the active timeline. Errors: `InvalidRequest` that says what it is
     instead."""
-    for found in folder.snapshot.writes:
+    for found in snapshot.writes:
         if found.requested == instant:
             return found
-    pending = next((one for one in folder.pending() if one.requested == instant), None)
+    pending = next((one for one in snapshot.pending if one.requested == instant), None)
     if pending is not None:
         why = f"{pending.action} {instant} has not completed"
-    elif find_archived(storage, folder.names, instant) is not None:
+    elif find_archived(storage, snapshot.names, instant) is not None:
         why = f"{instant} was archived: what completed since its archive cannot be told apart any more"
     else:
         why = f"there is no completed commit {instant} on the timeline"
     raise InvalidRequest(f"{why}. Name the requested time of a completed commit, as `lakelatch timeline` shows it")
 
 
-def completed_savepoints(folder: TimelineFolder) -> tuple[Instant, ...]:
+def _look(manager: TransactionManager) -> Snapshot:
+    """The timeline, after the projection of the log's tail."""
+    tail, snapshot = manager.context.look()
+    manager.context.log.ensure_same_locks(tail)
+    return snapshot
+
+
+def completed_savepoints(snapshot: Snapshot) -> tuple[Instant, ...]:
     """Those that are on the timeline, by completion time."""
-    return folder.snapshot.by_action.get(SAVEPOINT, ())
+    return snapshot.by_action.get(SAVEPOINT, ())
 
 
-def files_of_cleans(folder: TimelineFolder, storage: Storage) -> Iterator[tuple[str, str, str]]:
+def files_of_cleans(snapshot: Snapshot, storage: Storage) -> Iterator[tuple[str, str, str]]:
     """What cleans that have not completed are about to remove: the clean, a partition, and the name of a file in it."""
-    for clean in (one for one in folder.pending() if one.action == CLEAN):
+    for clean in (one for one in snapshot.pending if one.action == CLEAN):
         plan = requested(clean.requested, CLEAN)
         try:
             files = CleanPlan.from_avro(read_plan(storage, plan), plan.path).files
@@ -168,8 +175,8 @@ def files_of_cleans(folder: TimelineFolder, storage: Storage) -> Iterator[tuple[
         yield from ((clean.requested, partition, name) for partition, names in files.items() for name in names)
 
 
-def _savepoint_of(folder: TimelineFolder, instant: str) -> Instant | None:
-    return next((one for one in completed_savepoints(folder) if one.requested == instant), None)
+def _savepoint_of(snapshot: Snapshot, instant: str) -> Instant | None:
+    return next((one for one in completed_savepoints(snapshot) if one.requested == instant), None)
 
 
 def _files_of(storage: Storage, config: TableConfig, commit: Instant) -> dict[str, tuple[str, ...]]:
@@ -184,11 +191,11 @@ def _files_of(storage: Storage, config: TableConfig, commit: Instant) -> dict[st
 
 
 def _ensure_no_clean_takes(
-    folder: TimelineFolder, storage: Storage, files: dict[str, tuple[str, ...]], commit: Instant
+    snapshot: Snapshot, storage: Storage, files: dict[str, tuple[str, ...]], commit: Instant
 ) -> None:
     """A pending clean was planned before the savepoint, and would remove what it says."""
     kept = {name for names in files.values() for name in names}
-    for clean, _, name in sorted(files_of_cleans(folder, storage)):
+    for clean, _, name in sorted(files_of_cleans(snapshot, storage)):
         if name in kept:
             raise InvalidRequest(
                 f"the clean {clean} is about to remove {name}, which the table as of {commit.requested} needs: keep a "

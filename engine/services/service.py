@@ -14,7 +14,8 @@ from lakelatch.engine.services.counters import Counters
 from lakelatch.engine.table.opening import open_existing_storage
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError, TransactionEnded
-from lakelatch.timeline.timeline import Instant, TimelineFolder
+from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
 Result = TypeVar("Result")
@@ -31,12 +32,12 @@ class ServiceContext:
 
     def look(self) -> Counters:
         """The counters as they are now: one look at the tail of the log, and one listing."""
-        refreshed(self.manager)
+        self.manager.context.look()
         return self.counters()
 
     def counters(self, since: Iterable[Instant] = ()) -> Counters:
         """Those of the last listing, and with what the caller has completed `since`; costs nothing."""
-        return Counters.of(self.manager.folder, self.manager.context.system.realtime_ms(), since)
+        return Counters.of(self.manager.snapshot, self.manager.context.system.realtime_ms(), since)
 
 
 class PlannedService(ABC, Generic[Result]):
@@ -57,7 +58,7 @@ class PlannedService(ABC, Generic[Result]):
         """Whether to make a plan; reads nothing but the counters."""
 
     @abstractmethod
-    def plan(self, context: ServiceContext, folder: TimelineFolder) -> bytes | None:
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
         """The plan's content, at its place in the log; None if there is nothing to do."""
 
     @abstractmethod
@@ -93,7 +94,7 @@ class PlannedService(ABC, Generic[Result]):
 
     def waiting(self, context: ServiceContext) -> list[str]:
         """Plans that wait and may be carried out here, oldest first, as of the last listing of the timeline."""
-        found = pending_plans(context.manager.folder, self.action)
+        found = pending_plans(context.manager.snapshot, self.action)
         return [instant for instant in found if self.may_execute(context, instant)]
 
     def execute_waiting(self, context: ServiceContext) -> list[Result]:
@@ -113,19 +114,9 @@ class PlannedService(ABC, Generic[Result]):
         return [*self.execute_waiting(context), *self.run_anew(context)]
 
 
-def refreshed(manager: TransactionManager) -> TimelineFolder:
-    """The timeline as it is now: after the projection of the log's tail, from one listing."""
-    context = manager.context
-    tail = context.log.tail()
-    context.log.ensure_same_locks(tail)
-    context.log.project(tail)
-    context.folder.refresh(tail.number)
-    return context.folder
-
-
-def pending_plans(folder: TimelineFolder, action: str) -> list[str]:
+def pending_plans(snapshot: Snapshot, action: str) -> list[str]:
     """Requested times of the plans of this action that have not completed, oldest first."""
-    return [instant.requested for instant in folder.pending() if instant.action == action]
+    return [instant.requested for instant in snapshot.pending if instant.action == action]
 
 
 def waiting(path: str, actions: Collection[str], options: Mapping[str, object] | None = None) -> list[str]:
@@ -133,6 +124,5 @@ def waiting(path: str, actions: Collection[str], options: Mapping[str, object] |
 
     One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
     """
-    folder = TimelineFolder(open_existing_storage(path, options))
-    folder.refresh(0)
-    return sorted(instant for action in actions for instant in pending_plans(folder, action))
+    snapshot = Snapshot.look(open_existing_storage(path, options))
+    return sorted(instant for action in actions for instant in pending_plans(snapshot, action))

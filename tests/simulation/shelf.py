@@ -30,10 +30,10 @@ from lakelatch.format.names import BaseFile, parse_data_file, planned_base_file
 from lakelatch.format.slices.live_groups import LiveSlices
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, INSERT_OVERWRITE, REPLACE_COMMIT
+from lakelatch.timeline.instant import TIMELINE_FOLDER, parse_file_name
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import COPY_ON_WRITE
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, parse_file_name
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.early.task_files import TaskFiles
 

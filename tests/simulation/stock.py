@@ -43,8 +43,8 @@ from lakelatch.timeline.actions import CLUSTERING, INSERT_OVERWRITE, UPSERT, WRI
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CompactionOperation
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.cancellation_requests import PlanCompleted, plan_of
 from lakelatch.transactions.claims import PlanBusy
@@ -278,7 +278,7 @@ class _Cluster(ClusterTask, _Compact):
 
 
 def _pending(actor: Actor) -> list[ServicePlan]:
-    pending = [one for one in Timeline.load(actor.storage).pending if one.action in REWRITING_SERVICES]
+    pending = [one for one in Snapshot.load(actor.storage).pending if one.action in REWRITING_SERVICES]
     plans: Iterable[ServicePlan | None] = (plan_of(actor.storage, one) for one in pending)
     return [one for one in plans if one is not None]
 

@@ -39,7 +39,7 @@ from lakelatch.transactions.transaction import Transaction
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string()), ("part", pa.string())])
 NAMES = ("id", "ts", "v")
 Row = tuple[int, int, str]  # id, ts, v; the partition is a matter of the test
-Snapshot = list[tuple[Any, ...]]
+TableRows = list[tuple[Any, ...]]
 
 
 @dataclass
@@ -177,26 +177,26 @@ class LiveTable(WorkedTable):
         plan = self.plan_clustering(columns, options)
         return None if plan is None else self.execute_clustering(plan)
 
-    def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> Snapshot:
+    def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> TableRows:
         """Rows as this project reads them: (partition, id, ts, v), sorted."""
         return rows_of(plan_read(str(self.root), {"lakelatch.read.meta.columns": True, **(options or {})}), meta)
 
-    def as_of(self, time: str) -> Snapshot:
+    def as_of(self, time: str) -> TableRows:
         return self.read({"as.of.instant": time})
 
-    def since(self, begin: str, end: str | None = None) -> Snapshot:
+    def since(self, begin: str, end: str | None = None) -> TableRows:
         return self.read(window(begin, end))
 
-    def optimized(self) -> Snapshot:
+    def optimized(self) -> TableRows:
         return self.read({"hoodie.datasource.query.type": "read_optimized"})
 
     def by_hudi_rs(
         self, options: hudi.HudiReadOptions | None = None, meta: bool = False, optimized: bool = False
-    ) -> Snapshot:
+    ) -> TableRows:
         """Rows as hudi-rs reads them."""
         return _plain(self.batches_by_hudi_rs(options, optimized), meta)
 
-    def agreed(self) -> Snapshot:
+    def agreed(self) -> TableRows:
         """The rows, after making sure that both readers see the same, meta columns included."""
         ours = self.read(meta=True)
         assert ours == self.by_hudi_rs(meta=True)
@@ -209,12 +209,12 @@ def rows_since(begin: str, end: str | None = None) -> hudi.HudiReadOptions:
     return options.with_end_timestamp(end) if end else options
 
 
-def rows_of(plan: ReadPlan, meta: bool = False) -> Snapshot:
+def rows_of(plan: ReadPlan, meta: bool = False) -> TableRows:
     """The rows of a read that was planned, as `LiveTable.read` has them."""
     return _plain([batch for file_slice in plan.slices for batch in plan.read(file_slice)], meta)
 
 
-def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> Snapshot:
+def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> TableRows:
     rows = [row for batch in batches for row in batch.to_pylist()]
     if meta:
         return sorted(tuple(row.items()) for row in rows)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from live_table import LiveTable, Snapshot
+from live_table import LiveTable, TableRows
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.run.result import CommitResult
@@ -20,8 +20,9 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import ROLLBACK
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed, inflight, requested
+from lakelatch.timeline.snapshot import Snapshot
 
 
 class KeptTable(LiveTable):
@@ -65,14 +66,14 @@ class KeptTable(LiveTable):
         return [path for path in found if instant in path.rpartition("/")[2] and self.storage.stat(path).size_bytes]
 
     def nothing_pending(self) -> bool:
-        return not Timeline.load(self.storage).pending and not self.storage.list(HEARTBEAT_FOLDER).files
+        return not Snapshot.load(self.storage).pending and not self.storage.list(HEARTBEAT_FOLDER).files
 
 
 def rows(count: int, ts: int, name: str) -> list[tuple[int, int, str]]:
     return [(key, ts, f"{name}{key}") for key in range(count)]
 
 
-def one_of_each(table: KeptTable) -> list[tuple[str, str, Snapshot]]:
+def one_of_each(table: KeptTable) -> list[tuple[str, str, TableRows]]:
     """A history of every kind of write and service: (what, requested time, rows afterwards) of each."""
     steps: list[tuple[str, Callable[[], CommitResult | None]]] = [
         ("insert", lambda: table.write(rows(8, 1, "a"))),

@@ -22,7 +22,7 @@ from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.torture.traffic import bank
 from lakelatch.torture.traffic.bank import SCHEMA, Row
 from lakelatch.torture.traffic.keeping_storage import KeepingStorage
@@ -130,7 +130,7 @@ class MadeRound:
 
     def look(self, process: str) -> None:
         """What a tail reader sees of what is new."""
-        completed = sorted(Timeline.load(self.opened.storage).completed, key=lambda one: one.completion or "")
+        completed = sorted(Snapshot.load(self.opened.storage).completed, key=lambda one: one.completion or "")
         files = [one.file_name for one in completed if one.file_name not in self.told]
         self.told.update(files)
         timeline = self.table / ".hoodie/timeline"

@@ -13,10 +13,11 @@ from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant, completed
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT, CommitLog
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.elision import AUTO
 from lakelatch.transactions.base.outcome import Committed
@@ -77,15 +78,15 @@ class Table:
 
     def completed(self) -> list[str]:
         """Requested times of the completed writes, by completion."""
-        times = Timeline.load(self.storage).completion_times()
+        times = Snapshot.load(self.storage).completion_times()
         return sorted(times, key=lambda instant: times[instant])
 
     def rollbacks(self) -> int:
-        return len([i for i in Timeline.load(self.storage).completed if i.action == "rollback"])
+        return len([i for i in Snapshot.load(self.storage).completed if i.action == "rollback"])
 
     def leftovers(self) -> list[str]:
         """Everything that only a transaction under way may have."""
-        pending = [i.path for i in Timeline.load(self.storage).pending]
+        pending = [i.path for i in Snapshot.load(self.storage).pending]
         folders = (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open", ".hoodie/.lakelatch/notes")
         return pending + [path for folder in folders for path in self.storage.walk(folder)]
 

@@ -153,7 +153,7 @@ def _nothing_left(manager: TransactionManager, place: Place) -> bool:
     recovered = manager.recover()
     ended = cancel_overdue(manager, options.cleaning)  # and what came late for those that had ended
     table, _ = open_bank(manager.storage, NON_BLOCKING)
-    manager.folder.refresh(0)
+    manager.context.snapshots.take()
     context, plans = ServiceContext(table, manager), 0
     services: tuple[PlannedService[Any], ...] = (Compaction(), Clustering(), Clean(options.cleaning))
     for service in services:

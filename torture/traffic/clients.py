@@ -251,8 +251,8 @@ class Client:
                 found = service.schedule(context)
                 outcome, instant = "committed" if found else "refused", found or ""
             else:
-                manager.folder.refresh(0)
-                plans = pending_plans(manager.folder, COMPACTION)
+                manager.context.snapshots.take()
+                plans = pending_plans(manager.snapshot, COMPACTION)
                 outcome = "refused"
                 if plans:
                     instant = self.random.choice(plans)

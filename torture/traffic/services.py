@@ -160,9 +160,9 @@ def _execute(client: Client, manager: TransactionManager) -> str:
 
 
 def _waiting(manager: TransactionManager) -> list[ServicePlan]:
-    manager.folder.refresh(0)
+    manager.context.snapshots.take()
     found = []
-    for one in manager.folder.pending():
+    for one in manager.snapshot.pending:
         if one.action in ("compaction", "clustering"):
             try:
                 found.append(read_service_plan(manager.storage, one.requested, one.action))

@@ -17,7 +17,7 @@ from lakelatch.engine.services.keeping.maintenance import keep
 from lakelatch.engine.services.keeping.steps import Piece, Step, Steps
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
-from lakelatch.timeline.timeline import completed
+from lakelatch.timeline.instant import completed
 
 _TABLES_MAX = 1000
 _AGAIN_AFTER = 10  # completed instants, and a tenth of those that there are

@@ -28,10 +28,10 @@ from lakelatch.storage.contract import Storage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLEAN
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
-from lakelatch.timeline.timeline import requested
 
 NOTES = ".hoodie/.lakelatch/kept/"
 EXPECTED = [("p", 2, 5, "b")]

@@ -23,7 +23,7 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import OPTIMISTIC, EarlySettings, TransactionSettings
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import recent_losses
@@ -73,7 +73,7 @@ class Retrying:
 
     def nothing_is_left(self, *instants: str) -> None:
         storage = self.table.storage
-        assert not Timeline.load(storage).pending
+        assert not Snapshot.load(storage).pending
         for folder in (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open", ".hoodie/.lakelatch/notes"):
             assert list(storage.walk(folder)) == []
         for name in storage.list("p").files:

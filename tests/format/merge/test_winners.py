@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, Snapshot, Writing
+from live_table import LiveTable, Row, TableRows, Writing
 
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
@@ -29,7 +29,7 @@ PLAN, EXECUTE = "plan", "execute"
 KEYS = range(4)
 
 
-def winners(writes: Sequence[tuple[str, list[Row]]]) -> Snapshot:
+def winners(writes: Sequence[tuple[str, list[Row]]]) -> TableRows:
     """For each key the entry with the greatest ordering value, unless that is a delete."""
     best: dict[int, tuple[int, str, str]] = {}
     for operation, rows in writes:

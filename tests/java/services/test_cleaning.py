@@ -23,7 +23,7 @@ from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 KEEP_ONE = {"hoodie.clean.commits.retained": "1"}
 QUIET = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
@@ -63,7 +63,7 @@ class Cleaned(SharedTable):
 
     def cleans(self, state: str = "completed") -> list[str]:
         return sorted(
-            one.requested for one in Timeline.load(self.storage).instants if (one.action, one.state) == ("clean", state)
+            one.requested for one in Snapshot.load(self.storage).instants if (one.action, one.state) == ("clean", state)
         )
 
     def bases(self) -> int:

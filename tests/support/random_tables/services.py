@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from live_table import LiveTable, Row, Snapshot, Writing
+from live_table import LiveTable, Row, TableRows, Writing
 from sweep import find_losses
 
 from lakelatch.engine.options.archiving import ArchivingOptions
@@ -28,8 +28,9 @@ from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.cancellation_requests import plan_of
 
 PARTITIONS = ("p", "q")
@@ -78,7 +79,7 @@ class Write:
     cleared: tuple[str, ...] = ()
 
 
-def state_after(writes: Iterable[Write]) -> Snapshot:
+def state_after(writes: Iterable[Write]) -> TableRows:
     state: State = {}
     for write in writes:
         for place in [one for one in state if one[0] in write.cleared]:
@@ -94,7 +95,7 @@ class Reader:
     """A read that was planned, and what it has to see."""
 
     plan: ReadPlan
-    expected: Snapshot
+    expected: TableRows
     completed: int  # how many instants had
 
 
@@ -208,7 +209,7 @@ class Services:
 
     def pending(self) -> list[Instant]:
         """Plans that wait."""
-        pending = Timeline.load(self.table.storage).pending
+        pending = Snapshot.load(self.table.storage).pending
         return sorted({one for one in pending if one.action in (CLUSTERING, COMPACTION, LOG_COMPACTION)})
 
     def do_cancel(self, a: int, b: int) -> None:
@@ -243,7 +244,7 @@ class Services:
     # -- what takes back ----------------------------------------------------------------------------------------------
 
     def completed(self, *actions: str) -> list[str]:
-        return [one.requested for one in Timeline.load(self.table.storage).completed if one.action in actions]
+        return [one.requested for one in Snapshot.load(self.table.storage).completed if one.action in actions]
 
     def do_savepoint(self, a: int, _: int) -> None:
         found = self.completed(*WRITE_ACTIONS)
@@ -344,7 +345,7 @@ class Services:
             self.do_clean(0, number)
             self.do_archive(0, 0)
             self.check()
-        assert not list(Timeline.load(self.table.storage).pending), "nothing is pending for ever"
+        assert not list(Snapshot.load(self.table.storage).pending), "nothing is pending for ever"
         assert not self.table.storage.names(".hoodie/.cancel"), "no request is open for ever"
         assert find_losses(self.table.storage, self.table.opened.config) == []
         self.check_past()

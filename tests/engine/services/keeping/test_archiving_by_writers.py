@@ -19,8 +19,8 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import load_table_config
-from lakelatch.timeline.timeline import Timeline
 
 MINUTE_S = 60
 MOST, COMPACTED_EVERY = 8, 4
@@ -52,7 +52,7 @@ class Table:
 
     def active(self) -> int:
         """How many writes are on the active timeline."""
-        return sum(one.action in WRITE_ACTIONS for one in Timeline.load(self.storage).completed)
+        return sum(one.action in WRITE_ACTIONS for one in Snapshot.load(self.storage).completed)
 
 
 def services(result: CommitResult, service: str = "archive") -> list[str]:

@@ -25,7 +25,7 @@ from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 
 COMMITS = "hoodie.compact.inline.max.delta.commits"
 LOGS = {"hoodie.log.compaction.enable": "true", "hoodie.log.compaction.blocks.threshold": "2", COMMITS: "100"}

@@ -23,7 +23,7 @@ from lakelatch.engine.table import schema as table_schema
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.history import named_files
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 GUIDE = Path(__file__).parents[4] / "docs/guide.md"
@@ -43,7 +43,7 @@ def images(table: KeptTable, verify: bool = False) -> list[Any]:
 
 
 def last(table: KeptTable) -> str:
-    return max(one.completion or "" for one in Timeline.load(table.storage).completed)
+    return max(one.completion or "" for one in Snapshot.load(table.storage).completed)
 
 
 def write(table: KeptTable) -> None:

@@ -20,8 +20,8 @@ from lakelatch.spark.query_services import running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.timeline.timeline import Timeline
 
 MakeTable = Callable[..., Any]
 COMMITS = "hoodie.compact.inline.max.delta.commits"
@@ -35,7 +35,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def compactions(storage: Storage) -> int:
-    return sum(found.action == "commit" for found in Timeline.load(storage).completed)
+    return sum(found.action == "commit" for found in Snapshot.load(storage).completed)
 
 
 def reached(found: BesideQuery, rounds: int) -> bool:

@@ -24,7 +24,7 @@ from lakelatch.locks.contract import service_key
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.plans.service_plan import read_service_plan
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 MakeTable = Callable[..., Any]
 COMMITS = "hoodie.compact.inline.max.delta.commits"
@@ -121,7 +121,7 @@ def failing(error: Exception) -> Run:
 def test_a_service_that_fails_never_makes_the_commit_fail(table: LiveTable, error: Exception) -> None:
     found = [written(table, number, INLINE, failing(error)) for number in range(3)]
     assert outcomes(found[-1]) == [("compaction", FAILED)] and str(error) in found[-1].services[0].detail
-    assert found[-1].instant in Timeline.load(table.storage).completion_times()
+    assert found[-1].instant in Snapshot.load(table.storage).completion_times()
     assert "compaction failed" in repr(found[-1])
     assert len(lakelatch.waiting_plans(str(table.root))) == 1
 
@@ -136,7 +136,7 @@ def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     for number in range(3):
         result = written(table, number, {})
     options, manager = ServiceOptions.parse(INLINE), table.manager()
-    manager.folder.refresh(0)
+    manager.context.snapshots.take()
     again = replace(result, repeated=True)
     assert after_commit(again, ServiceContext(table.opened, manager), options) is again
     assert after_commit(result, ServiceContext(table.opened, manager), options).services
