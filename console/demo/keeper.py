@@ -10,7 +10,7 @@ from lakelatch.console.demo.checks import Check
 from lakelatch.console.demo.events import Events, read_events
 from lakelatch.console.demo.plan import FEEDS, KEEPER, DemoPlan
 from lakelatch.engine.options.clustering import INLINE, INLINE_COMMITS
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.report import CANCELLED, DONE, ServiceRun
 from lakelatch.engine.services.cancelling import request_cancel
 from lakelatch.engine.table.manager import open_manager
@@ -44,7 +44,7 @@ def cancel_in_flight(spark: SparkSession, plan: DemoPlan, events: Events) -> Non
         raise LakelatchError("there was nothing to cluster, and so nothing to cancel")
 
     def cancel(_: str) -> None:
-        with open_manager(plan.storage, ServiceOptions.parse(options).manager) as manager:
+        with open_manager(plan.storage, Call(options).services().manager) as manager:
             request_cancel(manager, instant)
 
     try:

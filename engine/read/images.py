@@ -11,8 +11,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT
+from lakelatch.engine.options.read import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT, ReadOptions
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.json_images import json_texts
 from lakelatch.engine.read.moments import refuse_future

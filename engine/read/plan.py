@@ -8,8 +8,15 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_META, READ_OPTIMIZED
+from lakelatch.engine.options.read import (
+    COLUMNS,
+    INCREMENTAL,
+    INCREMENTAL_FORMAT,
+    READ_META,
+    READ_OPTIMIZED,
+    ReadOptions,
+)
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
 from lakelatch.engine.read.images import ImagePlan, image_schema, plan_images
@@ -109,7 +116,7 @@ def plan_read(
     Slices in which no row fulfils the conditions, or what is understood of the SQL text `where`, may be missing; those
     that are there may have other rows, too. Columns that `where` mentions come after those that are asked for.
     """
-    read_options = ReadOptions.parse(options)
+    read_options = Call(options).read()
     storage = open_storage(path, read_options.storage)
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
     config, look = look_at(storage)
@@ -118,10 +125,10 @@ def plan_read(
 
 def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPlan | ImagePlan:
     """As `plan_read`, also for a read of what commits changed."""
-    read_options = ReadOptions.parse(options)
-    if not read_options.images:
-        return plan_read(path, options)
-    return plan_images(open_storage(path, read_options.storage), read_options)
+    call = Call(options)
+    if not call.read().images:
+        return plan_read(path, call)
+    return plan_images(open_storage(path, call.read().storage), call.read())
 
 
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
@@ -133,7 +140,7 @@ def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL
 
 def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Schema:
     """The columns of a read, without planning it. Errors: `InvalidRequest`, `CorruptTable`."""
-    read_options = ReadOptions.parse(options)
+    read_options = Call(options).read()
     if read_options.images:
         return image_schema(read_options)
     storage = open_storage(path, read_options.storage)

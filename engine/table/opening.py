@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.table.schema import schema_at
 from lakelatch.engine.table.table import OpenedTable, check_agreement, check_mode, check_writable
@@ -173,4 +173,4 @@ def open_existing_storage(path: str, options: Mapping[str, object] | None) -> St
 
 def open_place(path: str, options: Mapping[str, object] | None) -> Storage:
     """Where a table lies, or would, reached as the options say; `InvalidRequest` for them."""
-    return open_storage(path, ServiceOptions.parse(options).manager.storage)
+    return open_storage(path, Call(options).services().manager.storage)

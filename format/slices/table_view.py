@@ -393,8 +393,6 @@ class TableView:
         """What they have rewritten."""
         return read_log_compactions(self.whole, self._log_compacted)
 
-    # -- what has to be there -----------------------------------------------------------------------------------------
-
     def again(self) -> TableView:
         """A view of the same moment, loaded now."""
         return replace(self, whole=WholeTimeline.load(self.storage), lone=False)

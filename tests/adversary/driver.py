@@ -11,7 +11,7 @@ from option_space import Layout
 
 import lakelatch
 from lakelatch.engine.arrow import ArrowRows
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
@@ -97,7 +97,7 @@ class Engine:
             return plan is not None and Clustering().execute_or_leave(ServiceContext(table, manager), plan) is not None
 
     def maintain(self) -> None:
-        report = maintain_with(HERE, self.path, ServiceOptions.parse(self.options))
+        report = maintain_with(HERE, self.path, Call(self.options).services())
         assert report.ok, report.failed
 
     def clean(self) -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
@@ -97,7 +98,7 @@ class MemoryTable:
             "hoodie.write.lock.provider": "in_process",
             **more,
         }
-        self.opened = open_for_write(storage, WriteOptions.parse(self.options), schema)
+        self.opened = open_for_write(storage, Call(self.options).write(), schema)
 
     def manager(self) -> TransactionManager:
         return manager_of(self.storage, self.system)
@@ -106,7 +107,7 @@ class MemoryTable:
         self, operation: str = "upsert", block_format: str = "parquet", settings: TransactionSettings | None = None
     ) -> Writing:
         more = {"hoodie.datasource.write.operation": operation, "hoodie.logfile.data.block.format": block_format}
-        options = WriteOptions.parse({**self.options, **more})
+        options = Call({**self.options, **more}).write()
         manager = self.manager()
         if settings is not None:
             manager.context = replace(manager.context, settings=settings)

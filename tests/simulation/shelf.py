@@ -17,7 +17,7 @@ from typing import Any, cast
 from actors import Actor, aborted_on_error, instant_of
 from stock import CONFIG, table_of
 
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Lost
@@ -40,7 +40,7 @@ from lakelatch.transactions.early.task_files import TaskFiles
 SHELF = "shelf"
 LEDGER = "ledger"
 _CONFIG = replace(CONFIG, table_type=COPY_ON_WRITE, bucket_count=1)
-_OPTIONS = WriteOptions.parse({"hoodie.table.type": COPY_ON_WRITE, "hoodie.write.concurrency.mode": OPTIMISTIC})
+_OPTIONS = Call({"hoodie.table.type": COPY_ON_WRITE, "hoodie.write.concurrency.mode": OPTIMISTIC}).write()
 _ATTEMPTS = 4
 _NAMELESS = "has content, and no commit names it"
 

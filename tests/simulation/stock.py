@@ -20,7 +20,7 @@ from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services import archiving
 from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
@@ -54,14 +54,14 @@ STOCK = "stock"
 CONFIG = TableConfig("simulation", ("id",), ("part",), bucket_count=6)
 _SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string())])
 _OPTIONS = {
-    (mode, operation): WriteOptions.parse(
+    (mode, operation): Call(
         {
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.partitionpath.field": "part",
             "hoodie.datasource.write.operation": operation,
             "hoodie.write.concurrency.mode": mode,
         }
-    )
+    ).write()
     for mode in (NON_BLOCKING, OPTIMISTIC)
     for operation in (UPSERT, INSERT_OVERWRITE)
 }

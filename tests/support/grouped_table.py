@@ -11,7 +11,7 @@ import pyarrow as pa
 from live_table import WorkedTable, window
 
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.log_compaction import LogCompaction
@@ -60,7 +60,7 @@ class GroupedTable(WorkedTable):
         }
         if self.ordering:
             self.options["hoodie.datasource.write.precombine.field"] = self.ordering
-        self.opened = open_for_write(self.storage, WriteOptions.parse(self.options), self.schema)
+        self.opened = open_for_write(self.storage, Call(self.options).write(), self.schema)
 
     def frame(self, columns: Sequence[str], rows: Sequence[Values]) -> pa.Table:
         """Rows with these columns and the key."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from executors import Run, executor_of
 
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.run.file_report import FileReport
@@ -96,7 +96,7 @@ class WorkedTable:
         return TransactionManager(storage or self.storage, provider, HybridTimeGenerator(provider), settings)
 
     def begin(self, operation: str = "upsert", storage: Storage | None = None) -> Writing:
-        options = WriteOptions.parse({**self.options, "hoodie.datasource.write.operation": operation})
+        options = Call({**self.options, "hoodie.datasource.write.operation": operation}).write()
         manager = self.manager(storage)
         return Writing(self, manager, manager.begin(options.action_on(self.opened.config.table_type)), options)
 
@@ -152,7 +152,7 @@ class LiveTable(WorkedTable):
             self.options["hoodie.datasource.write.partitionpath.field"] = "part"
         self.options.update({name.replace("__", "."): value for name, value in more.items()})
         self.mode = mode
-        self.opened = open_for_write(self.storage, WriteOptions.parse(self.options), SCHEMA)
+        self.opened = open_for_write(self.storage, Call(self.options).write(), SCHEMA)
 
     def write(self, rows: Sequence[Row], partition: str = "p", operation: str = "upsert") -> CommitResult:
         writing = self.begin(operation)
@@ -167,7 +167,7 @@ class LiveTable(WorkedTable):
         return self.begin(DELETE_PARTITION).commit(partitions)
 
     def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
-        parsed = ServiceOptions.parse({SORT_COLUMNS: columns, **(options or {})})
+        parsed = Call({SORT_COLUMNS: columns, **(options or {})}).services()
         return Clustering(parsed.clustering, parsed.cancellation).schedule(self.context())
 
     def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:

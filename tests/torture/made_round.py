@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.compaction import Compaction
@@ -48,7 +49,7 @@ class MadeRound:
         self.tokens = 0
         (folder / "history").mkdir(parents=True, exist_ok=True)
         storage = KeepingStorage(str(self.table))
-        self.options = WriteOptions.parse(OPTIONS)
+        self.options = Call(OPTIONS).write()
         self.opened = open_for_write(storage, self.options, SCHEMA)
         provider = FilesystemLockProvider(LockScope(storage.uri, {}))
         settings = TransactionSettings(mode=NON_BLOCKING)

@@ -10,6 +10,7 @@ from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, ServiceRun
 from lakelatch.engine.services import cancelling
@@ -40,7 +41,7 @@ _BROKEN = tuple(f"[{kind.code}]" for kind in (CorruptTable, InvariantBroken))
 
 def service_options(place: Place, draw: Random) -> ServiceOptions:
     """As little retained as late requests of this round allow; all plans can be cancelled, most of them in part."""
-    plain = ServiceOptions.parse({})
+    plain = Call({}).services()
     tombstones_s = int(4 * place.late_s + 1)
     columns = draw.choice(((), ("version",), ("work", "key")))
     return replace(

@@ -16,8 +16,7 @@ from storages.counting import CountingStorage
 
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.where import conditions_in
 from lakelatch.engine.run.executor import NO_TASKS
@@ -263,7 +262,7 @@ def test_a_column_that_has_become_wider_rules_nothing_out(
     once = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("part", pa.string()), ("n", pa.int32())])
     table.upsert(pa.table([[1, 2], [1, 1], ["p", "q"], [5, 6]], once))
     opened_table = open_table(LocalStorage(str(tmp_path / "t")))
-    with open_manager(opened_table.storage, WriteOptions.parse(keys).manager) as manager:
+    with open_manager(opened_table.storage, Call(keys).write().manager) as manager:
         plan = Compaction(CompactionOptions.from_options({"hoodie.compact.inline.max.delta.commits": "1"})).schedule(
             ServiceContext(opened_table, manager)
         )
@@ -289,7 +288,7 @@ def indexes(table: LiveTable) -> list[str]:
 
 
 def test_commits_make_one_and_three_stay(table: LiveTable) -> None:
-    options = ServiceOptions.parse({"lakelatch.index.commits": 1})
+    options = Call({"lakelatch.index.commits": 1}).services()
     made = []
     for ts in range(2, 7):
         writing = table.begin().put("d001", [(1, ts, "v")])
@@ -300,7 +299,7 @@ def test_commits_make_one_and_three_stay(table: LiveTable) -> None:
 
 
 def test_few_commits_make_none(table: LiveTable) -> None:
-    options = ServiceOptions.parse({"lakelatch.index.commits": 9})
+    options = Call({"lakelatch.index.commits": 9}).services()
     for ts in range(2, 9):
         writing = table.begin().put("d001", [(1, ts, "v")])
         assert (
@@ -315,7 +314,7 @@ def test_nobody_makes_one_who_was_told_not_to_or_takes_hudis_locks(table: LiveTa
     class TakenByHudi(FilesystemLockProvider):
         taken_by_hudi = True
 
-    options = ServiceOptions.parse({"lakelatch.index.commits": every})
+    options = Call({"lakelatch.index.commits": every}).services()
     writing = table.begin().put("d001", [(1, 2, "v")])
     manager = writing.manager
     if every:
@@ -326,7 +325,7 @@ def test_nobody_makes_one_who_was_told_not_to_or_takes_hudis_locks(table: LiveTa
 
 
 def test_a_maintenance_makes_one_after_so_many_commits(table: LiveTable) -> None:
-    options = ServiceOptions.parse({"lakelatch.index.commits": 2})
+    options = Call({"lakelatch.index.commits": 2}).services()
     context = ServiceContext(table.opened, table.manager())
     due = [step for step in Steps(options).of_maintenance() if step.service == "index"]
     outcomes = []

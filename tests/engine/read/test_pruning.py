@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from live_table import LiveTable, WorkedTable, window
 from storages.counting import CountingStorage
 
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read, read_schema
 from lakelatch.engine.read.pruning import Bound, Condition, OneOf, Present
 from lakelatch.engine.table.making import open_for_write
@@ -61,7 +61,7 @@ class WideTable(WorkedTable):
         }
         if "hashed" in more:
             self.options["hoodie.bucket.index.hash.field"] = more["hashed"]
-        self.opened = open_for_write(self.storage, WriteOptions.parse(self.options), SCHEMA)
+        self.opened = open_for_write(self.storage, Call(self.options).write(), SCHEMA)
 
     def fill(self) -> None:
         """With rows that between them have every value that the table takes."""

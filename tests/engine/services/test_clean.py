@@ -15,7 +15,7 @@ from sweep import find_losses
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read, plan_read_of
 from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.log_compaction import LogCompaction
@@ -150,7 +150,7 @@ def test_a_read_that_a_clean_overtakes_between_two_listings_looks_again(tmp_path
                 table.compact()
             clean(table)
 
-    plan = plan_read_of(open_table(FaultyStorage(table.storage, before=overtake)), ReadOptions.parse({}))
+    plan = plan_read_of(open_table(FaultyStorage(table.storage, before=overtake)), Call({}).read())
     assert rows_of(plan) == [("p", 1, 4, "b")] and overtaken
 
 

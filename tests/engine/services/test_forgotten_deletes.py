@@ -12,8 +12,7 @@ from live_table import LiveTable, rows_of
 from other_engines.compaction import compacted_by_another
 
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read import ways
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.read.ways import Ways
@@ -68,7 +67,7 @@ def before_first(table: LiveTable, path: Callable[[str], bool], act: Callable[[]
 
 def planned(storage: Storage, as_of: str = "") -> ReadPlan:
     options = {"lakelatch.read.meta.columns": True, **({"as.of.instant": as_of} if as_of else {})}
-    return plan_read_of(open_table(storage), ReadOptions.parse(options))
+    return plan_read_of(open_table(storage), Call(options).read())
 
 
 def log_of_deletes(table: LiveTable) -> Path:
@@ -94,7 +93,7 @@ def test_a_planner_who_listed_before_deletes_were_kept_has_them(table: LiveTable
         assert plan is not None
         table.execute(plan)
     else:
-        parsed = ServiceOptions.parse({SORT_COLUMNS: "v"})
+        parsed = Call({SORT_COLUMNS: "v"}).services()
         plan = Clustering(parsed.clustering, parsed.cancellation).schedule(ServiceContext(opened, table.manager()))
         assert plan is not None
         table.execute_clustering(plan)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable, Row, Writing
 
-from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
+from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.write.attempt import Lost, attempted, retried
@@ -41,7 +42,7 @@ class Retrying:
         settings = TransactionSettings(mode=OPTIMISTIC, conflict_retries=retries, early=EarlySettings())
         self.table = table
         self.manager = TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings)
-        self.options = WriteOptions.parse({**table.options, **more})
+        self.options = Call({**table.options, **more}).write()
         self.meanwhile = [*meanwhile]
         self.instants: list[str] = []
         self.computed = 0

@@ -14,7 +14,8 @@ from sweep import find_losses
 
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.write import ManagerOptions, normalise
+from lakelatch.engine.options.manager import ManagerOptions
+from lakelatch.engine.options.registry import normalise
 from lakelatch.engine.services import cleaning
 from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.service import ServiceContext

@@ -11,7 +11,7 @@ import pytest
 
 from lakelatch.engine.arrow import ArrowRows, ArrowTable
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.ways import split_by_types
 from lakelatch.engine.services.compaction import Compaction
@@ -138,7 +138,7 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
     table.upsert(row(1))
     path = str(table.path)
     opened = opening.open_table(plan_read(path).table.storage)
-    with open_manager(opened.storage, WriteOptions.parse(OPTIONS).manager) as manager:
+    with open_manager(opened.storage, Call(OPTIONS).write().manager) as manager:
         plan = Compaction(CompactionOptions(least_logs=1)).schedule(ServiceContext(opened, manager))
         assert plan is not None
         table.upsert(row(2, w=ints(5)), MERGE)

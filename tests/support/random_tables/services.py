@@ -18,7 +18,7 @@ from sweep import find_losses
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.services import archiving, cancelling, restoring, savepoints
 from lakelatch.engine.services.cleaning import Clean
@@ -170,9 +170,9 @@ class Services:
 
     def do_plan_compaction(self, a: int, _: int) -> None:
         cancellable = "true" if a % 2 else "false"
-        parsed = ServiceOptions.parse(
+        parsed = Call(
             {"hoodie.compact.inline.max.delta.commits": "1", "lakelatch.service.cancellable": cancellable}
-        )
+        ).services()
         opened = open_table(self.table.storage)
         Compaction(parsed.compaction, parsed.cancellation).schedule(ServiceContext(opened, self.table.manager()))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.report import DONE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.archiving import archive
@@ -99,7 +99,7 @@ def test_nothing_waits_for_the_lock_where_nothing_may_leave() -> None:
         table.write(0.1)
     table.system.advance(MINUTE_S)
     with provider_of(table).acquire(TABLE_KEY, 0):
-        options = ServiceOptions.parse(table.options)
+        options = Call(table.options).services()
         with open_manager(table.storage, options.manager, table.system) as manager:
             done = archive(manager, load_table_config(table.storage), options.archiving)
     assert not done.instants and "waits for a compaction" in done.held_by

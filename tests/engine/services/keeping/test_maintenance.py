@@ -12,7 +12,7 @@ from live_table import LiveTable
 from taken_back_table import new_table
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import CANCELLED, FAILED, LEFT, MaintenanceReport, ServiceRun
@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 def kept(table: LiveTable, run: Run | None = None, **more: Any) -> MaintenanceReport:
-    options = ServiceOptions.parse({COMMITS: "3", **more.pop("options", {})})
+    options = Call({COMMITS: "3", **more.pop("options", {})}).services()
     return maintain_with(executor_of(run), str(table.root), options, **more)
 
 
@@ -91,7 +91,7 @@ def test_a_service_that_fails_keeps_no_other_from_running(table: LiveTable) -> N
             broken.append(path)
             raise OSError("no such device\nat line 2")
 
-    storage, options = FaultyStorage(table.storage, before=before), ServiceOptions.parse({**LOGS, COMMITS: "3"})
+    storage, options = FaultyStorage(table.storage, before=before), Call({**LOGS, COMMITS: "3"}).services()
     context = ServiceContext(open_table(storage), table.manager(storage))
     report = MaintenanceReport(str(table.root), keep(context, Steps(options).of_maintenance()))
     assert done(report) == [("compaction", FAILED), ("logcompaction", "done")] and not report.ok
@@ -160,14 +160,14 @@ def test_nothing_is_listed_twice_to_find_that_nothing_is_due(table: LiveTable) -
     filled(table, 1)
     calls: list[tuple[str, str]] = []
     storage = FaultyStorage(table.storage, before=lambda operation, path: calls.append((operation, path)))
-    context, options = ServiceContext(table.opened, table.manager(storage)), ServiceOptions.parse(LOGS)
+    context, options = ServiceContext(table.opened, table.manager(storage)), Call(LOGS).services()
     steps = [one for one in Steps(options).of_maintenance() if one.service in ("compaction", "logcompaction")]
     assert len(steps) == 4 and keep(context, steps) == () and calls.count(("list", TIMELINE_FOLDER)) == 1
 
 
 def test_where_there_is_no_table_nothing_is_kept(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="there is no table"):
-        maintain_with(HERE, str(tmp_path), ServiceOptions.parse({}))
+        maintain_with(HERE, str(tmp_path), Call({}).services())
     assert "maintain" in lakelatch.__all__
 
 
@@ -200,7 +200,7 @@ def test_clusterings_where_columns_are_named(table: LiveTable) -> None:
 
 def test_a_plan_that_was_cancelled_is_ended_and_not_carried_out(table: LiveTable) -> None:
     filled(table, 1)
-    options = ServiceOptions.parse({})
+    options = Call({}).services()
     manager = table.manager()
     plan = Clustering(options.clustering, options.cancellation).schedule(ServiceContext(table.opened, manager))
     assert plan is not None and request_cancel(manager, plan) is not None
@@ -219,7 +219,7 @@ def test_a_clustering_that_was_called_off_on_its_way_is_no_failure(table: LiveTa
         assert request_cancel(table.manager(), plan) is not None
         return reports
 
-    report = maintain_with(executor_of(run), str(table.root), ServiceOptions.parse(columns))
+    report = maintain_with(executor_of(run), str(table.root), Call(columns).services())
     assert done(report) == [("clustering", CANCELLED)] and report.ok
     kept(table)
     assert len(table.agreed()) == 4

@@ -14,7 +14,7 @@ from taken_back_table import KeptTable, rows
 import lakelatch
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.services.archiving import archive
 from lakelatch.engine.services.cleaning import Clean
@@ -38,7 +38,7 @@ Use = Callable[[KeptTable], Any]
 
 def images(table: KeptTable, verify: bool = False) -> list[Any]:
     more = {"hoodie.datasource.query.incremental.format": "cdc", "lakelatch.read.verify": str(verify).lower()}
-    plan = plan_images(table.storage, ReadOptions.parse({**window(BEGIN), **more}))
+    plan = plan_images(table.storage, Call({**window(BEGIN), **more}).read())
     return sorted((row for one in plan.slices for batch in plan.read(one) for row in batch.to_pylist()), key=repr)
 
 

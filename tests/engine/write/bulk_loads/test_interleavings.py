@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelatch.engine.arrow import ArrowRows, ArrowTable
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import OPERATION, WriteOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.file_report import FileReport
@@ -94,7 +95,7 @@ class Loaded:
 
     @contextmanager
     def manager(self) -> Iterator[TransactionManager]:
-        with open_manager(self.storage, WriteOptions.parse(self.options).manager, REAL_SYSTEM) as manager:
+        with open_manager(self.storage, Call(self.options).write().manager, REAL_SYSTEM) as manager:
             yield manager
 
     def plan(self) -> str | None:
@@ -324,7 +325,7 @@ def test_a_log_file_that_completes_below_is_not_hidden(tmp_path: Path, mode: str
             below = table.table.upsert(rows(range(5), 2, "below"))
         (transaction,) = begun
         assert below.completion <= transaction.instant
-        opened, options = open_table(table.storage), WriteOptions.parse(table.options)
+        opened, options = open_table(table.storage), Call(table.options).write()
         task = write_task(opened, options, transaction, in_bulk=True)
         assert isinstance(task, BulkTask)
         reports = list(task.write(iter(sorted_batches(task, rows(range(10), 1, "load"))), "0-0-0"))

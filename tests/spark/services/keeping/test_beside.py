@@ -13,7 +13,7 @@ from live_table import LiveTable
 from pyspark.sql import DataFrame
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.keeping.beside_query import BesideQuery
 from lakelatch.spark.query_services import running_beside
@@ -48,7 +48,7 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 def opened(table: LiveTable, is_active: Callable[[], bool], **options: str) -> BesideQuery:
-    parsed = ServiceOptions.parse({COMMITS: "2", **options})
+    parsed = Call({COMMITS: "2", **options}).services()
     return BesideQuery(str(table.root), parsed, HERE, is_active, look_again_s=0.02)
 
 

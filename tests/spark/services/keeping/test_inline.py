@@ -12,7 +12,7 @@ from executors import Run, executor_of
 from live_table import LiveTable
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import DONE, FAILED, SCHEDULED, ServiceRun
@@ -47,7 +47,7 @@ def written(
     """A write as `lakelatch.write` does it, with the services of these options behind it; `run` runs their tasks."""
     writing = table.begin().put("p", [(key, number, f"v{number}") for key in range(4)])
     result = writing.commit()
-    parsed = ServiceOptions.parse({**OFF, **options})
+    parsed = Call({**OFF, **options}).services()
     return after_commit(result, ServiceContext(table.opened, writing.manager, executor or executor_of(run)), parsed)
 
 
@@ -104,7 +104,7 @@ def test_while_nothing_is_due_it_reads_and_lists_nothing(table: LiveTable) -> No
     result = writing.commit()
     assert calls
     calls.clear()
-    options, opened = ServiceOptions.parse(INLINE), replace(table.opened, storage=storage)
+    options, opened = Call(INLINE).services(), replace(table.opened, storage=storage)
     assert after_commit(result, ServiceContext(opened, writing.manager), options) is result and calls == []
 
 
@@ -135,7 +135,7 @@ def test_what_was_in_vain_is_not_tried_after_each_commit(table: LiveTable) -> No
 def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     for number in range(3):
         result = written(table, number, {})
-    options, manager = ServiceOptions.parse(INLINE), table.manager()
+    options, manager = Call(INLINE).services(), table.manager()
     manager.context.snapshots.take()
     again = replace(result, repeated=True)
     assert after_commit(again, ServiceContext(table.opened, manager), options) is again
