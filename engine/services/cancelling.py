@@ -48,8 +48,8 @@ def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     found = cancel_requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    context.look()
-    still = {one.requested for one in (*context.snapshot.pending, *context.snapshot.aborted)}
+    _, snapshot = context.look()
+    still = {one.requested for one in (*snapshot.pending, *snapshot.aborted)}
     for one in found:
         if one.instant not in still:
             forget_requests(context.storage, one.instant)
@@ -88,8 +88,8 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    context.look()
-    pending = [one for one in context.snapshot.pending if one.action in REWRITING_SERVICES]
+    _, snapshot = context.look()
+    pending = [one for one in snapshot.pending if one.action in REWRITING_SERVICES]
     if not pending:
         return []
     now_ms = context.observer.storage_time_ms()
@@ -108,9 +108,9 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
     """The plans that were cancelled and are still on the timeline, oldest first."""
-    manager.context.look()
+    _, snapshot = manager.context.look()
     found = []
-    for over in manager.snapshot.aborted:
+    for over in snapshot.aborted:
         try:
             found.append(read_aborted_plan(manager.storage, over))
         except NotFound:  # an archiver has taken it away since
@@ -129,28 +129,24 @@ def outputs_of(plan: ServicePlan) -> PlanOutputs:
     A clustering begins file groups in which there is nothing else, so its names get tombstones. A compaction's lie
     among files that are read.
     """
+    groups = sorted(plan.groups)
     if plan.action == CLUSTERING:
-        names = []
-        for partition, file_id in sorted(plan.groups):
-            bucket = bucket_of_file_id(file_id)
-            if bucket is not None:
-                names += _names(partition, successor_file_id(bucket, plan.instant), plan.instant)
-        return PlanOutputs(tombstones=tuple(names))
-    if plan.action == COMPACTION:
-        removed = (
-            name for partition, file_id in sorted(plan.groups) for name in _names(partition, file_id, plan.instant)
+        buckets = ((partition, bucket_of_file_id(file_id)) for partition, file_id in groups)
+        begun = [(one, successor_file_id(bucket, plan.instant)) for one, bucket in buckets if bucket is not None]
+        return PlanOutputs(tombstones=_names(begun, plan.instant))
+    return PlanOutputs(removed=_names(groups, plan.instant)) if plan.action == COMPACTION else PlanOutputs()
+
+
+def _names(groups: Iterable[FileGroup], instant: str) -> tuple[str, ...]:
+    return tuple(
+        path_below(partition, name)
+        for partition, file_id in groups
+        for name in (
+            planned_base_file(partition, file_id, instant).name,
+            kept_deletes_file(partition, file_id, instant).name,
+            kept_deletes_name(file_id, instant),
         )
-        return PlanOutputs(removed=tuple(removed))
-    return PlanOutputs()
-
-
-def _names(partition: str, file_id: str, instant: str) -> list[str]:
-    names = (
-        planned_base_file(partition, file_id, instant).name,
-        kept_deletes_file(partition, file_id, instant).name,
-        kept_deletes_name(file_id, instant),
     )
-    return [path_below(partition, name) for name in names]
 
 
 def _instants_since(manager: TransactionManager, plan: Instant) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lakelatch.engine.services.savepoints import commit_on_timeline
+from lakelatch.engine.services.savepoints import commit_on_timeline, completed_savepoints, files_of_cleans
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
@@ -25,15 +25,13 @@ from lakelatch.timeline.actions import (
     PENDING_WRITE_ACTIONS,
     REPLACE_COMMIT,
     RESTORE,
-    SAVEPOINT,
     WRITE_ACTIONS,
 )
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.instant import HISTORY_NAME, Instant, requested
+from lakelatch.timeline.instant import HISTORY_NAME, Instant
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
-from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
@@ -201,14 +199,13 @@ def _ensure_there_without(
     needed = [one for one in found if (one.partition, one.file_id) in uncovered]
     view.ensure_there(needed)
     names = {(one.partition, name) for one in needed for name in one.names}
-    for clean in (one for one in snapshot.pending if one.action == CLEAN):
-        plan = CleanPlan.from_avro(read_plan(storage, requested(clean.requested, CLEAN)), clean.path)
-        for partition, name in names.intersection((one, name) for one, names in plan.files.items() for name in names):
+    for clean, partition, name in files_of_cleans(snapshot, storage):
+        if (partition, name) in names:
             raise InvalidRequest(
-                f"the clean {clean.requested} is about to remove {path_below(partition, name)}, which would be live "
-                f"again without {commit.requested}: let what is there stand, or restore the table to a later commit",
+                f"the clean {clean} is about to remove {path_below(partition, name)}, which would be live again "
+                f"without {commit.requested}: let what is there stand, or restore the table to a later commit",
                 instant=commit.requested,
-                clean=clean.requested,
+                clean=clean,
             )
 
 
@@ -236,7 +233,7 @@ def _ensure_same_start(snapshot: Snapshot, gone: frozenset[str]) -> None:
 
 def _ensure_no_savepoint(snapshot: Snapshot, commits: Iterable[Instant], instant: str) -> None:
     """`InvalidRequest` if one of these commits is kept: the table as of it would lack what is undone."""
-    kept = {one.requested for one in snapshot.by_action.get(SAVEPOINT, ())}
+    kept = {one.requested for one in completed_savepoints(snapshot)}
     for commit in (one for one in commits if one.requested in kept):
         raise InvalidRequest(
             f"a savepoint keeps {commit.action} {commit.requested}, and the table as of it would be another one: "

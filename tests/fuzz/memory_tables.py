@@ -12,10 +12,11 @@ from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import compaction, log_compaction
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
@@ -132,18 +133,21 @@ class MemoryTable:
 
         return written_once(self.manager(), BATCH, work)
 
+    def context(self) -> ServiceContext:
+        return ServiceContext(open_table(self.storage), self.manager())
+
     def plan(self) -> str | None:
-        return compaction.schedule(open_table(self.storage), self.manager(), CompactionOptions())
+        return Compaction().schedule(self.context())
 
     def compact(self) -> CommitResult:
         plan = self.plan()
         assert plan is not None
-        return compaction.execute(HERE, open_table(self.storage), self.manager(), plan)
+        return Compaction().execute(self.context(), plan)
 
     def plan_fold(self) -> str | None:
-        return log_compaction.schedule(open_table(self.storage), self.manager(), CompactionOptions(least_logs_of_run=2))
+        return LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(self.context())
 
     def fold(self) -> CommitResult:
         plan = self.plan_fold()
         assert plan is not None
-        return log_compaction.execute(HERE, open_table(self.storage), self.manager(), plan)
+        return LogCompaction().execute(self.context(), plan)

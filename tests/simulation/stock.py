@@ -22,10 +22,12 @@ from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services import archiving, cleaning, clustering, compaction
+from lakelatch.engine.services import archiving
 from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
-from lakelatch.engine.services.clustering_task import ClusterTask
-from lakelatch.engine.services.compaction_task import CompactTask
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.clustering import Clustering, ClusterTask
+from lakelatch.engine.services.compaction import Compaction, CompactTask
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.commit import commit_files, file_ids_of
@@ -152,9 +154,9 @@ def plan(actor: Actor) -> None:
     cancellation = CancellationOptions(draw.random() < 0.75, policy, draw.random() < 0.6)
     if draw.random() < 0.65:
         options = ClusteringOptions(groups_max=draw.choice((1, 2, 2)))
-        clustering.schedule(table_of(actor), manager, options, cancellation)
+        Clustering(options, cancellation).schedule(ServiceContext(table_of(actor), manager))
     else:
-        compaction.schedule(table_of(actor), manager, CompactionOptions(), cancellation)
+        Compaction(CompactionOptions(), cancellation).schedule(ServiceContext(table_of(actor), manager))
 
 
 def serve(actor: Actor) -> None:
@@ -201,7 +203,7 @@ def clean(actor: Actor) -> None:
     manager = actor.manager(NON_BLOCKING)
     manager.recover()
     options = CleaningOptions(commits=actor.random.choice((1, 2)), parallelism=1, cancel_delay_minutes=0)
-    for done in cleaning.clean(CONFIG, manager, options):
+    for done in Clean(options).run(ServiceContext(table_of(actor), manager)):
         actor.place.count("cleaned" if done.files else "cleaned nothing")
 
 
@@ -227,9 +229,9 @@ def finish(actor: Actor) -> None:
 
 
 def _carry_out(actor: Actor, manager: TransactionManager, chosen: ServicePlan) -> None:
-    service = clustering if chosen.action == CLUSTERING else compaction
+    service = Clustering() if chosen.action == CLUSTERING else Compaction()
     try:
-        result = service.execute(_Executor(actor), table_of(actor), manager, chosen.instant)
+        result = service.execute(ServiceContext(table_of(actor), manager, _Executor(actor)), chosen.instant)
     except _LEFT as error:
         actor.place.count(f"{chosen.action} left")
         actor.place.world.note(f"{actor.name} leaves {chosen.instant}: {error.message}")

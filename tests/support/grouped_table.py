@@ -13,9 +13,9 @@ from live_table import WorkedTable, window
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import log_compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import LocalStorage
@@ -76,8 +76,8 @@ class GroupedTable(WorkedTable):
     def compact_logs(self) -> CommitResult | None:
         """A log compaction, planned and carried out."""
         opened = open_table(self.storage)
-        plan = log_compaction.schedule(opened, self.manager(), CompactionOptions(least_logs_of_run=2))
-        return None if plan is None else log_compaction.execute(HERE, opened, self.manager(), plan)
+        plan = LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(ServiceContext(opened, self.manager()))
+        return None if plan is None else LogCompaction().execute(ServiceContext(opened, self.manager()), plan)
 
     def read(self, options: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
         """Rows without what is null in them, sorted by key."""

@@ -17,7 +17,9 @@ from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import clustering, compaction
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
@@ -98,13 +100,15 @@ class WorkedTable:
         manager = self.manager(storage)
         return Writing(self, manager, manager.begin(options.action_on(self.opened.config.table_type)), options)
 
+    def context(self, run: Run | None = None) -> ServiceContext:
+        """What table services work with, in a process of its own."""
+        return ServiceContext(open_table(self.storage), self.manager(), executor_of(run))
+
     def plan(self, options: Mapping[str, str] | None = None) -> str | None:
-        return compaction.schedule(
-            open_table(self.storage), self.manager(), CompactionOptions.from_options(options or {})
-        )
+        return Compaction(CompactionOptions.from_options(options or {})).schedule(self.context())
 
     def execute(self, plan: str, run: Run | None = None) -> CommitResult:
-        return compaction.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+        return Compaction().execute(self.context(run), plan)
 
     def compact(self, options: Mapping[str, str] | None = None) -> CommitResult | None:
         plan = self.plan(options)
@@ -164,10 +168,10 @@ class LiveTable(WorkedTable):
 
     def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
         parsed = Call({SORT_COLUMNS: columns, **(options or {})}).services()
-        return clustering.schedule(open_table(self.storage), self.manager(), parsed.clustering, parsed.cancellation)
+        return Clustering(parsed.clustering, parsed.cancellation).schedule(self.context())
 
     def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:
-        return clustering.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+        return Clustering().execute(self.context(run), plan)
 
     def cluster(self, columns: str = "v", options: Mapping[str, object] | None = None) -> CommitResult | None:
         plan = self.plan_clustering(columns, options)

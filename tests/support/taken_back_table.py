@@ -9,9 +9,9 @@ from pathlib import Path
 from live_table import LiveTable, TableRows
 
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import log_compaction, restoring, savepoints
+from lakelatch.engine.services import restoring, savepoints
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.table.opening import open_table
@@ -45,12 +45,12 @@ class KeptTable(LiveTable):
 
     def plan_logs(self) -> str | None:
         options = CompactionOptions(least_logs_of_run=2)
-        return log_compaction.schedule(open_table(self.storage), self.manager(), options)
+        return LogCompaction(options).schedule(self.context())
 
     def compact_logs(self) -> CommitResult:
         plan = self.plan_logs()
         assert plan is not None
-        return log_compaction.execute(HERE, open_table(self.storage), self.manager(), plan)
+        return LogCompaction().execute(self.context(), plan)
 
     def all_died(self) -> None:
         """Whoever has a heartbeat counts as dead."""

@@ -11,12 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import compaction
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.attempt import result_or_raise
@@ -121,13 +120,13 @@ class MadeRound:
     def compact(self, process: str, work: str, execute: bool = True) -> None:
         table = open_table(self.opened.storage)
         self.note(process, "call", work=f"{work}.plan", role="compact", kind="plan")
-        plan = compaction.schedule(table, self.manager, CompactionOptions())
+        plan = Compaction().schedule(ServiceContext(table, self.manager))
         assert plan is not None
         told = {"outcome": "committed", "instant": plan, "rows": 0, "error": ""}
         self.note(process, "return", work=f"{work}.plan", completion="", kind="plan", **told)
         if execute:
             self.note(process, "call", work=work, role="compact", kind="execute")
-            done = compaction.execute(HERE, table, self.manager, plan)
+            done = Compaction().execute(ServiceContext(table, self.manager), plan)
             self.note(process, "return", work=work, completion=done.completion, kind="execute", **told)
 
     def look(self, process: str) -> None:

@@ -17,8 +17,10 @@ from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import archiving, cancelling, cleaning, clustering
+from lakelatch.engine.services import archiving, cancelling
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.torture.check.archived import HISTORY
 from lakelatch.torture.check.checker import check_round
@@ -40,7 +42,7 @@ def kept_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table, manager = open_table(made.opened.storage), made.manager
 
     def plan() -> str:
-        found = clustering.schedule(table, manager, ClusteringOptions(), CancellationOptions())
+        found = Clustering(ClusteringOptions(), CancellationOptions()).schedule(ServiceContext(table, manager))
         assert found is not None
         return found
 
@@ -51,11 +53,11 @@ def kept_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.note("cancel-1.1", "cancelled", instant=called_off, groups=[])
     assert cancelling.execute_cancel(manager, called_off)
     made.note("cancel-1.1", "aborted", instant=called_off)
-    done = clustering.execute(HERE, table, manager, plan())
+    done = Clustering().execute(ServiceContext(table, manager), plan())
     made.note("serve-1.1", "served", service="clustering", outcome="done", instant=done.instant, text="")
     for number in range(3, 7):
         made.append("append-1.2", f"append-1.2.{number:04d}", 2)
-    for result in cleaning.clean(table.config, manager, CleaningOptions(commits=_RETAINED)):
+    for result in Clean(CleaningOptions(commits=_RETAINED)).run(ServiceContext(table, manager)):
         assert result.files
         made.note("serve-1.1", "served", service="clean", outcome="done", instant=result.instant, text="")
     made.look("tail-1.1")

@@ -19,13 +19,14 @@ from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.where import conditions_in
-from lakelatch.engine.run.executor import HERE, NO_TASKS
+from lakelatch.engine.run.executor import NO_TASKS
 from lakelatch.engine.run.report import DONE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import compaction
-from lakelatch.engine.services.keeping import steps
+from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.keeping.inline import after_commit
-from lakelatch.engine.services.keeping.maintenance import steps_of
+from lakelatch.engine.services.keeping.maintenance import keep
+from lakelatch.engine.services.keeping.steps import Steps
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.format.index.file_index import INDEX_FOLDER
@@ -262,11 +263,11 @@ def test_a_column_that_has_become_wider_rules_nothing_out(
     table.upsert(pa.table([[1, 2], [1, 1], ["p", "q"], [5, 6]], once))
     opened_table = open_table(LocalStorage(str(tmp_path / "t")))
     with open_manager(opened_table.storage, Call(keys).write().manager) as manager:
-        plan = compaction.schedule(
-            opened_table, manager, CompactionOptions.from_options({"hoodie.compact.inline.max.delta.commits": "1"})
+        plan = Compaction(CompactionOptions.from_options({"hoodie.compact.inline.max.delta.commits": "1"})).schedule(
+            ServiceContext(opened_table, manager)
         )
         assert plan is not None
-        compaction.execute(HERE, opened_table, manager, plan)
+        Compaction().execute(ServiceContext(opened_table, manager), plan)
     assert make_index(opened_table.storage, opened_table.config) is not None
     path = str(tmp_path / "t")
     assert [one.partition for one in plan_read(path, where="n = 5").slices] == ["p"]
@@ -291,7 +292,7 @@ def test_commits_make_one_and_three_stay(table: LiveTable) -> None:
     made = []
     for ts in range(2, 7):
         writing = table.begin().put("d001", [(1, ts, "v")])
-        result = after_commit(writing.commit(), table.opened, writing.manager, options, HERE)
+        result = after_commit(writing.commit(), ServiceContext(table.opened, writing.manager), options)
         assert [(run.service, run.outcome) for run in result.services] == [("index", DONE)]
         made.append(f"{result.completion}.json.z")
     assert indexes(table) == made[-3:]
@@ -301,7 +302,10 @@ def test_few_commits_make_none(table: LiveTable) -> None:
     options = Call({"lakelatch.index.commits": 9}).services()
     for ts in range(2, 9):
         writing = table.begin().put("d001", [(1, ts, "v")])
-        assert after_commit(writing.commit(), table.opened, writing.manager, options, NO_TASKS).services == ()
+        assert (
+            after_commit(writing.commit(), ServiceContext(table.opened, writing.manager, NO_TASKS), options).services
+            == ()
+        )
     assert indexes(table) == []
 
 
@@ -316,18 +320,18 @@ def test_nobody_makes_one_who_was_told_not_to_or_takes_hudis_locks(table: LiveTa
     if every:
         provider = TakenByHudi(LockScope(table.storage.uri, {}))
         manager.context = replace(manager.context, provider=provider)
-    assert after_commit(writing.commit(), table.opened, manager, options, NO_TASKS).services == ()
+    assert after_commit(writing.commit(), ServiceContext(table.opened, manager, NO_TASKS), options).services == ()
     assert indexes(table) == []
 
 
 def test_a_maintenance_makes_one_after_so_many_commits(table: LiveTable) -> None:
     options = Call({"lakelatch.index.commits": 2}).services()
-    work = steps.Work(table.opened, table.manager(), options, HERE)
-    due = [step for step in steps_of(options) if step.service == "index"]
+    context = ServiceContext(table.opened, table.manager())
+    due = [step for step in Steps(options).of_maintenance() if step.service == "index"]
     outcomes = []
     for ts in range(2, 7):
         table.write([(1, ts, "v")], "d001")
-        outcomes.append([(run.service, run.outcome) for run in steps.keep(work, due)])
+        outcomes.append([(run.service, run.outcome) for run in keep(context, due)])
     assert outcomes == [[("index", DONE)], [], [("index", DONE)], [], [("index", DONE)]]
 
 

@@ -11,8 +11,8 @@ from live_table import LiveTable
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services import cleaning
 from lakelatch.engine.services.archiving import Archived, archive
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.failpoints import FailpointHit, active
 from lakelatch.storage.contract import path_below
 from lakelatch.testing.faults.storage import FaultyStorage
@@ -49,7 +49,7 @@ def written(table: LiveTable, *numbers: int) -> None:
 def cleaned(table: LiveTable) -> None:
     """No older slices are left to which the table could be taken back."""
     options = CleaningOptions(commits=1, parallelism=1)
-    assert cleaning.clean(table.opened.config, table.manager(), options)[0].files
+    assert Clean(options).run(table.context())[0].files
 
 
 def age(table: LiveTable, path: str, hours: int = 48) -> None:

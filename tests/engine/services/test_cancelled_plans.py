@@ -10,9 +10,9 @@ from live_table import LiveTable
 from lakelatch import failpoints
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cancelling, compaction, log_compaction
-from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.services import cancelling
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.actions import COMPACTION
@@ -29,7 +29,7 @@ def live(tmp_path: Path) -> LiveTable:
 
 
 def cancellable_plan(live: LiveTable) -> str:
-    plan = compaction.schedule(open_table(live.storage), live.manager(), CompactionOptions(), CANCELLABLE)
+    plan = Compaction(CompactionOptions(), CANCELLABLE).schedule(live.context())
     assert plan is not None
     return plan
 
@@ -71,7 +71,7 @@ def test_tasks_stop_before_the_next_operation(live: LiveTable) -> None:
         cancelling.request_cancel(live.manager(), plan)
 
     with failpoints.calling(ask, ["compact.after_base_file"]), pytest.raises(PlanCancelled):
-        compaction.execute(HERE, open_table(live.storage), live.manager(), plan)
+        Compaction().execute(live.context(), plan)
     assert len(made) == 1 and files_of(live, plan) == []
 
 
@@ -109,7 +109,7 @@ def test_a_plan_waits_for_its_policy_and_is_left_to_a_live_executor(live: LiveTa
     written(live)
     for policy, past in [("0 hours", True), ("24 hours", False), ("1 instants", True), ("2 instants", False)]:
         options = CancellationOptions(cancellable=True, policy=policy)
-        plan = compaction.schedule(open_table(live.storage), live.manager(), CompactionOptions(), options)
+        plan = Compaction(CompactionOptions(), options).schedule(live.context())
         assert plan is not None
         for _ in range(2):
             live.write([(1, 3, "c")], partition="q")
@@ -137,7 +137,7 @@ def test_compactions_are_immutable_unless_asked_for_and_log_compactions_always(l
     options = CompactionOptions(least_logs_of_run=2, log_compaction=True)
     for number in range(4):
         live.write([(1, 6 + number, "e")])
-    plan = log_compaction.schedule(open_table(live.storage), live.manager(), options)
+    plan = LogCompaction(options).schedule(live.context())
     assert plan is not None
     with pytest.raises(InvalidRequest, match="is immutable"):
         cancelling.request_cancel(live.manager(), plan)

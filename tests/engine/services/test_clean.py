@@ -17,8 +17,9 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read, plan_read_of
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cleaning, log_compaction
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import calling
@@ -27,7 +28,6 @@ from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.table_config import load_table_config
 from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
 
@@ -100,11 +100,13 @@ def test_logs_that_a_log_compaction_repeats_go_with_their_version(tmp_path: Path
         table.write([(key, number, f"v{number}") for key in range(3)])
     manager = table.manager()
     options = CleaningOptions(commits=1)
-    plan = log_compaction.schedule(table.opened, manager, CompactionOptions(log_compaction=True, least_logs_of_run=2))
+    plan = LogCompaction(CompactionOptions(log_compaction=True, least_logs_of_run=2)).schedule(
+        ServiceContext(table.opened, manager)
+    )
     assert plan is not None
-    log_compaction.execute(HERE, table.opened, table.manager(), plan)
+    LogCompaction().execute(table.context(), plan)
     before = table.agreed()
-    assert cleaning.clean(table.opened.config, table.manager(), options)[0].files == ()
+    assert Clean(options).run(table.context())[0].files == ()
     table.compact()
     for number in range(6, 8):
         table.write([(9, number, "w")])
@@ -179,9 +181,9 @@ def test_tables_that_java_made(archive: Path, policy: str, tmp_path: Path) -> No
     provider = FilesystemLockProvider(LockScope(storage.uri, {}))
     manager = TransactionManager(storage, provider, HybridTimeGenerator(provider), TransactionSettings())
     options = CleaningOptions(policy=policy, commits=1, versions=1)
-    cleaning.clean(load_table_config(storage), manager, options)
+    Clean(options).run(ServiceContext(open_table(storage), manager))
     assert rows(storage) == before and rows_by_hudi_rs(storage) == by_others
-    assert cleaning.clean(load_table_config(storage), manager, options) == []
+    assert Clean(options).run(ServiceContext(open_table(storage), manager)) == []
 
 
 def rows(storage: LocalStorage) -> Rows:

@@ -14,7 +14,8 @@ from taken_back_table import KeptTable, new_table, one_of_each, rows
 from lakelatch import failpoints
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.services import cancelling, cleaning
+from lakelatch.engine.services import cancelling
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.errors import (
     CommitUnknown,
     InvalidRequest,
@@ -361,7 +362,7 @@ def test_a_reader_during_a_restore_misses_nothing_that_a_clean_has_removed(table
     assert clustered is not None and checks.look() == [] and checks.kept
     table.write(rows(3, 2, "b"), operation="insert_overwrite")
     table.write(rows(3, 3, "c"))
-    list(cleaning.clean(table.opened.config, table.manager(), CleaningOptions(commits=1, parallelism=1)))
+    list(Clean(CleaningOptions(commits=1, parallelism=1)).run(table.context()))
     assert not table.data_files(clustered.instant) and checks.look() == []
     seen: list[tuple[TableRows, list[str]]] = []
 

@@ -14,8 +14,8 @@ from live_table import LiveTable, Row, Writing
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.write import commit as committing
 from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.commit import commit_files, write_task
@@ -104,9 +104,9 @@ def test_services_and_deletes_work_in_groups_that_java_named(open_shared: Open) 
     (theirs,) = group_ids(table, "q")
     table.write([(1, 5, "ours")], "q")
     table.delete([(3, 6, "")], "q")
-    plan = log_compaction.schedule(table.opened, table.manager(), CompactionOptions(least_logs_of_run=2))
+    plan = LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(table.context())
     assert plan is not None
-    log_compaction.execute(HERE, table.opened, table.manager(), plan)
+    LogCompaction().execute(table.context(), plan)
     expected = [("q", 1, 5, "ours"), ("q", 5, 1, "j5"), ("q", 7, 1, "j7")]
     assert [row for row in table.agreed() if row[0] == "q"] == expected
     done = table.compact()
@@ -287,9 +287,9 @@ def test_log_compactions_are_looked_up_only_where_there_are_files_of_them(tmp_pa
     table = LiveTable(tmp_path / "t", mode=NON_BLOCKING)
     for partition in ("p", "p", "q"):
         table.write([(1, 1, "a")], partition)
-    plan = log_compaction.schedule(table.opened, table.manager(), CompactionOptions(least_logs_of_run=2))
+    plan = LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(table.context())
     assert plan is not None
-    log_compaction.execute(HERE, table.opened, table.manager(), plan)
+    LogCompaction().execute(table.context(), plan)
     calls: list[str] = []
     watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
     view = TableView.load(watched, table.opened.config)

@@ -12,7 +12,7 @@ from executors import run_here
 from live_table import LiveTable, rows_since
 
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services.planned import Operations, RewriteTask
+from lakelatch.engine.services.rewriting import Operations, RewriteTask
 from lakelatch.engine.write import commit as committing
 from lakelatch.engine.write import replace as replacing
 from lakelatch.errors import WriteConflict

@@ -14,8 +14,8 @@ from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.ways import split_by_types
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import compaction
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table import making, opening
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.writing import write_rows
@@ -139,10 +139,10 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
     path = str(table.path)
     opened = opening.open_table(plan_read(path).table.storage)
     with open_manager(opened.storage, Call(OPTIONS).write().manager) as manager:
-        plan = compaction.schedule(opened, manager, CompactionOptions(least_logs=1))
+        plan = Compaction(CompactionOptions(least_logs=1)).schedule(ServiceContext(opened, manager))
         assert plan is not None
         table.upsert(row(2, w=ints(5)), MERGE)
-        compaction.execute(HERE, opening.open_table(opened.storage), manager, plan)
+        Compaction().execute(ServiceContext(opening.open_table(opened.storage), manager), plan)
         table.upsert(row(3, w=pa.array(["x"])), TEXTS)
     read = plan_read(path)
     native, merged = split_by_types(read, [found.without_logs() for found in read.slices])

@@ -18,9 +18,9 @@ from live_table import LiveTable, Row, TableRows, Writing
 import lakelatch
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import log_compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.attempt import abort_after
 from lakelatch.engine.write.batches import BATCHES_FOLDER, BatchCommitted, BatchRegister, written_once
@@ -304,7 +304,7 @@ class Run:
             self.numbers["a"] = batch.number + 1
         elif what == "plan":
             opened, logs = open_table(self.table.storage), CompactionOptions(least_logs_of_run=2)
-            plan = log_compaction.schedule(opened, self.table.manager(), logs)
+            plan = LogCompaction(logs).schedule(ServiceContext(opened, self.table.manager()))
             self.plans += [(plan, True)] if plan else []
             plan = self.table.plan({"hoodie.compact.inline.max.delta.commits": "2"})
             self.plans += [(plan, False)] if plan else []
@@ -312,7 +312,7 @@ class Run:
             plan, of_logs = self.plans.pop()
             opened, manager = open_table(self.table.storage), self.table.manager()
             compacted_logs = (
-                log_compaction.execute(HERE, opened, manager, plan) if of_logs else self.table.execute(plan)
+                LogCompaction().execute(ServiceContext(opened, manager), plan) if of_logs else self.table.execute(plan)
             )
             self.completed(compacted_logs, [])
 

@@ -12,8 +12,8 @@ import lakelatch
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import cleaning
 from lakelatch.engine.services.archiving import archive
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.verifying import MISSING
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable, InvalidRequest
@@ -80,10 +80,10 @@ def test_what_a_clean_took_is_not_missing(tmp_path: Path, replace: str) -> None:
         table.compact()
     config, options = open_table(table.storage).config, CleaningOptions(commits=1)
     path = data_of(table, before)
-    assert cleaning.schedule(config, table.manager(), options) is not None
+    assert Clean(options).schedule(table.context()) is not None
     path.unlink()
     assert found(table) == []
-    cleaning.clean(config, table.manager(), options)
+    Clean(options).run(table.context())
     assert found(table) == []
     named_files.forget_all()
     with pytest.raises(InvalidRequest, match="has removed"):

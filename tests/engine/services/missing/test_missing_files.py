@@ -11,9 +11,9 @@ from taken_back_table import KeptTable, new_table, rows
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cleaning, log_compaction
 from lakelatch.engine.services.archiving import archive
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.actions import COMPACTION
@@ -24,8 +24,7 @@ ARCHIVING = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
 
 
 def cleaned(table: KeptTable) -> object:
-    config = open_table(table.storage).config
-    return cleaning.clean(config, table.manager(), CleaningOptions(commits=1))
+    return Clean(CleaningOptions(commits=1)).run(table.context())
 
 
 def archived(table: KeptTable) -> object:
@@ -42,7 +41,7 @@ def compacted(table: KeptTable) -> object:
 
 def logs_compacted(table: KeptTable) -> object:
     plan = table.plan_logs()
-    return None if plan is None else log_compaction.execute(HERE, table.opened, table.manager(), plan)
+    return None if plan is None else LogCompaction().execute(table.context(), plan)
 
 
 SERVICES: dict[str, Callable[[KeptTable], object]] = {

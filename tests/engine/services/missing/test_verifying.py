@@ -14,8 +14,8 @@ import lakelatch
 from lakelatch import failpoints
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services import cleaning
 from lakelatch.engine.services.archiving import archive
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.verifying import DAMAGED, MISSING, SUPERFLUOUS, Finding
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table.write(rows(6, 20 + number, f"{number}-"), "q")
         table.compact()
     config = open_table(table.storage).config
-    assert cleaning.clean(config, table.manager(), CleaningOptions(commits=2))
+    assert Clean(CleaningOptions(commits=2)).run(table.context())
     assert archive(table.manager(), config, ArchivingOptions(min_commits=3, max_commits=4, minimum_age_s=0)).instants
     kept = table.write(rows(4, 30, "kept"), "q")
     table.savepoint(kept.instant)
@@ -253,6 +253,6 @@ def test_a_reader_that_is_slower_than_a_clean_misses_nothing(tmp_path: Path) -> 
     for number in range(3):
         table.compact()
         table.write(rows(4, 2 + number, "b"))
-    assert cleaning.clean(config, table.manager(), CleaningOptions(commits=1))[0].files
+    assert Clean(CleaningOptions(commits=1)).run(table.context())[0].files
     slow.latest()
     assert slow.was_cleaned()  # so whoever reads begins again

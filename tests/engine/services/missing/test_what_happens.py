@@ -16,9 +16,9 @@ from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.images import plan_images
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cleaning, log_compaction
 from lakelatch.engine.services.archiving import archive
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.table import schema as table_schema
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
@@ -67,11 +67,11 @@ def service(call: Use) -> Use:
 def logs_compacted(table: KeptTable) -> None:
     plan = table.plan_logs()
     if plan is not None:
-        log_compaction.execute(HERE, table.opened, table.manager(), plan)
+        LogCompaction().execute(table.context(), plan)
 
 
 def cleaned(table: KeptTable) -> None:
-    cleaning.clean(open_table(table.storage).config, table.manager(), CleaningOptions(commits=1))
+    Clean(CleaningOptions(commits=1)).run(table.context())
 
 
 def archived(table: KeptTable) -> None:

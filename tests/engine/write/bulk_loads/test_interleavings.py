@@ -16,14 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelatch.engine.arrow import ArrowRows, ArrowTable
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import OPERATION, WriteOptions
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import compaction
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.write.attempt import Lost
@@ -101,12 +100,12 @@ class Loaded:
 
     def plan(self) -> str | None:
         with self.manager() as manager:
-            return compaction.schedule(open_table(self.storage), manager, CompactionOptions())
+            return Compaction().schedule(ServiceContext(open_table(self.storage), manager))
 
     def execute(self, plan: str | None) -> None:
         assert plan is not None
         with self.manager() as manager:
-            compaction.execute(HERE, open_table(self.storage), manager, plan)
+            Compaction().execute(ServiceContext(open_table(self.storage), manager), plan)
 
     def compact(self) -> None:
         self.execute(self.plan())
