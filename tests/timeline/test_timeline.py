@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import pytest
 from storages.counting import CountingStorage
@@ -169,7 +169,7 @@ def test_a_timeline_is_at_rest_when_two_listings_agree() -> None:
 
 def test_a_timeline_that_never_rests_is_not_available() -> None:
     class Busy(MemoryStorage):
-        def names(self, folder: str) -> Collection[str]:
+        def names(self, folder: str) -> Sequence[str]:
             self.put(f"{folder}/{REAL_SYSTEM.new_id()}", b"")
             return super().names(folder)
 
