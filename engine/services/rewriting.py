@@ -253,7 +253,7 @@ def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
     """A planned operation on all logs of a slice that hold something."""
     sizes = {name: view.storage.stat(found.path_of(name)).size_bytes for name in found.log_files}
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file is the tombstone of a failed attempt
-    for name in set(found.log_files).difference(logs):
+    for name in (name for name in found.log_files if not sizes[name]):
         ensure_tombstone(view.whole, found.path_of(name))
     total_mb = sum(sizes.values()) / 1024 / 1024
     return CompactionOperation(

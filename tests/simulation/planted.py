@@ -240,7 +240,7 @@ PLANTED: dict[str, Mistake] = {
         "_sweep",
         (("for path in outputs.tombstones:", "for path in ():"),),
         seeds=100,
-        first=1650,
+        first=220,
         stocked=True,
     ),
     "a copy-on-write commit does not look at what it merged": Mistake(
