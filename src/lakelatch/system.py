@@ -11,7 +11,6 @@ import random
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ class RealSystem(RealThreads):
         return _CHANCE.random()
 
     def new_id(self) -> str:
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()
 
 
 REAL_SYSTEM = RealSystem()
