@@ -85,4 +85,4 @@ def one_of(options: Mapping[str, str], key: str, allowed: tuple[str, ...], defau
 
 def flag(options: Mapping[str, str], key: str, default: bool = False) -> bool:
     """Whether an option is on. Errors: `InvalidRequest`."""
-    return one_of(options, key, ("true", "false"), "true" if default else "false") == "true"
+    return one_of(options, key, ("true", "false"), "") == "true" if key in options else default
