@@ -44,6 +44,7 @@ GROUP_DELETES = "lakelatch.group.deletes"
 _COUNTS = struct.Struct(">ii")
 _INT = struct.Struct(">i")
 _CONTENT_VERSION = 3
+_FEW_ROWS = 100  # for which a context of zstd for each page costs half of what the block does, and saves nothing
 _AVRO_ROWS_AT_ONCE = 64 * 1024
 
 
@@ -182,6 +183,7 @@ def _encode_records(
     if block_format == PARQUET_FORMAT:
         sink = pa.BufferOutputStream()
         footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})
+        compression = compression if records.num_rows > _FEW_ROWS else "snappy"
         pq.write_table(footer, sink, compression=compression, store_schema=False)
         return PARQUET_BLOCK, sink.getvalue().to_pybytes()
     if block_format == AVRO_FORMAT:
