@@ -144,9 +144,9 @@ class ArrowRows:
             )
         table = without_index(table)
         table = table.drop_columns([name for name in table.column_names if name in META_COLUMNS])
-        fields = [pa.field(field.name, _stored(field.type)) for field in table.schema]
+        stored = pa.schema([pa.field(field.name, _stored(field.type)) for field in table.schema])
         try:
-            return cls(table.cast(pa.schema(fields)))
+            return cls(table if table.schema.equals(stored, check_metadata=True) else table.cast(stored))
         except pa.ArrowException as error:
             raise InvalidRequest(f"a value cannot be stored: {error}") from error
 

@@ -80,7 +80,7 @@ def value_texts(table: pa.Table, field: str) -> pa.Array:
         column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
     else:
         check_text(field, kind)
-    texts = column.cast(pa.string()).combine_chunks()
+    texts = (column if pa.types.is_string(kind) else column.cast(pa.string())).combine_chunks()
     return texts if isinstance(texts, pa.Array) else pa.concat_arrays(texts.chunks)
 
 
@@ -130,7 +130,7 @@ def _check_part(texts: pa.Array, field: str, commas: bool) -> None:
 
 
 def _refuse(wrong: pa.Array, what: str, remedy: str) -> None:
-    count = pc.sum(wrong).as_py() or 0
+    count = wrong.true_count
     if count:
         raise InvalidRequest(f"{count} of {len(wrong)} rows {what}: {remedy}", rows=count)
 

@@ -16,7 +16,7 @@ _OWN_SHARE = 0.9  # of the time after which others count a writer as dead
 
 
 class Heartbeat:
-    """Beats for one instant from a daemon thread until `stop`.
+    """Beats for one instant from a daemon thread until `stop`; most end before the first beat, and need no thread.
 
     A failed beat is tried again at the next interval. Whether the writer still counts as alive is not for it to say:
     a commit asks the log.
@@ -43,8 +43,9 @@ class Heartbeat:
         self._storage.put(heartbeat_path(self._instant), replace(self._beat, settings=settings).to_bytes(0))
 
     def start(self) -> None:
-        """Starts the thread; call it once, after `claim` or on a claim of another process of the same transaction."""
-        self._thread = self._system.start_thread(self._run, f"heartbeat-{self._instant}")
+        """Has it beat from one interval on; call it once, after `claim` or on a claim of its own transaction's."""
+        interval_s = self._beat.settings.interval_ms / 1000
+        self._thread = self._system.start_thread(self._run, f"heartbeat-{self._instant}", interval_s)
 
     def beat(self) -> None:
         """One beat now. A claim that is gone is not made again, and one that another has taken over is left alone."""
@@ -74,11 +75,10 @@ class Heartbeat:
             self._thread.join(timeout=self._beat.settings.interval_ms / 1000)
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._beat.settings.interval_ms / 1000):
-            try:
+        while not self._stopped.is_set():
+            with suppress(Unavailable):
                 self.beat()
-            except Unavailable:
-                continue
+            self._stopped.wait(self._beat.settings.interval_ms / 1000)
 
 
 @contextmanager

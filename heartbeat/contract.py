@@ -13,7 +13,7 @@ rollback is an event of the commit log.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.option_values import ParsedOptions, option, whole
@@ -94,7 +94,7 @@ class Beat:
     proof: str = STORAGE
 
     def to_bytes(self, count: int) -> bytes:
-        return checksummed_json({**asdict(self), "count": count})
+        return checksummed_json({**vars(self), "settings": vars(self.settings), "count": count})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Beat | None:

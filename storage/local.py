@@ -10,9 +10,10 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 from lakelatch.errors import InvalidRequest, Unavailable
@@ -23,17 +24,20 @@ from lakelatch.storage.contract import (
     NotFound,
     PutUnknown,
     Storage,
+    T,
     ends_with_its_writer,
 )
 from lakelatch.storage.folders import make_folder, sync_folder
 from lakelatch.system import REAL_SYSTEM, System
 
 _PIECE_BYTES = 1024 * 1024  # of a file that is copied
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 
 
 @dataclass(frozen=True)
 class LocalStorage(Storage):
-    """The folder `root`. An object is written to a staging folder of the table, synced, and then linked into place.
+    """The folder `root`. An object is written to a staging folder of the table, synced, and then linked into place;
+    one that is created empty needs no staging.
 
     The staging folder lies in the same file system and never holds data that counts; what a crash leaves there is
     removed by `sweep`.
@@ -114,9 +118,9 @@ class LocalStorage(Storage):
 
     def _create(self, path: str, data: bytes | BinaryIO) -> bool:
         target = self._local(path)
-        if os.path.isdir(target):  # False would say that the object exists
-            raise _unavailable("write", path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
         if os.path.lexists(target):
+            if os.path.isdir(target):  # False would say that the object exists
+                raise _unavailable("write", path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
             return False
         return self._place(path, data, replace=False)
 
@@ -163,29 +167,28 @@ class LocalStorage(Storage):
             raise _unavailable("write", STAGING_FOLDER, error) from error
 
     def _local(self, path: str) -> str:
-        return os.path.join(self.root, path) if path else self.root
+        return f"{self.root}/{path}" if path else self.root
 
     def _place(self, path: str, data: bytes | BinaryIO, replace: bool) -> bool:
-        target = self._local(path)
+        target, synced = self._local(path), not ends_with_its_writer(path)
+        folder = os.path.dirname(target)
         placed = False
         try:
-            staged = self._stage(data, synced=bool(data) and not ends_with_its_writer(path))
-            try:
-                make_folder(os.path.dirname(target))
-                if replace:
-                    os.replace(staged, target)
-                else:
-                    os.link(staged, target)
-                placed = True
-            except FileExistsError:
-                return False
-            finally:
-                with suppress(OSError):  # a leftover is swept later, and a replacement has moved it
-                    os.unlink(staged)
-            if ends_with_its_writer(path):
-                return True
-            with suppress(FileNotFoundError):  # removed meanwhile, and the removal is what counts
-                sync_folder(os.path.dirname(target))
+            if data or replace:
+                staged = self._stage(data, synced=bool(data) and synced)
+                try:
+                    _within(folder, partial(os.replace if replace else os.link, staged, target))
+                finally:
+                    with suppress(OSError):  # a leftover is swept later, and a replacement has moved it
+                        os.unlink(staged)
+            else:  # whole as soon as it has a name
+                os.close(_within(folder, partial(os.open, target, _NEW_FILE, 0o644)))
+            placed = True
+            if synced:
+                with suppress(FileNotFoundError):  # removed meanwhile, and the removal is what counts
+                    sync_folder(folder)
+        except FileExistsError:
+            return False
         except OSError as error:
             if placed:  # visible now, and perhaps gone after a crash
                 raise PutUnknown(f"{path!r} was written and could not be synced: {error.strerror}") from error
@@ -196,13 +199,8 @@ class LocalStorage(Storage):
 
     def _stage(self, data: bytes | BinaryIO, synced: bool) -> str:
         folder = self._local(STAGING_FOLDER)
-        staged = os.path.join(folder, self.system.new_id())
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        try:
-            handle = os.open(staged, flags, 0o644)
-        except FileNotFoundError:
-            make_folder(folder)
-            handle = os.open(staged, flags, 0o644)
+        staged = f"{folder}/{self.system.new_id()}"
+        handle = _within(folder, partial(os.open, staged, _NEW_FILE, 0o644))
         try:
             try:
                 for piece in _pieces(data):
@@ -219,8 +217,17 @@ class LocalStorage(Storage):
         return staged
 
 
+def _within(folder: str, make: Callable[[], T]) -> T:
+    """What makes a file in a folder, which is made first if it is not there."""
+    try:
+        return make()
+    except FileNotFoundError:
+        make_folder(folder)
+        return make()
+
+
 def _pieces(data: bytes | BinaryIO) -> Iterator[bytes]:
-    if isinstance(data, bytes | bytearray | memoryview):
+    if isinstance(data, (bytes, bytearray, memoryview)):
         yield data
         return
     data.seek(0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
 from operator import attrgetter
+from typing import Any
 
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Storage
@@ -151,14 +152,18 @@ class Snapshot:
         undoers = self.undoers
         if came or gone:
             undoers = undoers.difference(gone).union(filter(undoes, came))
-        found = replace(self, listed=listed, late=late, names=counted, undoers=undoers, number=number)
-        return found._changed(
+        return self._changed(
             [one for name in fresh if (one := parse_file_name(name)) is not None],
             [one for name in lost if (one := parse_file_name(name)) is not None and not _is_named(one, counted)],
+            listed=listed,
+            late=late,
+            names=counted,
+            undoers=undoers,
+            number=number,
         )
 
-    def _changed(self, fresh: list[Instant], lost: list[Instant]) -> Snapshot:
-        """The same with these instants, and without those."""
+    def _changed(self, fresh: list[Instant], lost: list[Instant], **fields: Any) -> Snapshot:
+        """The same with these instants, and without those; and with other values of `fields`."""
         by_requested = dict(self.by_requested)
         for one in lost:
             kept = tuple(other for other in by_requested.pop(one.requested, ()) if other != one)
@@ -190,6 +195,7 @@ class Snapshot:
             pending=tuple(sorted(chain((one for one in self.pending if one.requested not in touched), begun))),
             aborted=tuple(sorted(chain((one for one in self.aborted if one.requested not in touched), over))),
             latest_time=max(self.latest_time, *times, ""),
+            **fields,
         )
 
     def completed_with(self, done: Iterable[Instant]) -> Snapshot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -78,7 +79,8 @@ class WriteTask:
         hash_fields = self.config.hash_fields or self.config.record_key_fields
         count = self.config.bucket_count or 1
         # Java takes a key of one field for its value, whatever it begins with.
-        buckets = bucket_ids_of_texts([keys], count) if prefixed else bucket_ids(table, hash_fields, count)
+        of_keys = prefixed or (len(hash_fields) == 1 and hash_fields == self.config.record_key_fields)
+        buckets = bucket_ids_of_texts([keys], count) if of_keys else bucket_ids(table, hash_fields, count)
         return pa.RecordBatch.from_arrays(
             [*batch.columns, keys, paths, buckets],
             names=[*batch.schema.names, META_COLUMNS[2], PARTITION_COLUMN, BUCKET_COLUMN],
@@ -128,13 +130,15 @@ class WriteTask:
     def _flush(
         self, rows: pa.Table, names: LogNames, version: int, first_row: int, files: TaskFiles
     ) -> Iterator[FileReport]:
-        rows = rows.combine_chunks().sort_by([(PARTITION_COLUMN, "ascending"), (BUCKET_COLUMN, "ascending")])
+        rows = rows.combine_chunks()
         partitions = pc.rank(rows[PARTITION_COLUMN], sort_keys="ascending", tiebreaker="dense").to_numpy()
         group = partitions.astype(np.int64) * (self.config.bucket_count or 1) + rows[BUCKET_COLUMN].to_numpy()
-        starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
-        for start, stop in zip(starts, np.r_[starts[1:], len(group)], strict=True):
-            group_rows = rows.slice(int(start), int(stop - start))
-            yield self._write_group(group_rows, names, version, first_row + int(start), files)
+        if (group[1:] < group[:-1]).any():
+            order = np.argsort(group, kind="stable")
+            rows, group = rows.take(pa.array(order)), group[order]
+        starts = np.flatnonzero(group[1:] != group[:-1]) + 1
+        for start, stop in pairwise((0, *starts.tolist(), len(group))):
+            yield self._write_group(rows.slice(start, stop - start), names, version, first_row + start, files)
 
     def _write_group(
         self, rows: pa.Table, names: LogNames, version: int, first_row: int, files: TaskFiles
@@ -196,12 +200,12 @@ class WriteTask:
         order = {"key": rows[META_COLUMNS[2]]}
         if self.config.merge_mode == EVENT_TIME and self.config.ordering_field:
             order["ordering"] = in_java_s_order(rows[self.config.ordering_field])
-        order["arrival"] = pa.array(np.arange(rows.num_rows))
+        # Equals stay in the order in which they came.
         rows = rows.take(pc.sort_indices(pa.table(order), sort_keys=[(name, "ascending") for name in order]))
         keys = rows[META_COLUMNS[2]].combine_chunks()
         last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
         keep = pa.concat_arrays([_boolean(last), pa.array([True])])
-        return rows.filter(keep)
+        return rows.filter(keep) if keep.false_count else rows
 
     def _records(self, rows: pa.Table, partition: str, file_id: str, write_token: str, first_row: int) -> pa.Table:
         count = rows.num_rows

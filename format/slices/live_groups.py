@@ -54,7 +54,7 @@ class LiveGroups:
         return file_id if bucket is None else self.of(partition, bucket)
 
     def _look(self, partition: str) -> dict[int, str]:
-        names = self._storage.list(partition).files
+        names = self._storage.names(partition)
         if PARTITION_METADATA in names:
             self._marked.add(partition)
         files = map(parse_data_file, names)

@@ -11,10 +11,10 @@ import random
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 Lock = AbstractContextManager[Any]
@@ -46,7 +46,7 @@ class Thread(Protocol):
     """Something that runs beside its starter, and ends with the process at the latest."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until it has ended. Nothing happens if it is the caller itself."""
+        """Waits until it has ended; if it was to begin later, it never does. Nothing happens if it is the caller."""
 
 
 class System(Protocol):
@@ -77,12 +77,13 @@ class System(Protocol):
 
     def new_event(self) -> Event: ...
 
-    def start_thread(self, run: Callable[[], None], name: str) -> Thread:
-        """Runs something beside the caller."""
+    def start_thread(self, run: Callable[[], None], name: str, after_s: float = 0.0) -> Thread:
+        """Runs something beside the caller, at once or so many seconds later."""
 
 
 # A lease ends while its holder's machine sleeps, and Linux's CLOCK_MONOTONIC would not notice.
 _STEADY_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_NO_THREAD_NS = 1_000_000_000  # until a thread that could not begin is tried again
 
 
 class _RealThread:
@@ -93,6 +94,76 @@ class _RealThread:
     def join(self, timeout: float | None = None) -> None:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
+
+
+class _LateThread:
+    """Begins at its time, unless it is joined before."""
+
+    def __init__(self, run: Callable[[], None], name: str, after_s: float) -> None:
+        self.due_ns = time.monotonic_ns() + int(after_s * 1e9)
+        self._begin = partial(_RealThread, run, name)
+        self._begun: _RealThread | None = None
+        _late_threads.add(self)
+
+    def begin(self) -> None:
+        self._begun = self._begin()
+
+    def join(self, timeout: float | None = None) -> None:
+        _late_threads.remove(self)
+        if self._begun is not None:
+            self._begun.join(timeout)
+
+
+class _LateThreads:
+    """Has threads begin at their time, by one thread, which is there while any are to come.
+
+    Most are joined before their time, and then cost no thread: that of a heartbeat is to beat in a minute.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: set[_LateThread] = set()
+        self._wakes_ns: int | None = None  # when its thread wakes at the latest; None if there is none
+
+    def add(self, thread: _LateThread) -> None:
+        with self._changed:
+            self._waiting.add(thread)
+            if self._wakes_ns is None:
+                _RealThread(self._run, "lakelatch-late-threads")
+            elif thread.due_ns < self._wakes_ns:
+                self._changed.notify()
+            self._wakes_ns = min(self._wakes_ns or thread.due_ns, thread.due_ns)
+
+    def remove(self, thread: _LateThread) -> None:
+        with self._changed:
+            self._waiting.discard(thread)
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._waiting:
+                now_ns = time.monotonic_ns()
+                for thread in [one for one in self._waiting if one.due_ns <= now_ns]:
+                    try:
+                        thread.begin()
+                    except RuntimeError:  # the machine has no thread to give
+                        thread.due_ns = now_ns + _NO_THREAD_NS
+                    else:
+                        self._waiting.discard(thread)
+                self._wakes_ns = min((one.due_ns for one in self._waiting), default=now_ns)
+                self._changed.wait((self._wakes_ns - now_ns) / 1e9)
+            self._wakes_ns = None
+
+
+_late_threads = _LateThreads()
+
+
+def _begin_anew() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    global _late_threads
+    _late_threads = _LateThreads()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 class RealThreads:
@@ -107,8 +178,8 @@ class RealThreads:
     def new_event(self) -> Event:
         return threading.Event()
 
-    def start_thread(self, run: Callable[[], None], name: str) -> Thread:
-        return _RealThread(run, name)
+    def start_thread(self, run: Callable[[], None], name: str, after_s: float = 0.0) -> Thread:
+        return _LateThread(run, name, after_s) if after_s else _RealThread(run, name)
 
 
 # Not the process's generator, whose state a forked child inherits and others may have seeded.
@@ -132,7 +203,7 @@ class RealSystem(RealThreads):
         return _CHANCE.random()
 
     def new_id(self) -> str:
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()
 
 
 REAL_SYSTEM = RealSystem()

@@ -220,7 +220,9 @@ class SimulatedSystem:
     def new_event(self) -> SimulatedEvent:
         return SimulatedEvent(self.process)
 
-    def start_thread(self, run: Callable[[], None], name: str) -> Fiber:
+    def start_thread(self, run: Callable[[], None], name: str, after_s: float = 0.0) -> Fiber | LateFiber:
+        if after_s:
+            return LateFiber(self.process, run, name, after_s)
         return self.process.world.start(self.process, run, name)
 
 
@@ -299,6 +301,18 @@ class SimulatedEvent:
                 self._waiting.remove(me)
             self._process.ensure_alive()
         return self._set
+
+
+class LateFiber:
+    """A thread that begins later, unless it is joined before."""
+
+    def __init__(self, process: Process, run: Callable[[], None], name: str, after_s: float) -> None:
+        self._joined = SimulatedEvent(process)
+        self._fiber = process.world.start(process, lambda: None if self._joined.wait(after_s) else run(), name)
+
+    def join(self, timeout: float | None = None) -> None:
+        self._joined.set()
+        self._fiber.join(timeout)
 
 
 def here() -> Fiber:

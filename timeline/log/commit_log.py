@@ -37,7 +37,7 @@ from lakelatch.storage.conditional_puts import BACKOFF, TRIES_MAX
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
-from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_path
+from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_number, slot_path
 from lakelatch.timeline.log.log_reader import WAITING_NAME, LogMoved, LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections
 from lakelatch.timeline.log.snapshots import Snapshots
@@ -359,7 +359,8 @@ class CommitLog(LogReader):
 
     def _remove_old(self, event: Event) -> None:
         """Removes slots below the watermark, lowest first, and then all content below it, whoever left it."""
-        old = [number for number in self._numbers() if number < event.watermark]
+        numbers = sorted(filter(None, map(slot_number, self._names())))
+        old = [number for number in numbers if number < event.watermark]
         for number in old:
             self._storage.delete(slot_path(number))
             failpoint("log.after_removal")

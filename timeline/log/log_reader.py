@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -65,17 +66,18 @@ class LogReader:
     def tail(self) -> Tail:
         """The last slot now. Its file may still be missing: `project` it before relying on a listing."""
         for _ in range(_LISTINGS_MAX):
-            numbers = self._numbers()
-            if not numbers:
+            number = self.tail_number()
+            if not number:
                 return self._seen(Tail(0, None))
-            event = self._cached(numbers[-1])  # the greatest number was never removed, so it is what was read then
+            event = self._cached(number)  # the greatest number was never removed, so it is what was read then
             if event is not None:
                 return self._seen(Tail(event.number, event))
         raise Unavailable(f"the log at {LOG_FOLDER} shrank while it was read: try again")
 
     def tail_number(self) -> int:
         """The number of the last slot now."""
-        return max(self._numbers(), default=0)
+        numbers = map(slot_number, sorted(self._names(), reverse=True))  # names are in the order of their numbers
+        return next((number for number in numbers if number is not None), 0)
 
     def still_has(self, tail: Tail) -> bool:
         """Whether the storage has the slot of a tail as it was read, asked anew: then it is the same log."""
@@ -122,11 +124,10 @@ class LogReader:
             self.last, self.last_ns = tail, self._system.monotonic_ns()
         return tail
 
-    def _numbers(self) -> list[int]:
+    def _names(self) -> Sequence[str]:
         names = self._storage.names(LOG_FOLDER)
         self.others_wait = WAITING_NAME in names
-        found = map(slot_number, names)
-        return sorted(number for number in found if number is not None)
+        return names
 
     def _read(self, number: int) -> Event | None:
         try:
