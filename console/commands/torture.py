@@ -8,10 +8,10 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from lakelatch.console.commands.arguments import Commands, Outcome
 from lakelatch.errors import InvalidRequest
 from lakelatch.torture.settings import PROVIDERS, TortureSettings
 
@@ -19,11 +19,11 @@ _STOPPED = 130  # what shells say of a command that was interrupted
 _COUNTED = ("transfers", "appends", "compactors", "keepers", "cancellers", "tails", "snapshots", "spark")
 
 
-def add_parsers(subparsers: Any, every: argparse.ArgumentParser) -> None:
+def add_parsers(commands: Commands) -> None:
+    """`torture`."""
     known = TortureSettings()
-    torture = subparsers.add_parser(
-        "torture", parents=[every], help="writers, compactors and readers on a table, faults around them, and a checker"
-    )
+    text = "writers, compactors and readers on a table, faults around them, and a checker"
+    torture = commands.add("torture", torture_table, text, of_table=False)
     torture.add_argument(
         "--provider",
         action="append",
@@ -45,11 +45,10 @@ def add_parsers(subparsers: Any, every: argparse.ArgumentParser) -> None:
     for name in _COUNTED:
         default = getattr(known, name)
         torture.add_argument(f"--{name}", type=int, default=default, help=f"clients of this kind (default: {default})")
-    torture.set_defaults(run=torture_table)
 
 
-def torture_table(options: argparse.Namespace, console: Console) -> tuple[int, object]:
-    """Runs it, or what is missing of it, and tells what was found; 1 if anything went wrong that must not."""
+def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
+    """Runs it, or what is missing of it, and shows what was found; 1 if the checker found problems."""
     # Imported here: no other command needs servers, clients of lock services and the checker.
     from lakelatch.torture.report.report import ensure_can_report, write_report
     from lakelatch.torture.runs.run import run, verdicts_of
@@ -116,7 +115,7 @@ def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> TortureSettings:
-    """What the run was begun with; only its length may change."""
+    """The settings that the run was begun with; only its length may change."""
     from lakelatch.torture.runs.run import settings_of
 
     if options.provider:
