@@ -20,7 +20,7 @@ from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage.contract import NotFound, PutUnknown, Storage, path_below
 from lakelatch.storage.kernel_locks import kernel_locks
 from lakelatch.storage.local import LocalStorage
-from lakelatch.system import System
+from lakelatch.system import PerProcess, System
 
 _GUARDS = 16
 _GUARD = "+guard."
@@ -126,7 +126,7 @@ class GuardedObjectStore(ReplacingObjectStore):
     @contextmanager
     def _guard(self, path: str) -> Iterator[None]:
         if self._guards is None:
-            with _in_memory:
+            with _in_memory():
                 yield
             return
         file = os.path.join(self._guards, f"{_GUARD}{crc32(path.encode()) % _GUARDS:02d}")
@@ -236,12 +236,4 @@ def _digest(data: bytes) -> str:
 
 
 _known_to_be_good: set[Hashable] = set()
-_in_memory = threading.Lock()
-
-
-def _begin_anew() -> None:
-    global _in_memory
-    _in_memory = threading.Lock()  # a thread that held it does not exist in a forked child
-
-
-os.register_at_fork(after_in_child=_begin_anew)
+_in_memory = PerProcess(threading.Lock)  # a thread that held it does not exist in a forked child

@@ -76,7 +76,7 @@ class LazySession:
         self.executor: Executor = SparkExecutor(cache(self._open)) if cores else HERE
 
     def _open(self) -> SparkSession:
-        from lakelatch.console.commands.sessions import open_session
+        from lakelatch.spark.local_session import open_session
 
         self._session = open_session("lakelatch service", self._cores, 1024, self._progress)
         return self._session

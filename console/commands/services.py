@@ -112,7 +112,7 @@ def _run_on_spark(
     parsed: argparse.Namespace, console: Console, verb: str, work: Callable[[SparkSession], list[CommitResult]]
 ) -> list[CommitResult]:
     """The results of `work`, which gets a local session of `--cores`."""
-    from lakelatch.console.commands.sessions import open_session
+    from lakelatch.spark.local_session import open_session
 
     check_least(parsed, cores=1)
     open_table(parsed)

@@ -10,6 +10,7 @@ from lakelatch.locks.session.options import BackendOptions
 from lakelatch.storage.cloud_client import AZURE, GCS, S3, CloudSettings
 from lakelatch.storage.cloud_objects import CloudObjectStore
 from lakelatch.storage.object_store import CheckedObjectStore, GuardedObjectStore, ReplacingObjectStore
+from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage, scheme_of, without_secrets
 from lakelatch.system import System
 
@@ -50,15 +51,14 @@ def open_objects(uri: str, options: BackendOptions, folder: str, system: System)
     call_s, option = min(options.lease_s / 3, _CALL_MOST_S), options.key("url")
     if scheme_of(uri) in _LOCAL:
         return GuardedObjectStore(open_storage(uri), folder, call_s, option)
-    settings = CloudSettings(
-        call_s,
-        options.key(""),
+    place = StorageOptions(
         endpoint_url=options.text("endpoint_url"),
         region=options.text("region"),
         allow_http=options.flag("allow_http"),
         access_key_id=options.secret("access_key_id"),
         secret_access_key=options.secret("secret_access_key"),
     )
+    settings = CloudSettings(place, call_s, options.key(""))
     identity = uri, folder, options.identity()
     return CheckedObjectStore(CloudObjectStore(uri, settings), folder, system, option, identity)
 

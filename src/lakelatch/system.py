@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 Lock = AbstractContextManager[Any]
 
@@ -136,6 +136,26 @@ class RealSystem(RealThreads):
 
 
 REAL_SYSTEM = RealSystem()
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """A value of which each process has its own: a forked child begins with a new one.
+
+    Its parent's is kept there, untouched: locks of it may have been taken at the fork, and collecting connections would
+    close them.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values = [make()]
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def __call__(self) -> T:
+        return self._values[-1]
+
+    def _begin_anew(self) -> None:
+        self._values.append(self._make())
 
 
 def process_name() -> str:

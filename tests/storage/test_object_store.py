@@ -19,6 +19,7 @@ from lakelatch.storage.object_store import (
     VersionedObject,
     check_conditions,
 )
+from lakelatch.storage.options import StorageOptions
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.conformance.object_store import ObjectStoreConformance, SharedObjectStoreConformance
 from lakelatch.testing.servers import Server, TcpProxy
@@ -31,16 +32,14 @@ def local_objects(folder: Path | str) -> GuardedObjectStore:
 
 
 def cloud_objects(server: Server | TcpProxy, prefix: str) -> CloudObjectStore:
-    settings = CloudSettings(
-        5.0,
-        "the.",
+    place = StorageOptions(
         endpoint_url=f"http://{server.host}:{server.port}",
         region="us-east-1",
         allow_http=True,
         access_key_id=AWS_ENVIRONMENT["AWS_ACCESS_KEY_ID"],
         secret_access_key=AWS_ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
     )
-    return CloudObjectStore(f"s3://{BUCKET}/{prefix}", settings)
+    return CloudObjectStore(f"s3://{BUCKET}/{prefix}", CloudSettings(place, 5.0, "the."))
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
