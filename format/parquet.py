@@ -1,4 +1,4 @@
-"""Parquet files as bytes, with a place for a checksum; whatever is wrong with one that is read is `CorruptTable`.
+"""Parquet files as bytes, with a place for a checksum; a damaged one is `CorruptTable`.
 
 Large files hold the checksums of their column chunks as well, by which they are read in parts (`format/base_files.py`).
 """
@@ -69,7 +69,7 @@ def parquet_file(
     group_rows: int | None = None,
     options: BaseFileOptions = _AS_USUAL,
 ) -> Iterator[BinaryIO]:
-    """What `encode_parquet` gives, with the checksum of its path, in a local file that ends with this context.
+    """The file of `encode_parquet`, with the checksum of its path, as a local file that ends with this context.
 
     Errors: `Unavailable` where such files lie and nothing can be written.
     """
@@ -157,11 +157,11 @@ def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int, g
         at = 0
         while at < part.num_rows:
             fitting = max(int((group_bytes - size_bytes) / row_bytes), 1)
-            piece = part.slice(at, min(group_rows - count, fitting))
-            at += piece.num_rows
-            pending.append(piece)
-            count += piece.num_rows
-            size_bytes += piece.nbytes
+            taken = part.slice(at, min(group_rows - count, fitting))
+            at += taken.num_rows
+            pending.append(taken)
+            count += taken.num_rows
+            size_bytes += taken.nbytes
             if count >= group_rows or size_bytes >= group_bytes * _FULL:
                 yield pa.concat_tables(pending)
                 pending, count, size_bytes, groups = [schema.empty_table()], 0, 0, groups + 1

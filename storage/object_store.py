@@ -1,8 +1,9 @@
 """Objects with versions, which may be created once and, in most stores, replaced only as they were read.
 
 `put_if_absent` is the one of `storage/contract.py`, and so are the promises: whole or not at all, durable, exactly one,
-visible to everybody at once, and what is unknown is said. A request is sent once, here and by client libraries, because
-the first try of a put could refuse the second. `replace` is a contract of its own, since not every store can do it.
+visible to all at once, and an unknown outcome is said to be one. A request is sent once, here and by client libraries,
+because the first try of a put could refuse the second. `replace` is a contract of its own, since not every store can do
+it.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _show(adoption: Adoption, console: Console) -> None:
         return
     console.print("write and compact: " + ("yes, after these are set" if adoption.settings else "yes"), markup=False)
     _show_options(adoption.settings, console)
-    console.print("Java writers beside us need, besides the lock:", markup=False)
+    console.print("Java writers need, apart from the lock:", markup=False)
     _show_options(java_options(adoption), console)
     console.print("and ours need:", markup=False)
     _show_options(own_options(), console)

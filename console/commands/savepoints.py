@@ -56,7 +56,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
 def roll_back(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Rolls one commit back."""
     undone = calls.roll_back(parsed.table, parsed.instant, parsed.options)
-    console.print(f"{parsed.instant} was taken back by {undone.instant}: {undone.files:,} files")
+    console.print(f"{parsed.instant} was rolled back by {undone.instant}: {undone.files:,} files")
     return 0, asdict(undone)
 
 

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from lakelatch.console.commands.arguments import Commands, Outcome
 from lakelatch.errors import InvalidRequest
-from lakelatch.torture.settings import PROVIDERS, TortureSettings
+from lakelatch.torture.settings import PROVIDERS, ROLES, TortureSettings
 
 _STOPPED = 130  # what shells say of a command that was interrupted
-_COUNTED = ("transfers", "appends", "compactors", "keepers", "cancellers", "tails", "snapshots", "spark")
+_AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", *ROLES.values())
 
 
 def add_parsers(commands: Commands) -> None:
@@ -42,7 +42,7 @@ def add_parsers(commands: Commands) -> None:
         "--pace-s", type=float, default=known.pace_s, help=f"mean time between two faults (default: {known.pace_s:g})"
     )
     torture.add_argument("--store", default=known.store, metavar="NAME", help="s3: tables in an object store")
-    for name in _COUNTED:
+    for name in ROLES.values():
         default = getattr(known, name)
         torture.add_argument(f"--{name}", type=int, default=default, help=f"clients of this kind (default: {default})")
 
@@ -102,13 +102,8 @@ def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
     settings = TortureSettings(
         providers=PROVIDERS if names == ["all"] else tuple(names),
         minutes=TortureSettings.minutes if options.minutes is None else options.minutes,
-        seed=options.seed,
-        round_s=options.round_s,
-        lease_s=options.lease_s,
-        pace_s=options.pace_s,
         keep=options.keep,
-        store=options.store,
-        **{name: getattr(options, name) for name in _COUNTED},
+        **{name: getattr(options, name) for name in _AS_BEGUN},
     )
     begin_run(folder, settings)
     return settings
@@ -121,7 +116,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> TortureSettings:
     if options.provider:
         raise InvalidRequest("--resume goes on with the providers that the run was begun with: leave --provider out")
     plain = TortureSettings()
-    for name in ("seed", "round_s", "lease_s", "pace_s", "store", *_COUNTED):
+    for name in _AS_BEGUN:
         if getattr(options, name) != getattr(plain, name):
             raise InvalidRequest(f"--resume goes on as the run was begun: leave --{name.replace('_', '-')} out")
     known = settings_of(folder)

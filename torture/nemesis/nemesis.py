@@ -22,7 +22,7 @@ from lakelatch.system import REAL_SYSTEM, Thread
 from lakelatch.torture.history.recorder import Recorder
 from lakelatch.torture.nemesis.lock_server import LockServer
 from lakelatch.torture.nemesis.store_ways import TableStore
-from lakelatch.torture.settings import Place, TortureSettings
+from lakelatch.torture.settings import ROLES, Place, TortureSettings
 from lakelatch.torture.traffic.clients import Name, be_client
 
 _SECOND_NS = 1_000_000_000
@@ -142,19 +142,9 @@ class Nemesis:
 
     def start_all(self) -> None:
         """Begins every client that the settings ask for."""
-        settings = self.settings
-        for role, count in (
-            ("transfer", settings.transfers),
-            ("append", settings.appends),
-            ("compact", settings.compactors),
-            ("serve", settings.keepers),
-            ("cancel", settings.cancellers),
-            ("tail", settings.tails),
-            ("snapshot", settings.snapshots),
-            ("spark", settings.spark),
-        ):
-            for number in range(1, count + 1):
-                self.start(Name(role, number))
+        for role, option in ROLES.items():
+            for number in range(getattr(self.settings, option)):
+                self.start(Name(role, number + 1))
 
     def revive(self, running: Running, lease_s: float | None = None) -> None:
         """Starts another process in the place of one that is dead."""
