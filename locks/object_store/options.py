@@ -38,10 +38,10 @@ def storage_options(scope: LockScope, default_lease_s: float, renewals: int) -> 
         return options, options.lease_s / renewals if renewals else None
     renew_s = float(options.number(_RENEWAL, 0, 1, 1200))
     if renew_s > options.lease_s / 3:
-        raise InvalidRequest(
-            f"{options.key(_RENEWAL)}={renew_s:g} is more than a third of the lease time, {options.lease_s:g} s: "
+        raise options.refusal(
+            _RENEWAL,
+            f"={renew_s:g} is more than a third of the lease time, {options.lease_s:g} s: "
             f"lower it, or raise {options.key(_VALIDITY)}",
-            option=options.key(_RENEWAL),
         )
     return options, renew_s
 
@@ -74,10 +74,7 @@ def _check_place(options: BackendOptions, uri: str) -> None:
         )
     for name, schemes in _TAKEN_BY.items():
         if options.text(name) and scheme not in schemes:
-            raise InvalidRequest(
-                f"{options.key(name)} means nothing at {without_secrets(uri)}: remove it, and use the environment",
-                option=options.key(name),
-            )
+            raise options.refusal(name, f" means nothing at {without_secrets(uri)}: remove it, and use the environment")
     if not options.flag("allow_http") and options.text("endpoint_url").lower().startswith("http:"):
         raise InvalidRequest(
             f"{options.key('endpoint_url')} has no TLS: use https://, or set {options.key('allow_http')}=true",

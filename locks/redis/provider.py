@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.options import keys_of
 from lakelatch.locks.redis.backend import RedisBackend
@@ -62,8 +61,8 @@ def _check_url(options: BackendOptions) -> None:
     except ValueError:  # which may quote what is in the wrong place
         scheme = ""
     if scheme.removesuffix("+sentinel").removesuffix("+cluster") not in ("redis", "rediss", "unix"):
-        raise InvalidRequest(
-            f"{options.key('url')}={without_secrets(url)!r} is no Redis URL: use redis://, rediss://, unix://, "
+        raise options.refusal(
+            "url",
+            f"={without_secrets(url)!r} is no Redis URL: use redis://, rediss://, unix://, "
             "redis+sentinel:// or redis+cluster://, and percent-encode what a user or password holds of :/?#[]@",
-            option=options.key("url"),
         )
