@@ -80,7 +80,7 @@ def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
     if broken:
         console.print(f"{parsed.key} was taken from {owner or 'its holder'}", markup=False)
     else:
-        console.print(f"{parsed.key} is held by nobody", markup=False)
+        console.print(f"{parsed.key} has no holder", markup=False)
     return (0 if broken else 1), {"key": parsed.key, "broken": broken, "holder": owner}
 
 

@@ -72,7 +72,7 @@ def carry(
         if kind == LATE:
             plan.act_late(again)
         plan.note(operation, path, kind)
-        raise lost(f"injected fault: nobody knows about the {operation} of {path!r}", path=path)
+        raise lost(f"injected fault: it is unknown whether the {operation} of {path!r} was done", path=path)
     result = effect(*arguments)
     plan.note(operation, path, DONE, result)
     if kind == REPEATED:

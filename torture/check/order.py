@@ -35,10 +35,10 @@ def seen_is_there(evidence: Evidence) -> Iterator[str]:
                 yield f"{process} saw {name}, and it is gone"
 
 
-def nobody_missed_a_commit(evidence: Evidence) -> Iterator[str]:
+def readers_missed_no_commit(evidence: Evidence) -> Iterator[str]:
     """A reader has seen every write below the last that it saw, and what was acknowledged while it was at work."""
     writes = [name for name in evidence.table.ended if name.rpartition(".")[2] in WRITES]
-    told = {
+    acknowledged = {
         line["instant"]
         for work in evidence.history.works.values()
         for line in work.committed()
@@ -51,7 +51,7 @@ def nobody_missed_a_commit(evidence: Evidence) -> Iterator[str]:
         last = max(map(completion_of, names), default="")
         stayed = evidence.history.finished.get(process, 0) > evidence.healed_ns
         for name in writes:
-            due = completion_of(name) <= last or (stayed and name.partition("_")[0] in told)
+            due = completion_of(name) <= last or (stayed and name.partition("_")[0] in acknowledged)
             if due and name not in own:
                 yield f"{process} never saw {name}"
 
@@ -177,6 +177,6 @@ def recovers_in_time(evidence: Evidence) -> Iterator[str]:
         for work in evidence.history.works.values()
     )
     if taken_s is None and asked:
-        yield "nobody could commit after the faults had ended"
+        yield "no client could commit after the faults had ended"
     elif taken_s is not None and taken_s > bound_s:
         yield f"the first commit after the faults took {taken_s:.2f} s, and {bound_s:.2f} s are allowed"

@@ -45,13 +45,13 @@ def acknowledged_is_committed(evidence: Evidence) -> Iterator[str]:
         instant, completion = line["instant"], line["completion"]
         if work.kind == "plan":
             if instant and instant not in table.begun:
-                yield f"{work.name} was told that {instant} is planned, and there is no such plan"
+                yield f"{work.name} got the answer that {instant} is planned, and there is no such plan"
             continue
         found = table.by_instant.get(instant)
         if found is None:
-            yield f"{work.name} was told that {instant} is committed, and it is not: this commit is lost"
+            yield f"{work.name} got the answer that {instant} is committed, and it is not: this commit is lost"
         elif found.completion != completion:
-            yield f"{work.name} was told that {instant} completed at {completion}, and it did as {found.name}"
+            yield f"{work.name} got the answer that {instant} completed at {completion}, and it did as {found.name}"
 
 
 def refused_is_not_committed(evidence: Evidence) -> Iterator[str]:
@@ -60,7 +60,7 @@ def refused_is_not_committed(evidence: Evidence) -> Iterator[str]:
         for work, line in _returns(evidence, outcome):
             if work.is_write and line["instant"] in evidence.table.by_instant:
                 name = evidence.table.by_instant[line["instant"]].name
-                yield f"{work.name} was told that {line['instant']} is not committed, and it is: {name}"
+                yield f"{work.name} got the answer that {line['instant']} is not committed, and it is: {name}"
 
 
 def works_are_done_once(evidence: Evidence) -> Iterator[str]:
@@ -75,9 +75,9 @@ def works_were_asked_for(evidence: Evidence) -> Iterator[str]:
     for name, instants in evidence.table.instants_of_works.items():
         work = evidence.history.works.get(name)
         if work is None:
-            yield f"nobody asked for the work {name}, and {', '.join(sorted(instants))} has its rows"
+            yield f"no client has begun the work {name}, and {', '.join(sorted(instants))} has its rows"
         elif not work.uncertain and not work.committed():
-            yield f"{', '.join(sorted(instants))} has rows of the work {name}, whose caller was told that it failed"
+            yield f"{', '.join(sorted(instants))} has rows of the work {name}, which was reported as failed"
 
 
 def works_have_all_rows(evidence: Evidence) -> Iterator[str]:
@@ -92,7 +92,7 @@ def works_have_all_rows(evidence: Evidence) -> Iterator[str]:
         if len(own) != len(rows):
             yield f"{line['instant']} is the commit of {work.name}, and holds {len(rows) - len(own)} rows of others"
         if len(own) != line.get("rows", len(own)):
-            yield f"{line['instant']} holds {len(own)} rows of {work.name}, which was told of {line['rows']}"
+            yield f"{line['instant']} holds {len(own)} rows of {work.name}, and the answer to it says {line['rows']}"
 
 
 def journal_entries_are_once(evidence: Evidence) -> Iterator[str]:
@@ -221,9 +221,9 @@ def snapshots_are_prefixes(evidence: Evidence) -> Iterator[str]:
 def _acknowledged(evidence: Evidence) -> list[tuple[int, int]]:
     """(time, number of the last commit that was acknowledged by then), by time."""
     numbers = {commit.instant: number for number, (commit, _) in enumerate(evidence.table.written, start=1)}
-    told = sorted((int(line["at_ns"]), numbers.get(line["instant"], 0)) for _, line in _returns(evidence, "committed"))
+    answers = (line for _, line in _returns(evidence, "committed"))
     found, last = [], 0
-    for time_ns, number in told:
+    for time_ns, number in sorted((int(line["at_ns"]), numbers.get(line["instant"], 0)) for line in answers):
         last = max(last, number)
         found.append((time_ns, last))
     return found

@@ -31,7 +31,7 @@ class Live:
                 self.bases.setdefault(group, {})[commit.instant] = path
             else:
                 self.logs.setdefault(group, []).append((commit.completion, path))
-        self.gone.update((partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids)
+        self.gone.update(commit.replaced_groups)
 
     def needed(self) -> Iterator[str]:
         """The files that a reader of this state reads: each group's last base file, and the logs completed since."""
@@ -93,7 +93,6 @@ def clusterings_keep_every_row(table: TableFiles) -> Iterator[str]:
     for commit in table.commits:
         if commit.operation != "CLUSTER":
             continue
-        gone = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
         planned = {(one.partition, one.file_id[:_BUCKET_DIGITS]): one for one in table.clustering(commit.instant)}
         for (partition, file_id), path in zip(commit.groups, commit.paths, strict=True):
             if not path.endswith(".parquet"):
@@ -102,7 +101,7 @@ def clusterings_keep_every_row(table: TableFiles) -> Iterator[str]:
             if one is None:
                 yield f"the clustering {commit.name} made {path}, which its plan does not speak of"
                 continue
-            if (partition, one.file_id) not in gone:
+            if (partition, one.file_id) not in commit.replaced_groups:
                 yield f"the clustering {commit.name} made {path}, and does not replace {one.file_id}"
             yield from rewritten_as_it_was(table, commit, one, path, "slice says")
 
@@ -115,7 +114,7 @@ def cancelled_in_the_log_stays_so(table: TableFiles) -> Iterator[str]:
             over.setdefault(slot["target"], slot["number"])
         elif slot["kind"] == "complete" and slot["instant"] in over:
             number = over[slot["instant"]]
-            yield f"slot {slot['number']} completes {slot['instant']}, which slot {number} has called off"
+            yield f"slot {slot['number']} completes {slot['instant']}, which slot {number} has cancelled"
     for instant in sorted(table.aborted & table.by_instant.keys()):
         yield f"{instant} has ended as cancelled, and is committed as {table.by_instant[instant].name}"
 
@@ -130,11 +129,10 @@ def cancelled_is_not_committed(evidence: Evidence) -> Iterator[str]:
             continue
         commit, groups = table.by_instant[line["instant"]], [tuple(group) for group in line["groups"]]
         if not groups:
-            yield f"{line['process']} was told that {line['instant']} is called off, and it completed: {commit.name}"
-        gone = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
-        replaced = sorted(gone.intersection(groups))
+            yield f"{line['process']} cancelled {line['instant']}, and it completed: {commit.name}"
+        replaced = sorted(commit.replaced_groups.intersection(groups))
         if replaced:
-            yield f"{line['process']} was told that {commit.name} leaves {some(replaced)} alone, and it did not"
+            yield f"{line['process']} got the answer that {commit.name} leaves {some(replaced)} alone, and it did not"
 
 
 def served_is_completed(evidence: Evidence) -> Iterator[str]:
@@ -144,6 +142,6 @@ def served_is_completed(evidence: Evidence) -> Iterator[str]:
         if line["event"] != "served" or not line["instant"]:
             continue
         if line["outcome"] == "done" and line["instant"] not in ended:
-            yield f"{line['process']} was told that the {line['service']} {line['instant']} is done, and it is lost"
+            yield f"{line['process']} reported the {line['service']} {line['instant']} as done, and it is lost"
         if line["outcome"] == "cancelled" and line["instant"] in evidence.table.by_instant:
             yield f"{line['process']} gave {line['instant']} up, and it completed"

@@ -1,4 +1,4 @@
-"""The rules that hold in a table's files alone, whoever wrote them and whatever they were told.
+"""The rules that hold in a table's files alone, whatever wrote them and whatever was answered.
 
 Each check yields sentences that name what is wrong; none of them changes anything.
 """
@@ -89,7 +89,7 @@ def _has_been_put_away(table: TableFiles, slot: dict[str, Any]) -> bool:
     if slot["instant"] in table.archived_instants:
         return True
     if slot["kind"] == "plan":
-        return slot["instant"] in table.called_off
+        return slot["instant"] in table.cancelled
     return slot["kind"] == "abort" and bool(table.archived) and slot["instant"] < table.first_active
 
 
@@ -177,7 +177,7 @@ def committed_files_are_there(table: TableFiles) -> Iterator[str]:
                 yield f"{path} is empty, and {commit.name} names it"
 
 
-def no_file_is_nobodys(table: TableFiles) -> Iterator[str]:
+def every_file_is_named(table: TableFiles) -> Iterator[str]:
     """Files with content that no commit names and no clean will take. Plans that wait may have their files already.
 
     Those of a replaced file group are cleaned with the group: the files that a clustering made of a part that was
@@ -186,10 +186,9 @@ def no_file_is_nobodys(table: TableFiles) -> Iterator[str]:
     named = {path for commit in table.commits for path in commit.paths}
     plans = {start for start, actions in table.pending.items() if actions & {"compaction", "logcompaction"}}
     gone = {
-        (partition, file_id): commit.completion
+        group: commit.completion
         for commit in reversed(table.commits)  # by completion: the first to replace a group
-        for partition, ids in commit.replaced.items()
-        for file_id in ids
+        for group in commit.replaced_groups
     }
     rewrites = {commit.instant: commit.completion for commit in table.commits if commit.is_rewrite}
     for path, size in table.data_files().items():

@@ -44,6 +44,11 @@ class Commit:
         """Whether it repeats rows of others, as a compaction does."""
         return self.operation in REWRITES
 
+    @property
+    def replaced_groups(self) -> set[tuple[str, str]]:
+        """The file groups that it took away: partition and file id."""
+        return {(partition, file_id) for partition, ids in self.replaced.items() for file_id in ids}
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -117,7 +122,7 @@ class TableFiles:
         return min(map(requested_of, active), default="")
 
     @cached_property
-    def called_off(self) -> set[str]:
+    def cancelled(self) -> set[str]:
         """Requested times of plans that have ended as cancelled."""
         return self.aborted | {slot["target"] for slot in self.slots if slot["kind"] == "abort"}
 

@@ -232,7 +232,7 @@ def locks_swizzled(nemesis: Nemesis) -> None:
 
 @fault
 def lease_taken_away(nemesis: Nemesis) -> None:
-    """The table's lease is broken, whoever holds it, and others get it while the holder goes on."""
+    """The table's lease is broken, and others get it while the holder goes on."""
 
     def take() -> None:  # which waits for the holder to give way
         if nemesis.locks.take_away(nemesis.place):
