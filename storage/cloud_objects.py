@@ -9,10 +9,10 @@ import obstore
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.cloud_client import CloudClient, CloudSettings
-from lakelatch.storage.object_store import ReplacingObjectStore, VersionedObject
+from lakelatch.storage.object_store import ObjectStore, VersionedObject
 
 
-class CloudObjectStore(ReplacingObjectStore):
+class CloudObjectStore(ObjectStore):
     """The objects below a URI (`s3://bucket/prefix`); nothing is connected before the first call."""
 
     def __init__(self, uri: str, settings: CloudSettings) -> None:

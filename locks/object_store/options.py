@@ -9,7 +9,7 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.storage.cloud_client import AZURE, GCS, S3, CloudSettings
 from lakelatch.storage.cloud_objects import CloudObjectStore
-from lakelatch.storage.object_store import CheckedObjectStore, GuardedObjectStore, ReplacingObjectStore
+from lakelatch.storage.object_store import CheckedObjectStore, GuardedObjectStore, ObjectStore
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage, scheme_of, without_secrets
 from lakelatch.system import System
@@ -46,7 +46,7 @@ def storage_options(scope: LockScope, default_lease_s: float, renewals: int) -> 
     return options, renew_s
 
 
-def open_objects(uri: str, options: BackendOptions, folder: str, system: System) -> ReplacingObjectStore:
+def open_objects(uri: str, options: BackendOptions, folder: str, system: System) -> ObjectStore:
     """The objects at a URI, with what guards or tries them below a folder; nothing is connected yet."""
     call_s, option = min(options.lease_s / 3, _CALL_MOST_S), options.key("url")
     if scheme_of(uri) in _LOCAL:
