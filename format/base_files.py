@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -18,8 +17,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable, LakelatchError
-from lakelatch.format.parquet import chunks_of, open_parquet, undecodable
+from lakelatch.errors import CorruptTable
+from lakelatch.format.parquet import chunks_of, decoding, open_parquet
 from lakelatch.range_file import RangeFile
 from lakelatch.storage.checksums import CHECKSUM_KEY, PARTS_KEY, damaged, part_checksum, verify_footer
 from lakelatch.storage.contract import Storage
@@ -42,7 +41,6 @@ def open_base_file(
     storage: Storage,
     path: str,
     columns: Sequence[str],
-    what: str = "base file",
     wanted: Callable[[int, Any], bool] | None = None,
     end_bytes: int = END_BYTES,
 ) -> BaseFileRows:
@@ -52,16 +50,16 @@ def open_base_file(
     wanted are not read. `end_bytes` are read at first. Errors: `CorruptTable`, and those of the storage.
     """
     end, size_bytes = storage.read_end(path, end_bytes)
-    with _understood(path, what):
+    with decoding(path):
         if size_bytes <= len(end):
-            return _of_bytes(end, path, columns, what, wanted)
+            return _of_bytes(end, path, columns, wanted)
         held = _HeldParts(storage, path, size_bytes, end)
         file = pq.ParquetFile(held, pre_buffer=False)
         texts = file.metadata.metadata or {}
         if PARTS_KEY.encode() not in texts and CHECKSUM_KEY.encode() in texts:
-            return _of_bytes(storage.read(path), path, columns, what, wanted)
+            return _of_bytes(storage.read(path), path, columns, wanted)
         checksums = _checksums_of(held, file.metadata, path) if PARTS_KEY.encode() in texts else None
-        return BaseFileRows(file, path, what, _known(file, columns), wanted, checksums is not None, held, checksums)
+        return BaseFileRows(file, path, _known(file, columns), wanted, checksums is not None, held, checksums)
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,6 @@ class BaseFileRows:
 
     file: Any
     path: str
-    what: str
     names: Sequence[str]
     wanted: Callable[[int, Any], bool] | None
     checksummed: bool
@@ -97,11 +94,11 @@ class BaseFileRows:
         decoded in this thread, since the pool keeps what other threads have freed.
         """
         metadata = self.file.metadata
-        with _understood(self.path, self.what):
+        with decoding(self.path):
             chunks = list(chunks_of(metadata))
         row_bytes = 0.0  # in memory, of the last part
         for groups in self._spans(chunks, 0 if low_memory else HELD_BYTES):
-            with _understood(self.path, self.what):
+            with decoding(self.path):
                 self._hold(groups, chunks)
                 if not self.names:  # nothing says how many rows there are but the table as a whole
                     yield self.file.read_row_groups(groups, columns=[])
@@ -163,26 +160,15 @@ class BaseFileRows:
 
 
 def _of_bytes(
-    data: bytes, path: str, columns: Sequence[str], what: str, wanted: Callable[[int, Any], bool] | None
+    data: bytes, path: str, columns: Sequence[str], wanted: Callable[[int, Any], bool] | None
 ) -> BaseFileRows:
     """A file that is in memory."""
     file, checksummed = open_parquet(data, path)
-    return BaseFileRows(file, path, what, _known(file, columns), wanted, checksummed)
+    return BaseFileRows(file, path, _known(file, columns), wanted, checksummed)
 
 
 def _known(file: Any, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name in file.schema_arrow.names]
-
-
-@contextmanager
-def _understood(path: str, what: str) -> Iterator[None]:
-    """Turns the library's errors into `CorruptTable`."""
-    try:
-        yield
-    except LakelatchError:
-        raise
-    except Exception as error:  # the library raises whatever the bytes provoke
-        raise undecodable(path, what, error) from error
 
 
 class _HeldParts(RangeFile):

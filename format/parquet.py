@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable, InvariantBroken
+from lakelatch.errors import CorruptTable, InvariantBroken, LakelatchError
 from lakelatch.format.base_file_options import GZIP, SNAPPY, UNCOMPRESSED, ZSTD, BaseFileOptions
 from lakelatch.format.footers.hidden import FloatLeaves, leaf_values, take_out
 from lakelatch.format.footers.thrift import Path
@@ -169,21 +169,14 @@ def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int, g
         yield pa.concat_tables(pending)
 
 
-def read_parquet(
-    data: bytes, path: str, columns: Sequence[str] | None = None, what: str = "file"
-) -> tuple[pa.Table, Mapping[bytes, bytes]]:
-    """The rows, and the texts of the footer. Of `columns` those that the file has. Errors: `CorruptTable`."""
-    try:
+def read_parquet(data: bytes, path: str) -> tuple[pa.Table, Mapping[bytes, bytes]]:
+    """The rows, and the texts of the footer. Errors: `CorruptTable`."""
+    with decoding(path):
         file, checksummed = open_parquet(data, path)
-        names = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-        rows = file.read(columns=names)
+        rows = file.read()
         if not checksummed:
             rows.validate(full=True)  # texts, for one, are not looked at otherwise
         return rows, file.metadata.metadata or {}
-    except CorruptTable:
-        raise
-    except Exception as error:  # the library raises whatever the bytes provoke
-        raise undecodable(path, what, error) from error
 
 
 def open_parquet(data: bytes, path: str) -> tuple[Any, bool]:
@@ -197,9 +190,17 @@ def open_parquet(data: bytes, path: str) -> tuple[Any, bool]:
     return file, CHECKSUM_KEY.encode() in footer and verify_checksum(data, path)
 
 
-def undecodable(path: str, what: str, error: Exception) -> CorruptTable:
-    """The error for a file that the library does not take."""
-    return CorruptTable(f"the {what} {path} does not decode ({error}): restore it from a copy", path=path)
+@contextmanager
+def decoding(path: str) -> Iterator[None]:
+    """Turns the library's errors about a file into `CorruptTable`."""
+    try:
+        yield
+    except LakelatchError:
+        raise
+    except Exception as error:  # the library raises whatever the bytes provoke
+        raise CorruptTable(
+            f"the data file {path} does not decode ({error}): restore it from a copy", path=path
+        ) from error
 
 
 def chunks_of(metadata: Any) -> Iterator[tuple[str, int, int]]:

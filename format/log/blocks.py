@@ -83,7 +83,6 @@ def encode_log_file(
     records: pa.Table | None,
     deletes: Deletes | None,
     data_block_format: str = PARQUET_FORMAT,
-    compression: str = "zstd",
     group_deletes: pa.Table | None = None,
 ) -> bytes:
     """A whole log file: a block of rows, one of rows that delete column groups, one of deletes; any may be missing.
@@ -97,7 +96,7 @@ def encode_log_file(
     for rows, deleting in ((records, False), (group_deletes, True)):
         if rows is not None and rows.num_rows:
             own = {**headers, **_partial_headers(headers[SCHEMA], rows.column_names, deleting)}
-            kind, content = _encode_records(rows, own[SCHEMA], data_block_format, compression)
+            kind, content = _encode_records(rows, own[SCHEMA], data_block_format)
             blocks.append(encode_block(kind, own, content))
     if deletes is not None and len(deletes.keys):
         blocks += [encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(deletes)]
@@ -176,13 +175,11 @@ def _partial_headers(avro_schema: str, names: list[str], deleting: bool) -> dict
     return {IS_PARTIAL: "true", SCHEMA: json.dumps({**record, "fields": fields, **own}, separators=(",", ":"))}
 
 
-def _encode_records(
-    records: pa.Table, avro_schema: str, block_format: str, compression: str = "zstd"
-) -> tuple[int, bytes]:
+def _encode_records(records: pa.Table, avro_schema: str, block_format: str) -> tuple[int, bytes]:
     if block_format == PARQUET_FORMAT:
         sink = io.BytesIO()
         footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})
-        pq.write_table(footer, sink, compression=compression, store_schema=False)
+        pq.write_table(footer, sink, compression="zstd", store_schema=False)
         return PARQUET_BLOCK, sink.getvalue()
     if block_format == AVRO_FORMAT:
         return AVRO_BLOCK, _encode_avro(records, avro_schema)

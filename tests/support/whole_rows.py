@@ -15,11 +15,9 @@ from lakelatch.format.merge.stream import whole
 from lakelatch.storage.contract import Storage
 
 
-def read_base_file(
-    storage: Storage, path: str, columns: Sequence[str], what: str = "base file"
-) -> tuple[pa.Table, Mapping[bytes, bytes]]:
+def read_base_file(storage: Storage, path: str, columns: Sequence[str]) -> tuple[pa.Table, Mapping[bytes, bytes]]:
     """The rows, and the texts of the footer. Of `columns` those that the file has."""
-    file = open_base_file(storage, path, columns, what)
+    file = open_base_file(storage, path, columns)
     parts = list(file.parts())
     return pa.concat_tables(parts) if parts else file.schema.empty_table(), file.footer
 

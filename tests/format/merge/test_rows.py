@@ -237,7 +237,7 @@ def test_missing_and_broken_files_are_said() -> None:
     group.logs.pop()
     group.put_base(table_of([("a", 1, 1)], 0))
     group.storage.put(f"p/{group.base}", b"no parquet")
-    with pytest.raises(CorruptTable, match="base file p/f-0"):
+    with pytest.raises(CorruptTable, match="data file p/f-0"):
         group.merge()
     with pytest.raises(InvalidRequest, match="other are not in the table's schema"):
         merge_rows(group.storage, group.slice, FULL, "other", FULL.names)
