@@ -28,10 +28,10 @@ from bench.locks.common import main, print_table, short
 from bench.wasted_work_figure import Bar, draw
 
 import lakelatch
-from lakelatch.console.commands.sessions import check_java
 from lakelatch.errors import WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.locks.options import PROVIDER
+from lakelatch.spark.local_session import check_java
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.transactions.base.settings import (

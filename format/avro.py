@@ -163,7 +163,7 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str, column: str) -> Any
 
 
 def shown_type(kind: pa.DataType) -> str:
-    """What Spark calls a type; one that Spark has not is called as Arrow does."""
+    """The name of a type in Spark, or in Arrow if Spark does not have it."""
     types = pa.types
     if types.is_timestamp(kind) and kind.unit != "ns":
         return "timestamp" if kind.tz else "timestamp_ntz"

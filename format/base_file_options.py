@@ -1,4 +1,4 @@
-"""What users say of the parquet files that become base files, under the names that Hudi and parquet-mr have for it."""
+"""The options of the parquet files that become base files, under the names that Hudi and parquet-mr have for them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Base files by parts: of a large one the footer is read, and the chunks of the columns that are wanted.
 
-A small one is read whole, in one request. A large one comes some row groups at a time, so that whoever goes through its
-rows needs no memory for all of them. Each part that is read has a checksum in the footer, and the footer has one
+A small one is read whole, in one request. A large one comes some row groups at a time, so that a reader of its rows
+needs no memory for all of them. Each part that is read has a checksum in the footer, and the footer has one
 with the file's path, so that nothing is believed that was not written there. A file of ours without them is read whole,
 since its only checksum is that of all bytes; one of another writer has none.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -18,8 +17,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable, LakelatchError
-from lakelatch.format.parquet import chunks_of, open_parquet, undecodable
+from lakelatch.errors import CorruptTable
+from lakelatch.format.parquet import chunks_of, decoding, open_parquet
 from lakelatch.range_file import RangeFile
 from lakelatch.storage.checksums import CHECKSUM_KEY, PARTS_KEY, damaged, part_checksum, verify_footer
 from lakelatch.storage.contract import Storage
@@ -32,29 +31,16 @@ HELD_BYTES = 16 * 1024 * 1024
 BATCH_ROWS_MAX = 64 * 1024
 _BATCH_ROWS_MIN = 1024
 _BATCH_BYTES = 4 * 1024 * 1024
-_SPARING_BYTES = 2 * 1024 * 1024
+_LOW_MEMORY_BYTES = 2 * 1024 * 1024
 _ROW_BYTES = 512  # of a row in memory, as long as none is known
 _GAP_BYTES = 64 * 1024  # read with what is wanted on both sides, since another request would take longer
 _TAIL_BYTES = 8  # how long the footer is, and the magic
-
-
-def read_base_file(
-    storage: Storage, path: str, columns: Sequence[str], what: str = "base file"
-) -> tuple[pa.Table, Mapping[bytes, bytes]]:
-    """The rows, and the texts of the footer. Of `columns` those that the file has.
-
-    Errors: `CorruptTable`, and those of the storage.
-    """
-    file = open_base_file(storage, path, columns, what)
-    parts = list(file.parts())
-    return pa.concat_tables(parts) if parts else file.schema.empty_table(), file.footer
 
 
 def open_base_file(
     storage: Storage,
     path: str,
     columns: Sequence[str],
-    what: str = "base file",
     wanted: Callable[[int, Any], bool] | None = None,
     end_bytes: int = END_BYTES,
 ) -> BaseFileRows:
@@ -64,16 +50,16 @@ def open_base_file(
     wanted are not read. `end_bytes` are read at first. Errors: `CorruptTable`, and those of the storage.
     """
     end, size_bytes = storage.read_end(path, end_bytes)
-    with _understood(path, what):
+    with decoding(path):
         if size_bytes <= len(end):
-            return _of_bytes(end, path, columns, what, wanted)
+            return _of_bytes(end, path, columns, wanted)
         held = _HeldParts(storage, path, size_bytes, end)
         file = pq.ParquetFile(held, pre_buffer=False)
         texts = file.metadata.metadata or {}
         if PARTS_KEY.encode() not in texts and CHECKSUM_KEY.encode() in texts:
-            return _of_bytes(storage.read(path), path, columns, what, wanted)
+            return _of_bytes(storage.read(path), path, columns, wanted)
         checksums = _checksums_of(held, file.metadata, path) if PARTS_KEY.encode() in texts else None
-        return BaseFileRows(file, path, what, _known(file, columns), wanted, checksums is not None, held, checksums)
+        return BaseFileRows(file, path, _known(file, columns), wanted, checksums is not None, held, checksums)
 
 
 @dataclass(frozen=True)
@@ -85,7 +71,6 @@ class BaseFileRows:
 
     file: Any
     path: str
-    what: str
     names: Sequence[str]
     wanted: Callable[[int, Any], bool] | None
     checksummed: bool
@@ -102,18 +87,18 @@ class BaseFileRows:
         """The columns of the rows."""
         return pa.schema([self.file.schema_arrow.field(name) for name in self.names])
 
-    def parts(self, sparing: bool = False) -> Iterator[pa.Table]:
-        """The rows in their order. What a part was made of is checked before it comes. Errors: as `open_base_file`.
+    def parts(self, low_memory: bool = False) -> Iterator[pa.Table]:
+        """The rows in their order. The source of a part is checked before it comes. Errors: as `open_base_file`.
 
-        With `sparing` one row group is held at a time, parts have some 2 MiB as they are in memory, not as they are in
-        the file, and are decoded in this thread, since the pool keeps what other threads have freed.
+        With `low_memory` one row group is held at a time, parts have some 2 MiB in memory (not in the file), and are
+        decoded in this thread, since the pool keeps what other threads have freed.
         """
         metadata = self.file.metadata
-        with _understood(self.path, self.what):
+        with decoding(self.path):
             chunks = list(chunks_of(metadata))
         row_bytes = 0.0  # in memory, of the last part
-        for groups in self._spans(chunks, 0 if sparing else HELD_BYTES):
-            with _understood(self.path, self.what):
+        for groups in self._spans(chunks, 0 if low_memory else HELD_BYTES):
+            with decoding(self.path):
                 self._hold(groups, chunks)
                 if not self.names:  # nothing says how many rows there are but the table as a whole
                     yield self.file.read_row_groups(groups, columns=[])
@@ -121,10 +106,12 @@ class BaseFileRows:
                 rows = sum(metadata.row_group(group).num_rows for group in groups)
                 size_bytes = sum(metadata.row_group(group).total_byte_size for group in groups)
                 batch_rows = min(max(_BATCH_BYTES * rows // max(size_bytes, 1), _BATCH_ROWS_MIN), BATCH_ROWS_MAX)
-                if sparing:
-                    batch_rows = min(max(int(_SPARING_BYTES / (row_bytes or _ROW_BYTES)), _BATCH_ROWS_MIN), batch_rows)
+                if low_memory:
+                    batch_rows = min(
+                        max(int(_LOW_MEMORY_BYTES / (row_bytes or _ROW_BYTES)), _BATCH_ROWS_MIN), batch_rows
+                    )
                 names = list(self.names)
-                for batch in self.file.iter_batches(batch_rows, groups, names, use_threads=not sparing):
+                for batch in self.file.iter_batches(batch_rows, groups, names, use_threads=not low_memory):
                     row_bytes = batch.nbytes / batch.num_rows if batch.num_rows else row_bytes
                     part = pa.Table.from_batches([batch])
                     if not self.checksummed:
@@ -173,26 +160,15 @@ class BaseFileRows:
 
 
 def _of_bytes(
-    data: bytes, path: str, columns: Sequence[str], what: str, wanted: Callable[[int, Any], bool] | None
+    data: bytes, path: str, columns: Sequence[str], wanted: Callable[[int, Any], bool] | None
 ) -> BaseFileRows:
     """A file that is in memory."""
     file, checksummed = open_parquet(data, path)
-    return BaseFileRows(file, path, what, _known(file, columns), wanted, checksummed)
+    return BaseFileRows(file, path, _known(file, columns), wanted, checksummed)
 
 
 def _known(file: Any, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name in file.schema_arrow.names]
-
-
-@contextmanager
-def _understood(path: str, what: str) -> Iterator[None]:
-    """Whatever is wrong with a file is `CorruptTable`."""
-    try:
-        yield
-    except LakelatchError:
-        raise
-    except Exception as error:  # the library raises whatever the bytes provoke
-        raise undecodable(path, what, error) from error
 
 
 class _HeldParts(RangeFile):

@@ -20,7 +20,7 @@ from lakelatch.format.record_keys import value_texts
 _MULTIPLIER = np.uint32(31)
 _POSITIVE = np.uint32(0x7FFFFFFF)
 _BUCKET_MAX = 99_999_999
-# Under non-blocking concurrency all writers make the same file id, so that nobody has to ask who came first.
+# Under non-blocking concurrency all writers make the same file id, so that none has to ask which one came first.
 _FIXED_TAIL = "-0000-0000-0000-000000000000-0"
 _FILE_ID = re.compile(r"([0-9]{8})-.+")
 
@@ -41,7 +41,7 @@ def bucket_ids_of_texts(texts: Sequence[pa.Array], bucket_count: int) -> pa.Arra
 
 
 def key_hashes(texts: Sequence[pa.Array]) -> npt.NDArray[np.uint32]:
-    """What the bucket of each row is the remainder of, from the texts of its index fields."""
+    """The hash of each row from the texts of its index fields: its remainder is the bucket."""
     combined = np.ones(len(texts[0]), np.uint32)
     for column in texts:
         combined = combined * _MULTIPLIER + string_hashes(column)
@@ -111,7 +111,7 @@ def successor_file_id(bucket: int, instant: str) -> str:
 
 
 def bucket_of_file_id(file_id: str) -> int | None:
-    """The bucket that a file id names, whoever wrote it; None for a file id of another index.
+    """The bucket that a file id names, of any writer; None for a file id of another index.
 
     A random id may start with eight decimal digits by chance: ask only about tables with a bucket index.
     """

@@ -1,4 +1,4 @@
-"""How the columns of a table change: what may be added, what a type may become, and old values as new ones.
+"""Changes of a table's columns: added columns, types that become others, and old values as new ones.
 
 A type becomes only what holds each of its values as it is, in every reader of the table. Hudi allows more: texts of
 floating point numbers, which each engine prints in its own way, and numbers that lose digits.
@@ -35,7 +35,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Some columns beside those of a table, by name; their order says nothing.
+    """Some columns compared with those of a table, by name; their order says nothing.
 
     `schema` has the table's columns first, as they become if all of these are written: with those that are `added`, and
     with the types of those that are `widened`. It has nothing of what is `unfit`. What is `alike` is added under a name

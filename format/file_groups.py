@@ -26,7 +26,7 @@ _WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTI
 
 @dataclass(frozen=True)
 class ReplaceCommit:
-    """What one completed replace commit took away and put in its place: file ids by partition."""
+    """The file groups that one completed replace commit has replaced and written: file ids by partition."""
 
     instant: Instant
     operation_type: str
@@ -63,7 +63,7 @@ class _Generation:
             fresh, buckets = self, dict(self.buckets)
             for bucket, file_id in _buckets(replace.replaced.get(partition, ())).items():
                 successor = successor_file_id(bucket, replace.instant.requested)
-                if file_id != successor:  # else a clustering has left the bucket alone, and bars what it began there
+                if file_id != successor:  # else a clustering has left the bucket alone, and hides what it began there
                     buckets[bucket] = successor
         for bucket, file_id in _buckets(replace.written.get(partition, ())).items():
             if fresh.of(bucket) != file_id:  # another engine draws random ids
@@ -78,7 +78,7 @@ class FileIds:
     partitions: Mapping[str, _Generation] = field(default_factory=dict)
     default: _Generation = field(default_factory=_Generation)
     replaced: frozenset[FileGroup] = frozenset()  # those that the last replace commits took away, perhaps not all
-    cancelled: frozenset[str] = frozenset()  # requested times of plans that were called off: no file of theirs counts
+    cancelled: frozenset[str] = frozenset()  # requested times of cancelled plans: no file of theirs counts
 
     @classmethod
     def after(cls, replaces: Iterable[ReplaceCommit], cancelled: Iterable[str] = ()) -> FileIds:
@@ -120,8 +120,8 @@ def replace_commits(
 ) -> tuple[ReplaceCommit, ...]:
     """The completed replace commits among a timeline's file names, and those that were archived, by completion.
 
-    Of those in the history, the ones that completed after a time; None leaves them all out. Costs a look at the names
-    where there are none. What is on a timeline never changes, so each is read once a process.
+    Of those in the history, the ones that completed after a time; None leaves them all out. Costs a comparison of
+    names where there are none. What is on a timeline never changes, so each is read once a process.
     """
     named = (parse_file_name(name) for name in names if name.endswith(f".{REPLACE_COMMIT}"))
     found = {instant.requested: instant for instant in named if instant is not None}
@@ -134,7 +134,7 @@ def replace_commits(
 
 
 def cancelled_plans(names: Collection[str]) -> Iterator[str]:
-    """The requested times of the plans among a timeline's file names that were called off, in any order."""
+    """The requested times of the plans among a timeline's file names that were cancelled, in any order."""
     for name in names:
         if name.endswith(f".{ABORTED}") and (instant := parse_file_name(name)) is not None:
             yield instant.requested
@@ -156,7 +156,7 @@ def undone_replaces(storage: Storage, lost: Collection[str], names: frozenset[st
 def replace_commit(
     storage: Storage, instant: Instant, content: Callable[[Instant], bytes] | None = None
 ) -> ReplaceCommit:
-    """What a completed replace commit did. `content` gives its bytes, if the caller knows where to look."""
+    """The content of a completed replace commit. `content` gives its bytes, if the caller knows where they are."""
     place = _place(storage, instant)
     if not place:
         data = read_completed(storage, instant) if content is None else content(instant)
@@ -175,11 +175,11 @@ def _place(storage: Storage, instant: Instant) -> list[ReplaceCommit]:
     return []
 
 
-def twins(file_ids: Sequence[str], bucket_count: int | None) -> tuple[str, str] | None:
+def two_of_one_bucket(file_ids: Sequence[str], bucket_count: int | None) -> tuple[str, str] | None:
     """Two of these live file groups of one partition that are of one bucket; None if no two are.
 
     A table that says nowhere that it has a bucket index has one if all its file ids look like it, since a random id
-    starts with eight decimal digits once in forty. There, ids that differ in their last number only are no twins.
+    starts with eight decimal digits once in forty. There, ids that differ in their last number only do not count.
     """
     seen: dict[int, str] = {}
     found: tuple[str, str] | None = None

@@ -47,7 +47,7 @@ class FileSlice:
         return self.log_files if self.base_file is None else (*self.log_files, self.base_file)
 
     def path_of(self, name: str) -> str:
-        """The path in the table of a file beside these."""
+        """The path in the table of a file in the same folder."""
         return path_below(self.partition, name)
 
     @property
@@ -62,7 +62,7 @@ class FileSlice:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has to read it: there is nothing in it but the place of its file group."""
+        """Whether it needs no reading: there is nothing in it but the place of its file group."""
         return self.base_file is None and not self.fresh_logs
 
     def with_log(self, name: str) -> FileSlice:

@@ -16,7 +16,7 @@ _LOG = re.compile(r"\.([^_/]+)_([0-9]{14}|[0-9]{17})\.log\.([0-9]{1,10})(?:_([^_
 _WRITE_TOKEN = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _NUMBER_MAX = 2**31 - 1
 NO_TASK = "0-0-0"  # the write token of what no task of Spark writes, and of base files of before
-# No task has these numbers, so nobody else's log file is taken for one of kept deletes, or for a compacted one.
+# No task has these numbers, so no other log file is taken for one of kept deletes, or for a compacted one.
 _KEPT_DELETES_TASK = "2147483647"
 _PLACEHOLDER_TASK = "2147483645"
 # Of base files of ours, which all attempts give the same name, so that they make one file. The last number says how it
@@ -77,7 +77,7 @@ def token_within(partition: str, write_token: str) -> str:
 
 
 def planned_base_file(partition: str, file_id: str, instant: str) -> BaseFile:
-    """The one base file of an instant in a file group, whoever makes it: all attempts, and all executors of a plan."""
+    """The one base file of an instant in a file group, for all attempts, and all executors of a plan."""
     return BaseFile(file_id, token_within(partition, BASE_TOKEN), instant)
 
 
@@ -121,7 +121,7 @@ def keeps_deletes_of(name: str, instant: str) -> bool:
 
 @lru_cache(maxsize=4096)  # a plan asks several times of each name of a partition, and then goes on to the next one
 def parse_data_file(name: str) -> BaseFile | LogFile | None:
-    """What a name in a partition folder stands for; None for files of other kinds (`.cdc` logs among them)."""
+    """The data file of a name in a partition folder; None for files of other kinds (`.cdc` logs among them)."""
     if name.startswith("."):
         found = _LOG.fullmatch(name)
         if found is None or str(int(found[3])) != found[3] or int(found[3]) > _NUMBER_MAX:

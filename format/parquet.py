@@ -1,4 +1,4 @@
-"""Parquet files as bytes, with a place for a checksum; whatever is wrong with one that is read is `CorruptTable`.
+"""Parquet files as bytes, with a place for a checksum; a damaged one is `CorruptTable`.
 
 Large files hold the checksums of their column chunks as well, by which they are read in parts (`format/base_files.py`).
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelatch.errors import CorruptTable, InvariantBroken
+from lakelatch.errors import CorruptTable, InvariantBroken, LakelatchError
 from lakelatch.format.base_file_options import GZIP, SNAPPY, UNCOMPRESSED, ZSTD, BaseFileOptions
 from lakelatch.format.footers.hidden import FloatLeaves, leaf_values, take_out
 from lakelatch.format.footers.thrift import Path
@@ -69,7 +69,7 @@ def parquet_file(
     group_rows: int | None = None,
     options: BaseFileOptions = _AS_USUAL,
 ) -> Iterator[BinaryIO]:
-    """What `encode_parquet` gives, with the checksum of its path, in a local file that ends with this context.
+    """The file of `encode_parquet`, with the checksum of its path, as a local file that ends with this context.
 
     Errors: `Unavailable` where such files lie and nothing can be written.
     """
@@ -157,11 +157,11 @@ def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int, g
         at = 0
         while at < part.num_rows:
             fitting = max(int((group_bytes - size_bytes) / row_bytes), 1)
-            piece = part.slice(at, min(group_rows - count, fitting))
-            at += piece.num_rows
-            pending.append(piece)
-            count += piece.num_rows
-            size_bytes += piece.nbytes
+            taken = part.slice(at, min(group_rows - count, fitting))
+            at += taken.num_rows
+            pending.append(taken)
+            count += taken.num_rows
+            size_bytes += taken.nbytes
             if count >= group_rows or size_bytes >= group_bytes * _FULL:
                 yield pa.concat_tables(pending)
                 pending, count, size_bytes, groups = [schema.empty_table()], 0, 0, groups + 1
@@ -169,21 +169,14 @@ def _row_groups(schema: pa.Schema, parts: Iterable[pa.Table], group_rows: int, g
         yield pa.concat_tables(pending)
 
 
-def read_parquet(
-    data: bytes, path: str, columns: Sequence[str] | None = None, what: str = "file"
-) -> tuple[pa.Table, Mapping[bytes, bytes]]:
-    """The rows, and the texts of the footer. Of `columns` those that the file has. Errors: `CorruptTable`."""
-    try:
+def read_parquet(data: bytes, path: str) -> tuple[pa.Table, Mapping[bytes, bytes]]:
+    """The rows, and the texts of the footer. Errors: `CorruptTable`."""
+    with decoding(path):
         file, checksummed = open_parquet(data, path)
-        names = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-        rows = file.read(columns=names)
+        rows = file.read()
         if not checksummed:
             rows.validate(full=True)  # texts, for one, are not looked at otherwise
         return rows, file.metadata.metadata or {}
-    except CorruptTable:
-        raise
-    except Exception as error:  # the library raises whatever the bytes provoke
-        raise undecodable(path, what, error) from error
 
 
 def open_parquet(data: bytes, path: str) -> tuple[Any, bool]:
@@ -197,9 +190,17 @@ def open_parquet(data: bytes, path: str) -> tuple[Any, bool]:
     return file, CHECKSUM_KEY.encode() in footer and verify_checksum(data, path)
 
 
-def undecodable(path: str, what: str, error: Exception) -> CorruptTable:
-    """The error for a file that the library does not take."""
-    return CorruptTable(f"the {what} {path} does not decode ({error}): restore it from a copy", path=path)
+@contextmanager
+def decoding(path: str) -> Iterator[None]:
+    """Turns the library's errors about a file into `CorruptTable`."""
+    try:
+        yield
+    except LakelatchError:
+        raise
+    except Exception as error:  # the library raises whatever the bytes provoke
+        raise CorruptTable(
+            f"the data file {path} does not decode ({error}): restore it from a copy", path=path
+        ) from error
 
 
 def chunks_of(metadata: Any) -> Iterator[tuple[str, int, int]]:

@@ -136,7 +136,7 @@ def _refuse(wrong: pa.Array, what: str, remedy: str) -> None:
 
 
 def _level(texts: pa.Array, field: str, hive_style: bool, url_encode: bool, split: bool) -> pa.Array:
-    """What one field adds to the path. There are few distinct values, so those are worked on, not the rows."""
+    """The part of the path that one field makes. Distinct values are few, so those are worked on, not the rows."""
     distinct = texts.dictionary_encode(null_encoding="encode")
     prefix = f"{field}=" if hive_style else ""
 

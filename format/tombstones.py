@@ -1,4 +1,4 @@
-"""Empty log files: they bar the name of a failed attempt, unless a commit says that there were rows in one."""
+"""Empty log files: tombstones of failed attempts, unless a commit says that there were rows in one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def taken_back(what: str) -> TakenBack:
 def ensure_tombstone(whole: WholeTimeline, path: str) -> None:
     """`CorruptTable` if an empty log file is one that held rows: reading on would hide them.
 
-    `Unavailable` if what it held was taken back since the reader chose it.
+    `Unavailable` if its write was rolled back since the reader chose it.
     """
     file = parse_data_file(path.rpartition("/")[2])
     if isinstance(file, LogFile) and (is_compacted_log(file) or is_kept_deletes(file)):  # no such name has a tombstone

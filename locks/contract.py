@@ -114,7 +114,7 @@ class LockProvider(ABC):
     def domain(self) -> str:
         """Names the locks that all writers of a table must share: providers that exclude each other say the same.
 
-        It stands in the table's commit log for everybody to read, so it holds no secret, and no host, since a service
+        It stands in the table's commit log for all to read, so it holds no secret, and no host, since a service
         may have many addresses.
         """
         return type(self).__name__.removesuffix("LockProvider").lower()

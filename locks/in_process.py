@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from lakelatch.locks.contract import Holder, LockProvider, LockScope, ProviderRe
 from lakelatch.locks.lease import EXPIRED, Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.renewal import renewals
-from lakelatch.system import System, process_name
+from lakelatch.system import PerProcess, System, process_name
 
 _MARGIN = 0.1  # of the lease time: the holder gives the key up so much earlier than it is free to others
 
@@ -59,26 +58,8 @@ class _Table:
             del self.keys[key]
 
 
-class _Tables:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tables: dict[str, _Table] = {}
-
-    def find(self, table_uri: str) -> _Table:
-        with self._lock:
-            return self._tables.setdefault(table_uri, _Table())
-
-
-_tables = _Tables()
-
-
-def _begin_anew() -> None:
-    """A forked child is another process: what its parent holds is neither held by it nor free for it."""
-    global _tables
-    _tables = _Tables()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
+#: By table URI. A lease of a forked child's parent is neither held by the child nor free for it.
+_tables: PerProcess[dict[str, _Table]] = PerProcess(dict)
 
 
 class InProcessLockProvider(LockProvider):
@@ -160,7 +141,7 @@ class InProcessLockProvider(LockProvider):
             return first
 
     def _table(self) -> _Table:
-        return _tables.find(self.scope.table_uri)
+        return _tables().setdefault(self.scope.table_uri, _Table())
 
     def _wait(self, state: _Key, place: threading.Condition, timeout_s: float) -> bool:
         """Waits until this place in the queue may take the key; False at the deadline.

@@ -67,7 +67,7 @@ def open_recorded_locks(
 def record_of(table_uri: str, options: Mapping[str, str]) -> dict[str, str]:
     """The options that a table made with these records of its locks; none where they name no locks.
 
-    Then the locks are those that belong to the place where it lies, for everybody.
+    Then the locks are those that belong to the place where it lies, for all.
     """
     with closing(open_lock_provider(LockScope(table_uri, options))) as provider:
         found = provider.record()

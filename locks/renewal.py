@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakelatch.locks.lease import Lease
-from lakelatch.system import REAL_SYSTEM
+from lakelatch.system import REAL_SYSTEM, PerProcess
 
 
 @dataclass
@@ -67,17 +66,5 @@ class Renewals:
             return due
 
 
-_renewals = Renewals()
-
-
-def renewals() -> Renewals:
-    """The process's own; a forked child begins with none, for its parent's leases are not its to renew."""
-    return _renewals
-
-
-def _begin_anew() -> None:
-    global _renewals
-    _renewals = Renewals()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
+#: A forked child begins with none, since its parent's leases are not its to renew.
+renewals = PerProcess(Renewals)

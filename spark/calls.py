@@ -74,7 +74,7 @@ def cluster(
 ) -> list[CommitResult]:
     """Carries out the clusterings that wait, schedules another one, carries that out; returns what was completed.
 
-    Writers go on meanwhile. A file group that somebody has written to since it was planned is left as it is; if all
+    Writers go on meanwhile. A file group that was written to since it was planned is left as it is; if all
     were, or if the plan is to be carried out whole, nothing of it is completed, and a later call plans anew. Plans of
     Java writers are left to them, and those that another process is working on to it.
     """
@@ -113,8 +113,8 @@ def maintain(
     What is due is decided by Hudi's inline triggers (`hoodie.compact.inline.max.delta.commits` and so on), and a
     compaction is then of every file group that has log files. A plan that another live process works on is left to
     it. A service that fails is in the report, and keeps no other from running; the next call tries it again. `tell`
-    is given each piece when it ends. Any number of calls may run at once. Errors: `InvalidRequest` for the options, or
-    if there is no table that can be written.
+    is given each run of a service when it ends. Any number of calls may run at once. Errors: `InvalidRequest` for the
+    options, or if there is no table that can be written.
     """
     service_options = Call(options).services()
     return maintain_with(SparkExecutor.of(spark), path, service_options, system, tell)

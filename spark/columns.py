@@ -1,4 +1,4 @@
-"""What methods are given, as frames, columns and conditions of Spark."""
+"""Arguments of methods as frames, columns and conditions of Spark."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def all_same(pairs: Iterable[tuple[Column, Column]]) -> Column:
 
 
 def folder_value(column: Column, kind: DataType) -> Column:
-    """What tells apart the folders of a partition field's values: those of null and of an empty text are one."""
+    """A column with one value for each folder of a partition field: those of null and of an empty text are one."""
     from pyspark.sql import functions
     from pyspark.sql.types import StringType
 

@@ -184,7 +184,7 @@ class LakelatchReader(DataSourceReader):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """What no query can follow. It says why when it is asked: Spark loses what is raised instead of a reader."""
+    """A table that no query can follow. It says why when it is asked: Spark loses an error that is raised earlier."""
 
     def __init__(self, error: LakelatchError) -> None:
         self._error = error
@@ -207,7 +207,7 @@ class RefusedStream(DataSourceStreamReader):
 
 @dataclass
 class FilesMessage(WriterCommitMessage):
-    """What one task has written."""
+    """The files that one task has written."""
 
     reports: list[FileReport]
 

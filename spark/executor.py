@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakelatch.engine.run.executor import HERE, Task
 from lakelatch.errors import reraise
 from lakelatch.format.names import NO_TASK
-from lakelatch.spark.progress import told
+from lakelatch.spark.progress import with_progress
 from lakelatch.spark.spark_types import for_each
 
 if TYPE_CHECKING:
@@ -64,20 +64,20 @@ def write_token() -> str:
 
 
 def row_batch(row: Any) -> pa.RecordBatch:
-    """What a task reports, as Spark brings it to the driver."""
+    """The report of a task, as Spark brings it to the driver."""
     return pa.RecordBatch.from_pylist([asdict(row)], schema=_schema_of(type(row)))
 
 
 def row_type(kind: type[Any]) -> StructType:
-    """What Spark calls the columns of such reports."""
+    """The columns of such reports in Spark."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(_schema_of(kind))
 
 
 def collected(frame: DataFrame, kind: type[R], what: str) -> list[R]:
-    """Runs what makes these reports, and brings them to the driver. `what` says it to those who wait."""
-    with told(frame.sparkSession, what):
+    """Runs what makes these reports, and brings them to the driver. `what` describes it to the user who waits."""
+    with with_progress(frame.sparkSession, what):
         return [kind(**row.asDict()) for row in frame.collect()]
 
 

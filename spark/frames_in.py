@@ -105,7 +105,7 @@ class FrameRows:
 
     @property
     def read_anew(self) -> bool:
-        """What a function has read may be different now; a frame's rows are the same."""
+        """Whether the rows may differ at the next try: a function may read others, and a frame's stay the same."""
         return self._source is not None
 
     def use_names_of(self, table: pa.Schema) -> None:
@@ -277,6 +277,6 @@ def _write_batches(
 
 
 def _drain(batches: Iterator[pa.RecordBatch]) -> None:
-    """Spark fails while it sends what nobody takes."""
+    """Takes the rest of the batches: Spark fails while it sends rows that are not taken."""
     for _ in batches:
         pass

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def read_images(spark: SparkSession, path: str, options: ReadOptions, structs: bool = False) -> DataFrame:
-    """What the commits of a window changed, as a frame. With `structs` images have the table's types, of any table."""
+    """The changes of a window's commits as a frame. With `structs` images have the table's types, of any table."""
     storage = open_storage(path, options.storage)
     plan = plan_images(storage, options, of_any_table=structs)
     plan = plan.with_structs() if structs else plan

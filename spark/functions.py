@@ -1,4 +1,4 @@
-"""What a table can be asked for by its path, in one call, without holding it: its rows, its past, what was fixed."""
+"""A table's rows, history and details in one call, by its path."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def show(
 def history(
     spark: SparkSession, path: str, options: Mapping[str, object] | None = None, limit: int | None = 100
 ) -> DataFrame:
-    """What has completed, newest first, and what restores took away; see `Table.history`."""
+    """The completed instants, newest first, and those that restores undid; see `Table.history`."""
     return history_of(spark, open_table(open_existing_storage(path, options)), limit)
 
 
 def detail(path: str, options: Mapping[str, object] | None = None) -> TableDetail:
-    """What was fixed when the table was made. Errors: `InvalidRequest` if there is none."""
+    """The properties that were fixed when the table was made. Errors: `InvalidRequest` if there is none."""
     return detail_of(open_table(open_existing_storage(path, options)))
 
 

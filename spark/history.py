@@ -1,4 +1,4 @@
-"""What a table says of itself, as frames."""
+"""A table's history and conflicts, as frames."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
-#: The column that says of each row whether it is skipped, beside those of the data.
+#: The column that says of each row whether it is skipped, apart from those of the data.
 SKIPPED = "_lakelatch_skipped"
 _KNOWN, _TIMES = "_lakelatch_known", "_lakelatch_times"
 _WAY_OUT = "with if_exists='skip' of an insert or hoodie.datasource.insert.dup.policy=drop"
@@ -101,7 +101,7 @@ def _refuse_times(options: WriteOptions, name: str, fields: Sequence[str] | None
 
 @dataclass(frozen=True)
 class _Keys:
-    """What tells rows of a table apart, and which of several is the newer one."""
+    """The columns that identify rows of a table, and the one that says which of several is newer."""
 
     keys: tuple[str, ...]
     partitions: tuple[str, ...]
@@ -154,7 +154,7 @@ class _Keys:
         return [frame[name] if name in self.keys else folder_value(frame[name], kinds[name]) for name in self.identity]
 
     def _known(self, frame: DataFrame, there: DataFrame) -> tuple[DataFrame, Column]:
-        """What is there, marked as known, and when one is that of a row of the frame."""
+        """The table's rows, marked as known, and the condition that one is that of a row of the frame."""
         from pyspark.sql import functions
 
         named = [functions.col(name).alias(f"{_KNOWN}_{name}") for name in there.columns]

@@ -1,4 +1,4 @@
-"""The marker server beside a Spark job: where it listens, and what its tasks are given of it."""
+"""The marker server of a Spark job: where it listens, and how its tasks reach it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def served(
 def ended_when_lost(session: SparkSession, task: WriteTask, wake: threading.Event | None) -> Iterator[None]:
     """Cancels the Spark jobs that this block starts within a period of early detection after the write has lost.
 
-    Its tasks look by themselves whenever rows come their way; this is for those that wait for rows. Whoever knows
+    Its tasks check by themselves whenever they get rows; this is for those that wait for rows. A caller that knows
     before the period is over sets `wake`.
     """
     if task.early is None:

@@ -32,7 +32,7 @@ _ALL: Mapping[str, Expression] = {}  # of an update or insert of all columns
 
 @dataclass(frozen=True)
 class Clause:
-    """What is done with rows of one kind: deleted where there are no `values`, else given these."""
+    """The action for rows of one kind: they are deleted where there are no `values`, else given these."""
 
     kind: str
     condition: Expression | None
@@ -50,7 +50,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class MergedTable:
-    """What a merge has to know of its table."""
+    """The parts of its table that a merge has to know."""
 
     schema: StructType
     keys: tuple[str, ...]
@@ -141,7 +141,7 @@ class Merge:
         return dict(values)
 
     def _rows(self) -> DataFrame:
-        """What the upsert is given."""
+        """The rows for the upsert."""
         from pyspark.sql import functions
 
         joined = self._joined()

@@ -36,7 +36,7 @@ def read_natively(
     slices: Sequence[FileSlice],
     with_places: bool = False,
 ) -> DataFrame | None:
-    """What Spark reads by itself, of these instants; None if there is nothing, or it has no connector for the place.
+    """The rows that Spark reads by itself, of these instants; None if there are none, or no connector for the place.
 
     `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`.
     """

@@ -1,8 +1,8 @@
-"""How far the Spark jobs of a write or a table service are, told to those who wait for them.
+"""The progress of the Spark jobs of a write or a table service, for the user who waits for them.
 
 Spark draws its own bar in terminals, and Spark Connect in notebooks, too, but neither says what for. Here the jobs have
-a description in Spark's UI, and a handler is told what they do; in a notebook that runs Spark itself there is one from
-the start. Telling never makes a job fail.
+a description in Spark's UI, and a handler gets their progress; in a notebook that runs Spark itself there is one from
+the start. A handler never makes a job fail.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Progress:
 #: Is called twice a second, in a thread of its own, and once more when the job is done.
 Handler: TypeAlias = Callable[[Progress], None]
 
-_handler: list[Handler | None] = []  # empty until somebody has chosen
+_handler: list[Handler | None] = []  # empty until one is chosen
 
 
 def on_progress(handler: Handler | None) -> None:
-    """Has this process's writes and table services tell a handler how far their Spark jobs are; with None, nobody.
+    """Has this process's writes and table services tell a handler how far their Spark jobs are; with None, none.
 
     Until this is called, notebooks that run Spark themselves show a line for each job that takes longer than a second.
     """
@@ -59,7 +59,7 @@ def on_progress(handler: Handler | None) -> None:
 
 
 @contextmanager
-def told(spark: SparkSession, what: str, system: System = REAL_SYSTEM) -> Iterator[None]:
+def with_progress(spark: SparkSession, what: str, system: System = REAL_SYSTEM) -> Iterator[None]:
     """Describes the Spark jobs that this block starts as `what`, and tells the handler how far they are."""
     context = getattr(spark, "sparkContext", None)  # there is none under Spark Connect
     handler = _handler[0] if _handler else _notebook_line() if context is not None else None
@@ -172,7 +172,7 @@ def _described(context: Any, what: str) -> Iterator[None]:
 
 
 def _notebook_line() -> Handler | None:
-    """What shows a line below the cell that runs now; None where this is no notebook."""
+    """A handler that shows a line below the cell that runs now; None where this is no notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if getattr(shell, "kernel", None) is None:
         return None

@@ -1,4 +1,4 @@
-"""Services beside the streaming queries of this process: begun and woken by batches, ended with the process."""
+"""Services that run during the streaming queries of this process: begun and woken by batches, ended with it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wake_beside(spark: SparkSession, query_id: str, path: str, options: ServiceO
 
 
 def running_beside() -> list[str]:
-    """Paths of the tables that have services beside a query of this process."""
+    """Paths of the tables that have services during a query of this process."""
     with _guard:
         return sorted(found.path for found in _running.values() if not found.ended)
 

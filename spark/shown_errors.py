@@ -18,7 +18,7 @@ _HIDE = "SPARK_HIDE_TRACEBACK"  # what `spark.sql.execution.pyspark.udf.hideTrac
 def shown_plainly(function: Callable[P, T]) -> Callable[P, T]:
     """For what Spark calls in a process of its own: the first line of its error is ours, and no stack comes before it.
 
-    That process ends with the error, so nobody else's is shown without a stack.
+    That process ends with the error, so no other error is shown without a stack.
     """
 
     @wraps(function)

@@ -44,9 +44,9 @@ def write_batch(
     only paused, is rolled back.
 
     Each batch wakes a thread that compacts the table when that is due (`hoodie.datasource.compaction.async.enable`,
-    on as in Hudi), and does what else is to be done beside the query. It ends with the query, after what it is doing.
-    Without a query that can be watched, as under Spark Connect, there is none, and options that ask for services there
-    are refused. Errors: those of `write`.
+    on as in Hudi), and runs the other services that are due while the query runs. The thread ends with the query, after
+    the service that it is running. Without a query that can be watched, as under Spark Connect, there is no thread, and
+    options that ask for services are refused. Errors: those of `write`.
     """
     call = Call(options)
     context = _context_of(df)
@@ -74,7 +74,7 @@ def write_batch(
 
 
 def ensure_nothing_beside(values: Mapping[str, str], why: str = _NOT_SEEN) -> None:
-    """`InvalidRequest` for options that ask for services beside the query, where nobody can see whether it runs."""
+    """`InvalidRequest` for options that ask for services during the query, where it cannot be seen whether it runs."""
     for key in _BESIDE:
         if key in values and flag(key, values[key]):
             raise InvalidRequest(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
-from lakelatch.spark.progress import told
+from lakelatch.spark.progress import with_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +86,7 @@ def _is_small(line: str) -> bool:
 
 
 def _explained(df: Any) -> str:
-    """What `explain(mode="cost")` prints, which neither kind of session gives otherwise; empty if that has changed."""
+    """The output of `explain(mode="cost")`, which no kind of session gives otherwise; empty if that has changed."""
     explained = getattr(df, "_explain_string", None)  # Spark Connect
     if explained is not None:
         return str(explained(mode="cost"))
@@ -95,7 +95,7 @@ def _explained(df: Any) -> str:
 
 
 def _at_most(limit: int, df: DataFrame, task: WriteTask) -> list[pa.RecordBatch] | None:
-    with told(df.sparkSession, f"lakelatch: rows for the {task.operation} into {task.config.name!r}"):
+    with with_progress(df.sparkSession, f"lakelatch: rows for the {task.operation} into {task.config.name!r}"):
         rows = _collected(df.limit(limit + 1))
     return rows if rows is not None and sum(batch.num_rows for batch in rows) <= limit else None
 

@@ -115,7 +115,7 @@ def cores_of(spark: SparkSession) -> int | None:
 def for_each(
     spark: SparkSession, things: Sequence[T], work: Callable[[T], Iterable[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
-    """What `work` makes of each thing, on the executors, in as many tasks as there are things, up to 10,000."""
+    """The batches that `work` makes of each thing, on the executors, in a task for each thing, up to 10,000 tasks."""
     tasks = spark.range(0, len(things), 1, numPartitions=min(len(things), _TASKS_MAX))
     return tasks.mapInArrow(partial(_work_on, work, tuple(things)), schema)
 

@@ -122,7 +122,7 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise InvalidRequest(
                 f"what was written after {start[_COMPLETION]} and until {end[_COMPLETION]} cannot be told any more: "
                 f"{error.message}. A query that has fallen so far behind begins anew, with a new checkpoint and "
-                f"{START_OFFSET}={LATEST} or a later time, beside a batch read of the table as it is",
+                f"{START_OFFSET}={LATEST} or a later time, together with a batch read of the table as it is",
                 option=START_OFFSET,
             ) from error
         return [WindowPartition(replace(plan, slices=(found,)), older) for found in plan.slices]
@@ -138,7 +138,7 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return found[-1].completion or otherwise if found else otherwise
 
     def _completed(self, begin: str) -> tuple[TableView, list[Instant]]:
-        """What has completed since, in order. Two listings agree on it, so nothing older appears later."""
+        """The instants completed since, in order. Two listings agree on them, so nothing older appears later."""
         view = TableView.load(self._storage, open_table(self._storage).config)
         return view, view.completed_between(begin, None)
 

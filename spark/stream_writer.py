@@ -35,7 +35,7 @@ _WHERE = "the sink's processes end with each batch"
 
 @dataclass
 class BatchMessage(WriterCommitMessage):
-    """What one task has written. The first one also says for whom."""
+    """The files that one task has written. The first one also names the query and the transaction."""
 
     reports: list[FileReport]
     query: str | None = None

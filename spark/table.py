@@ -1,4 +1,4 @@
-"""A table as Spark users hold it: what it reads, how it is changed, what keeps it well."""
+"""A table as Spark users hold it: reads, changes and table services."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Table:
     def explain(
         self, where: Expression | None = None, as_of: Time | None = None, columns: Iterable[str] | None = None
     ) -> ReadExplanation:
-        """What `to_df` with the same arguments would read, leave out and merge now; no data file is opened for it.
+        """How `to_df` with these arguments would read: the slices it reads, skips and merges. Opens no data file.
 
         Errors: as for `to_df`.
         """
@@ -189,7 +189,7 @@ class Table:
         return to_spark(self._open().schema)
 
     def history(self, limit: int | None = 100) -> DataFrame:
-        """What has completed, newest first: one row for each instant of the active timeline, `limit` at most.
+        """The completed instants of the active timeline, newest first, `limit` at most: one row each.
 
         `operation` is what was done (UPSERT, UPDATE, MERGE, OVERWRITE of a condition, ...). A rollback or restore says
         which instants it has `undone`, and those of a restore follow it, with no completion and `undone_by`.
@@ -201,7 +201,7 @@ class Table:
         return conflicts_of(self.spark, self._open(), limit)
 
     def detail(self) -> TableDetail:
-        """What was fixed when the table was made."""
+        """The settings that were fixed when the table was made."""
         return detail_of(self._open())
 
     # -- changes ------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class Table:
         return calls.clean(self.path, self._with(options), spark=self.spark)
 
     def verify(self, deep: bool = False) -> Verification:
-        """What is missing, damaged or superfluous; see `lakelatch.verify`."""
+        """Looks for files that are missing, damaged or superfluous; see `lakelatch.verify`."""
         return verify(self.path, self._options, deep)
 
     def maintain(self, options: Options | None = None) -> MaintenanceReport:

@@ -33,7 +33,7 @@ _TASKS_MAX = 10_000
 
 @dataclass
 class Planned(AnalyzeResult):
-    """What the analysis hands to the tasks."""
+    """The parts of the analysis that the tasks need."""
 
     plan: ReadPlan | None = None
 
@@ -85,7 +85,7 @@ def create_view(spark: SparkSession, name: str, path: str, options: Mapping[str,
 
 
 def _rows_of(path: str, options: Mapping[str, object], count: int) -> type[ViewRows]:
-    """A class of its own, which travels by value: options may hold secrets, and everybody can read a view's text."""
+    """A class of its own, which travels by value: options may hold secrets, and a view's text is readable by all."""
 
     class Rows(ViewRows):
         tasks = count

@@ -61,24 +61,16 @@ class CloudStorage(Storage):
         return self.place, self.settings
 
     def read(self, path: str) -> bytes:
-        client = self._client
-        store = client.store()
-        with client.errors(path):
-            try:
-                return bytes(obstore.get(store, path).bytes())
-            except (NotFoundError, FileNotFoundError) as error:
-                raise self._missing(path, error) from None
+        with self._client.reading(path) as store:
+            return bytes(obstore.get(store, path).bytes())
 
     def read_range(self, path: str, start: int, size_bytes: int) -> bytes:
         if size_bytes <= 0:  # no request asks for nothing
             return b""
         client = self._client
-        store = client.store()
-        with client.errors(path):
+        with client.reading(path) as store:
             try:
                 return bytes(obstore.get_range(store, path, start=start, length=size_bytes))
-            except (NotFoundError, FileNotFoundError) as error:
-                raise self._missing(path, error) from None
             except BaseError as error:
                 if client.means_no_range(error):
                     return b""
@@ -86,13 +78,10 @@ class CloudStorage(Storage):
 
     def read_end(self, path: str, size_bytes: int) -> tuple[bytes, int]:
         client = self._client
-        store = client.store()
-        with client.errors(path):
+        with client.reading(path) as store:
             try:
                 found = obstore.get(store, path, options={"range": client.end_range(size_bytes)})
                 data, whole_bytes = bytes(found.bytes()), int(found.meta["size"])
-            except (NotFoundError, FileNotFoundError) as error:
-                raise self._missing(path, error) from None
             except BaseError as error:
                 if client.means_no_range(error):  # as an empty object has no last bytes
                     return b"", 0
@@ -102,19 +91,12 @@ class CloudStorage(Storage):
         return data, whole_bytes
 
     def stat(self, path: str) -> FileStatus:
-        client = self._client
-        store = client.store()
-        with client.errors(path):
-            try:
-                found = obstore.head(store, path)
-            except (NotFoundError, FileNotFoundError) as error:
-                raise self._missing(path, error) from None
+        with self._client.reading(path) as store:
+            found = obstore.head(store, path)
         return FileStatus(int(found["size"]), int(found["last_modified"].timestamp() * 1000))
 
     def list(self, folder: str) -> Listing:
-        client = self._client
-        store = client.store()
-        with client.errors(folder):
+        with self._client.asking(folder) as store:
             found = obstore.list_with_delimiter(store, folder or None)
         below = f"{folder}/" if folder else ""  # some stores keep an object of the folder's own name
         paths = (str(one["path"]) for one in found["objects"])
@@ -123,9 +105,7 @@ class CloudStorage(Storage):
         return Listing(tuple(sorted(files)), tuple(sorted(folders)))
 
     def put(self, path: str, data: bytes) -> None:
-        client = self._client
-        store = client.store()
-        with client.errors(path):
+        with self._client.asking(path) as store:
             obstore.put(store, path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -161,9 +141,7 @@ class CloudStorage(Storage):
 
     def _remove_left_over(self, newest: str) -> None:
         """Removes what crashed puts have left, a day before the newest object, by the store's own clock."""
-        client = self._client
-        store = client.store()
-        with client.errors(STAGING_FOLDER):
+        with self._client.asking(STAGING_FOLDER) as store:
             times = {
                 str(one["path"]): one["last_modified"] for some in obstore.list(store, STAGING_FOLDER) for one in some
             }
@@ -194,19 +172,11 @@ class CloudStorage(Storage):
         return _copying_once[self]
 
     def delete(self, path: str) -> None:
-        client = self._client
-        store = client.store()
-        with client.errors(path):
-            try:
-                obstore.delete(store, path)
-            except (NotFoundError, FileNotFoundError) as error:
-                if client.means_no_place(error):
-                    raise
+        with suppress(NotFound), self._client.reading(path) as store:
+            obstore.delete(store, path)
 
     def delete_folder(self, folder: str) -> None:
-        client = self._client
-        store = client.store()
-        with client.errors(folder):
+        with self._client.asking(folder) as store:
             for some in obstore.list(store, folder):
                 self._delete_some([str(found["path"]) for found in some])
 
@@ -237,17 +207,13 @@ class CloudStorage(Storage):
                 self.delete(path)
 
     def walk(self, folder: str) -> Iterator[str]:
-        client = self._client
-        store = client.store()
-        with client.errors(folder):
+        with self._client.asking(folder) as store:
             found = (str(one["path"]) for some in obstore.list(store, folder or None) for one in some)
             paths = [path for path in found if path != folder]
         yield from sorted(paths, key=depth_first)
 
     def first_paths(self, folder: str) -> tuple[Sequence[str], bool]:
-        client = self._client
-        store = client.store()
-        with client.errors(folder):
+        with self._client.asking(folder) as store:
             listed = iter(obstore.list(store, folder or None, chunk_size=_LISTED_AT_ONCE))
             first = next(listed, ())
             paths = [str(one["path"]) for one in first if one["path"] != folder]
@@ -262,12 +228,6 @@ class CloudStorage(Storage):
         """The client for copies, which are never sent again and may take as long as gigabytes do."""
         longer = replace(self.settings, call_s=max(self.settings.call_s, _COPY_S))
         return _client(self.place, longer, 0, os.getpid())
-
-    def _missing(self, path: str, error: Exception) -> Exception:
-        """The error for "not found": of the object, or of the bucket, for which the client has its own."""
-        if self._client.means_no_place(error):
-            return error
-        return NotFound(f"there is no object {path!r} in {self._client.where}", path=path)
 
 
 def open_cloud_storage(uri: str, options: StorageOptions) -> CloudStorage:
@@ -291,19 +251,7 @@ def open_cloud_storage(uri: str, options: StorageOptions) -> CloudStorage:
         )
     if scheme in AZURE:
         options.refuse(("region",), f"{scheme}://", "endpoint_url, if the account's own will not do")
-    settings = CloudSettings(
-        float(options.timeout_s),
-        PREFIX,
-        "path",
-        endpoint_url=options.endpoint_url,
-        region=options.region,
-        allow_http=options.allow_http,
-        access_key_id=options.access_key_id,
-        secret_access_key=options.secret_access_key,
-        ca_file=options.ca_file,
-        proxy_url=options.proxy_url,
-    )
-    return CloudStorage(place, settings)
+    return CloudStorage(place, CloudSettings(options, float(options.timeout_s), PREFIX, "path"))
 
 
 def _refuse_names(place: str) -> None:

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, BinaryIO, TypeVar
 
@@ -24,8 +24,9 @@ from obstore.store import GCSStore, S3Store, from_url
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.retry import Backoff, tries
-from lakelatch.storage.contract import PutUnknown
+from lakelatch.storage.contract import NotFound, PutUnknown
 from lakelatch.storage.object_store import PutCollided
+from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import scheme_of, without_secrets
 from lakelatch.system import REAL_SYSTEM
 
@@ -62,24 +63,16 @@ _SIGNS = (  # of a wrong setting, in the text of an error that has no kind of it
 
 @dataclass(frozen=True)
 class CloudSettings:
-    """How a store is reached; what is empty is taken from the environment, as obstore does it.
+    """How a store is reached; an option that is empty is taken from the environment, as obstore does it.
 
-    `call_s` is the time in which a request ends. Endpoint and credentials are for S3 and Azure, the region for S3. Of a
-    proxy's address the user and password are secrets, so it is not shown. `option_prefix` is what the settings' options
-    begin with, for messages: behind it come the names of these fields, and `url`, if the
-    place has no option of another name.
+    `call_s` is the time in which a request ends. For messages, the names of the options have `option_prefix` before
+    them, and the place is that of the option `url`, unless it is of `place_option`.
     """
 
+    options: StorageOptions
     call_s: float
     option_prefix: str
     place_option: str = "url"
-    endpoint_url: str = ""
-    region: str = ""
-    allow_http: bool = False
-    access_key_id: str = field(default="", repr=False)
-    secret_access_key: str = field(default="", repr=False)
-    ca_file: str = ""
-    proxy_url: str = field(default="", repr=False)
 
     def option(self, name: str) -> str:
         """The whole option key, for messages."""
@@ -118,6 +111,24 @@ class CloudClient:
         """Gives up connections."""
         self._opened = None
 
+    @contextmanager
+    def asking(self, path: str) -> Iterator[Any]:
+        """The library's own object for a request, whose errors become ours. Errors: those of `store` as well."""
+        store = self.store()
+        with self.errors(path):
+            yield store
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[Any]:
+        """As `asking`, for a request that needs an object to be there: it is `NotFound` if only the bucket is."""
+        with self.asking(path) as store:
+            try:
+                yield store
+            except (NotFoundError, FileNotFoundError) as error:
+                if self.means_no_place(error):
+                    raise
+                raise NotFound(f"there is no object {path!r} in {self.where}", path=path) from None
+
     @property
     def copies_once(self) -> bool:
         """Whether objects are copied on a condition, and appear whole: an Azure copy may be seen while it is made."""
@@ -153,9 +164,8 @@ class CloudClient:
 
     def upload(self, path: str, file: BinaryIO) -> None:
         """Puts a file in parts, without a condition, so only where no other client puts anything."""
-        store = self.store()
         file.seek(0)
-        with self.errors(path):
+        with self.asking(path) as store:
             obstore.put(store, path, file, use_multipart=True, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
 
     def copy(self, source: str, path: str) -> bool:
@@ -239,12 +249,12 @@ class CloudClient:
 
 def _open_store(uri: str, settings: CloudSettings, retries: int) -> Any:
     duration = f"{int(settings.call_s * 1000)}ms"
-    http = settings.allow_http or os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+    http = settings.options.allow_http or os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
     client: Any = {"timeout": duration, "connect_timeout": duration, **({"allow_http": True} if http else {})}
-    if settings.ca_file:
+    if settings.options.ca_file:
         client["root_certificate"] = _certificates(settings)
-    if settings.proxy_url:
-        client["proxy_url"] = _checked_url(settings.option("proxy_url"), settings.proxy_url, "proxy")
+    if settings.options.proxy_url:
+        client["proxy_url"] = _checked_url(settings.option("proxy_url"), settings.options.proxy_url, "proxy")
     again: Any = {"max_retries": retries, "retry_timeout": timedelta(seconds=settings.call_s)}
     scheme, rest = scheme_of(uri), uri.partition("://")[2]
     bucket, _, prefix = rest.partition("/")
@@ -253,10 +263,10 @@ def _open_store(uri: str, settings: CloudSettings, retries: int) -> Any:
     _check_endpoint(settings)
     azure = scheme in AZURE
     given = {
-        "endpoint": settings.endpoint_url,
-        "region": settings.region,
-        "account_name" if azure else "access_key_id": settings.access_key_id,
-        "account_key" if azure else "secret_access_key": settings.secret_access_key,
+        "endpoint": settings.options.endpoint_url,
+        "region": settings.options.region,
+        "account_name" if azure else "access_key_id": settings.options.access_key_id,
+        "account_key" if azure else "secret_access_key": settings.options.secret_access_key,
     }
     config: Any = {name: value for name, value in given.items() if value}
     if azure:
@@ -267,9 +277,9 @@ def _open_store(uri: str, settings: CloudSettings, retries: int) -> Any:
 
 def _check_endpoint(settings: CloudSettings) -> None:
     """The library panics at one that is no URL."""
-    given = {settings.option("endpoint_url"): settings.endpoint_url}
+    given = {settings.option("endpoint_url"): settings.options.endpoint_url}
     for name, url in (
-        given if settings.endpoint_url else {name: os.environ.get(name, "") for name in _ENDPOINTS}
+        given if settings.options.endpoint_url else {name: os.environ.get(name, "") for name in _ENDPOINTS}
     ).items():
         if url:
             _checked_url(name, url, "endpoint")
@@ -284,17 +294,17 @@ def _checked_url(name: str, url: str, what: str) -> str:
 def _certificates(settings: CloudSettings) -> bytes:
     key = settings.option("ca_file")
     try:
-        with open(settings.ca_file, "rb") as file:
+        with open(settings.options.ca_file, "rb") as file:
             found = file.read()
     except OSError as error:
         raise InvalidRequest(
-            f"{key}={settings.ca_file!r} cannot be read ({error.strerror}): name a file of certificates in PEM that "
-            "each executor has",
+            f"{key}={settings.options.ca_file!r} cannot be read ({error.strerror}): name a file of certificates in PEM "
+            "that each executor has",
             option=key,
         ) from None
     if b"-----BEGIN CERTIFICATE-----" not in found:
         raise InvalidRequest(
-            f"{key}={settings.ca_file!r} holds no certificate in PEM: name a file that does", option=key
+            f"{key}={settings.options.ca_file!r} holds no certificate in PEM: name a file that does", option=key
         )
     return found
 

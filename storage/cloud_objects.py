@@ -6,17 +6,13 @@ from contextlib import suppress
 from typing import Any
 
 import obstore
-from obstore.exceptions import (
-    NotFoundError,
-)
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.cloud_client import CloudClient, CloudSettings
-from lakelatch.storage.contract import NotFound
-from lakelatch.storage.object_store import ReplacingObjectStore, VersionedObject
+from lakelatch.storage.object_store import ObjectStore, VersionedObject
 
 
-class CloudObjectStore(ReplacingObjectStore):
+class CloudObjectStore(ObjectStore):
     """The objects below a URI (`s3://bucket/prefix`); nothing is connected before the first call."""
 
     def __init__(self, uri: str, settings: CloudSettings) -> None:
@@ -24,15 +20,9 @@ class CloudObjectStore(ReplacingObjectStore):
         self.where = self._client.where
 
     def get(self, path: str) -> VersionedObject:
-        store = self._client.store()
-        with self._client.errors(path):
-            try:
-                found = obstore.get(store, path)
-                return VersionedObject(bytes(found.bytes()), _version(found.meta))
-            except (NotFoundError, FileNotFoundError) as error:
-                if self._client.means_no_place(error):
-                    raise
-                raise NotFound(f"there is no object {path!r} in {self.where}", path=path) from None
+        with self._client.reading(path) as store:
+            found = obstore.get(store, path)
+            return VersionedObject(bytes(found.bytes()), _version(found.meta))
 
     def put_if_absent(self, path: str, data: bytes) -> str | None:
         return _version_or_none(self._client.put(path, data, "create"))
@@ -43,13 +33,11 @@ class CloudObjectStore(ReplacingObjectStore):
         return _version_or_none(self._client.put(path, data, mode))
 
     def delete(self, path: str) -> None:
-        store = self._client.store()
-        with self._client.errors(path), suppress(FileNotFoundError):
+        with self._client.asking(path) as store, suppress(FileNotFoundError):
             obstore.delete(store, path)
 
     def paths(self, folder: str) -> list[str]:
-        store = self._client.store()
-        with self._client.errors(folder):
+        with self._client.asking(folder) as store:
             return [str(found["path"]) for some in obstore.list(store, folder) for found in some]
 
     def close(self) -> None:

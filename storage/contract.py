@@ -129,7 +129,7 @@ class Storage(ABC):
     def create_from_file(self, path: str, file: BinaryIO) -> bool:
         """As `put_if_absent`, with the content of an open local file, which may be larger than memory.
 
-        This reads the whole file; a storage that can take it piece by piece does.
+        This reads the whole file; a storage that can take it in parts does.
         """
         file.seek(0)
         return self.put_if_absent(path, file.read())

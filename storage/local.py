@@ -30,7 +30,7 @@ from lakelatch.storage.contract import (
 from lakelatch.storage.folders import make_folder, sync_folder
 from lakelatch.system import REAL_SYSTEM, System
 
-_PIECE_BYTES = 1024 * 1024  # of a file that is copied
+_PART_BYTES = 1024 * 1024  # of a file that is copied
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 
 
@@ -203,8 +203,8 @@ class LocalStorage(Storage):
         handle = _within(folder, partial(os.open, staged, _NEW_FILE, 0o644))
         try:
             try:
-                for piece in _pieces(data):
-                    view = memoryview(piece)
+                for part in _parts(data):
+                    view = memoryview(part)
                     while view:
                         view = view[os.write(handle, view) :]
                 if synced:
@@ -226,13 +226,13 @@ def _within(folder: str, make: Callable[[], T]) -> T:
         return make()
 
 
-def _pieces(data: bytes | BinaryIO) -> Iterator[bytes]:
+def _parts(data: bytes | BinaryIO) -> Iterator[bytes]:
     if isinstance(data, (bytes, bytearray, memoryview)):
         yield data
         return
     data.seek(0)
-    while piece := data.read(_PIECE_BYTES):
-        yield piece
+    while part := data.read(_PART_BYTES):
+        yield part
 
 
 def _sync_data(handle: int) -> None:

@@ -1,8 +1,8 @@
-"""Objects with versions, which may be created once and, in most stores, replaced only as they were read.
+"""Objects with versions, which are created once, and replaced only as they were read.
 
 `put_if_absent` is the one of `storage/contract.py`, and so are the promises: whole or not at all, durable, exactly one,
-visible to everybody at once, and what is unknown is said. A request is sent once, here and by client libraries, because
-the first try of a put could refuse the second. `replace` is a contract of its own, since not every store can do it.
+visible to all at once, and an unknown outcome is said to be one. A request is sent once, here and by client libraries,
+because the first try of a put could refuse the second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage.contract import NotFound, PutUnknown, Storage, path_below
 from lakelatch.storage.kernel_locks import kernel_locks
 from lakelatch.storage.local import LocalStorage
-from lakelatch.system import System
+from lakelatch.system import PerProcess, System
 
 _GUARDS = 16
 _GUARD = "+guard."
@@ -56,6 +56,13 @@ class ObjectStore(ABC):
         """Creates the object; its version, or None if there is one already; `PutUnknown` if it cannot tell."""
 
     @abstractmethod
+    def replace(self, path: str, data: bytes, version: str) -> str | None:
+        """Replaces the object if it still has this version; its new one, or None if it is another one's or gone.
+
+        Errors: `PutUnknown` if it cannot tell.
+        """
+
+    @abstractmethod
     def delete(self, path: str) -> None:
         """Removes the object, whatever its version; nothing happens if there is none."""
 
@@ -68,18 +75,7 @@ class ObjectStore(ABC):
         """Gives up connections."""
 
 
-class ReplacingObjectStore(ObjectStore):
-    """An object store that replaces conditionally too, as whatever changes under contention needs it."""
-
-    @abstractmethod
-    def replace(self, path: str, data: bytes, version: str) -> str | None:
-        """Replaces the object if it still has this version; its new one, or None if it is another one's or gone.
-
-        Errors: `PutUnknown` if it cannot tell.
-        """
-
-
-class GuardedObjectStore(ReplacingObjectStore):
+class GuardedObjectStore(ObjectStore):
     """Replaces in a storage that cannot compare: under a kernel lock, among all processes of one machine.
 
     The locked files lie in `guard_folder` of the storage, which has to be local, or in memory. Readers need no guard,
@@ -126,7 +122,7 @@ class GuardedObjectStore(ReplacingObjectStore):
     @contextmanager
     def _guard(self, path: str) -> Iterator[None]:
         if self._guards is None:
-            with _in_memory:
+            with _in_memory():
                 yield
             return
         file = os.path.join(self._guards, f"{_GUARD}{crc32(path.encode()) % _GUARDS:02d}")
@@ -149,15 +145,13 @@ class GuardedObjectStore(ReplacingObjectStore):
             taken.free()
 
 
-class CheckedObjectStore(ReplacingObjectStore):
+class CheckedObjectStore(ObjectStore):
     """A store that is tried out before its first use, once in this process: by a few puts below a folder.
 
     `identity` says which stores are one; `option` is where the user chose the store, for the refusal.
     """
 
-    def __init__(
-        self, objects: ReplacingObjectStore, folder: str, system: System, option: str, identity: Hashable
-    ) -> None:
+    def __init__(self, objects: ObjectStore, folder: str, system: System, option: str, identity: Hashable) -> None:
         self.where = objects.where
         self._objects = objects
         self._folder = folder
@@ -183,14 +177,14 @@ class CheckedObjectStore(ReplacingObjectStore):
     def close(self) -> None:
         self._objects.close()
 
-    def _checked(self) -> ReplacingObjectStore:
+    def _checked(self) -> ObjectStore:
         if self._identity not in _known_to_be_good:
             check_conditions(self._objects, self._folder, self._system, self._option)
             _known_to_be_good.add(self._identity)
         return self._objects
 
 
-def check_conditions(objects: ReplacingObjectStore, folder: str, system: System, option: str) -> None:
+def check_conditions(objects: ObjectStore, folder: str, system: System, option: str) -> None:
     """Refuses a store that does not keep its conditions; some clones of object stores ignore them without a word.
 
     Errors: `InvalidRequest`, naming the option that chose the store.
@@ -236,12 +230,4 @@ def _digest(data: bytes) -> str:
 
 
 _known_to_be_good: set[Hashable] = set()
-_in_memory = threading.Lock()
-
-
-def _begin_anew() -> None:
-    global _in_memory
-    _in_memory = threading.Lock()  # a thread that held it does not exist in a forked child
-
-
-os.register_at_fork(after_in_child=_begin_anew)
+_in_memory = PerProcess(threading.Lock)  # a thread that held it does not exist in a forked child

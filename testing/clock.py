@@ -1,4 +1,4 @@
-"""A machine whose clocks stand still until they are told to move."""
+"""A machine whose clocks stand still until they are moved."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MB = 1000**2
 
 @dataclass
 class _Seen:
-    """What a program has said: files that arrived, and their bytes where it tells them."""
+    """The output of a program: files that arrived, and their bytes where it says them."""
 
     files: int = 0
     size_bytes: float = 0.0
@@ -45,7 +45,7 @@ class _Seen:
 
 
 def to_stderr(text: str) -> None:
-    """One line for who waits."""
+    """One line for the user who waits."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -59,7 +59,7 @@ def run_fetch(
 ) -> None:
     """Runs a program that fetches `what`, and says every few seconds how far it is.
 
-    `arrived` matches those lines of its output that tell of one file, with groups `size` and `unit` if it tells these.
+    `arrived` matches each line of its output that is about one file, with groups `size` and `unit` if they are there.
     Errors: `Unavailable`, with what the program has said.
     """
     started_ns, seen = system.monotonic_ns(), _Seen()

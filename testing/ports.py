@@ -19,7 +19,7 @@ _claims: list[int] = []  # the open file of claims; closing it would give all of
 
 
 def free_port(system: System = REAL_SYSTEM) -> int:
-    """A port of loopback that nobody listens on now; this process has it for as long as it lives.
+    """A port of loopback that is free now; this process has it for as long as it lives.
 
     A server listens a moment after its port was chosen, and again after each restart: another process that chooses
     meanwhile would find it free. It is not one that the kernel gives to outgoing connections: a client that retries on

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 from lakelatch.errors import InvalidRequest
@@ -10,7 +9,7 @@ from lakelatch.locks.contract import TABLE_KEY, LockProvider, check_count
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.lease import Lease
 from lakelatch.option_values import Option
-from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.system import REAL_SYSTEM, PerProcess, System
 from lakelatch.timegen.contract import TimeGenerator
 
 SKEW_OPTION = "hoodie.time.generator.max_expected_clock_skew_ms"
@@ -34,15 +33,7 @@ class _LastTimes:
             return first
 
 
-_last_times = _LastTimes()
-
-
-def _begin_anew() -> None:
-    global _last_times
-    _last_times = _LastTimes()
-
-
-os.register_at_fork(after_in_child=_begin_anew)  # its lock may have been taken at the fork
+_last_times = PerProcess(_LastTimes)  # its lock may have been taken at a fork
 
 
 class SkewAdjustingTimeGenerator(TimeGenerator):
@@ -73,7 +64,7 @@ class SkewAdjustingTimeGenerator(TimeGenerator):
         if now_ms <= above_ms:
             self.system.sleep(min(above_ms + 1 - now_ms, 2 * self._max_skew_ms) / 1000)
             now_ms = self.system.realtime_ms()
-        first = _last_times.reserve(self.provider.scope.table_uri, max(now_ms, above_ms + 1), count)
+        first = _last_times().reserve(self.provider.scope.table_uri, max(now_ms, above_ms + 1), count)
         self.system.sleep((self._max_skew_ms + count - 1) / 1000)  # the last of the times is that much later
         lease.ensure()
         return list(range(first, first + count))

@@ -11,7 +11,18 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import FILESYSTEM_PATH
 
 LYING = "lying"
-#: Lock providers that many processes can share, and one that grants everything to everybody.
+#: The roles of clients, each with the option that says how many there are.
+ROLES = {
+    "transfer": "transfers",
+    "append": "appends",
+    "compact": "compactors",
+    "serve": "keepers",
+    "cancel": "cancellers",
+    "tail": "tails",
+    "snapshot": "snapshots",
+    "spark": "spark",
+}
+#: Lock providers that many processes can share, and one that grants everything to all.
 PROVIDERS = ("filesystem", "zookeeper", "redis", "etcd", "dynamodb", "storage", LYING)
 STORES = ("", "s3")  # where tables lie: on disks, or in an object store
 COMMITS_RETAINED = 20  # by cleans: a reader that takes longer than as many commits may find that a file has gone
@@ -59,11 +70,11 @@ class TortureSettings:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InvalidRequest(f"--{name.replace('_', '-')} {value:g}: use {least:g} to {most:g}")
-        for name in ("transfers", "appends", "compactors", "keepers", "cancellers", "tails", "snapshots", "spark"):
+        for name in ROLES.values():
             if not 0 <= getattr(self, name) <= 64:
                 raise InvalidRequest(f"--{name} {getattr(self, name)}: use 0 to 64")
         if not self.transfers + self.appends + self.spark:
-            raise InvalidRequest("--transfers, --appends and --spark are all 0: somebody has to write")
+            raise InvalidRequest("--transfers, --appends and --spark are all 0: a client has to write")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,12 +105,12 @@ class Place:
 
     @property
     def table_uri(self) -> str:
-        """What names the table to everybody."""
+        """The table as all clients name it."""
         return self.uri or f"file://{self.table}"
 
     @property
     def more_options(self) -> dict[str, str]:
-        """What every client needs beside its way to the locks: how the table is reached, and where the kernel's are."""
+        """The options of every client apart from its way to the locks: where the table is, and the kernel's locks."""
         return {**self.place_options, FILESYSTEM_PATH: str(self.folder / "locks")} if self.uri else {}
 
     @property

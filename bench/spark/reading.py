@@ -22,8 +22,8 @@ from bench.spark.turns import answer, compared, in_turns, rows_of
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.console.commands.sessions import open_session
 from lakelatch.format.bucket_index import bucket_ids
+from lakelatch.spark.local_session import open_session
 
 _ROWS = int(os.environ.get("READ_ROWS", "1000000"))
 _STATES = os.environ.get("READ_STATES", "bulk,compacted,tenth,all").split(",")

@@ -1,13 +1,14 @@
-"""`lakelatch adopt`: what may be done with a table that Java Hudi made, and what has to be set on both sides."""
+"""`lakelatch adopt`: says what a table that Java Hudi made allows, and sets what writers on both sides need."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from contextlib import closing
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
+from lakelatch.console.commands.arguments import Commands, Outcome, open_table
 from lakelatch.engine.options.write import BUCKET_COUNT
 from lakelatch.engine.table.adoption import Adoption, examine
 from lakelatch.errors import InvalidRequest
@@ -21,38 +22,31 @@ from lakelatch.timeline.table_config import recorded_lock_options
 _HUDI_LOCKS = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """`adopt`."""
-    adopt = subparsers.add_parser(
-        "adopt", parents=[every, table_parser()], help="look at a table of Java Hudi's, and make it writable"
-    )
+    adopt = commands.add("adopt", run, "look at a table of Java Hudi's, and make it writable")
     adopt.add_argument("--buckets", type=int, metavar="N", help=f"{BUCKET_COUNT} of its writers, if rows do not tell")
     adopt.add_argument("--hash-field", default="", metavar="FIELDS", help="the fields that they hash, if not the key's")
     adopt.add_argument("--yes", action="store_true", help="set what has to be set without a question")
-    adopt.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Examines the table and sets its properties; 1 if it may not be written, or nobody agreed."""
+    """Examines the table and sets its properties; 1 if it may not be written, or the user did not agree."""
     if parsed.buckets is not None and not 0 < parsed.buckets < 100_000_000:
         raise InvalidRequest(f"--buckets {parsed.buckets} is not from 1 to 99999999")
-    options = read_options(parsed.option)
-    storage = open_table(parsed.table, options)
+    storage = open_table(parsed)
     adoption = _examine(storage, parsed)
     _show(adoption, console)
     done = False
     if adoption.settings and (parsed.yes or _agreed(parsed, console)):
-        provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
-        try:
-            with provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s):
-                again = _examine(storage, parsed)  # others may have been at work since
-                if again.settings != adoption.settings:
-                    raise InvalidRequest(f"the table at {storage.uri} was changed meanwhile: look at it again")
-                update_properties(storage, adoption.settings)
-        finally:
-            provider.close()
+        with (
+            closing(open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage))) as provider,
+            provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s),
+        ):
+            again = _examine(storage, parsed)  # others may have been at work since
+            if again.settings != adoption.settings:
+                raise InvalidRequest(f"the table at {storage.uri} was changed meanwhile: look at it again")
+            update_properties(storage, adoption.settings)
         done = True
         console.print("done: the table may be written")
     writable = adoption.may_be_written and (done or not adoption.settings)
@@ -72,7 +66,7 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def java_options(adoption: Adoption) -> dict[str, str]:
-    """What Java writers must have beside us, apart from the lock itself."""
+    """The options that Java writers need when ours write too, apart from the lock itself."""
     config, count = adoption.config, adoption.bucket_count
     options = {
         "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL (or NON_BLOCKING_CONCURRENCY_CONTROL)",
@@ -91,7 +85,7 @@ def java_options(adoption: Adoption) -> dict[str, str]:
 
 
 def own_options() -> dict[str, str]:
-    """What our writers must have beside Java's, apart from the lock itself."""
+    """The options that our writers need when Java's write too, apart from the lock itself."""
     return {
         "hoodie.write.lock.provider": f"{_HUDI_LOCKS}, or another of Hudi's classes, the same on both sides",
         "hoodie.write.lock.zookeeper.url": "host:port,host:port (ports in the url), the same on both sides",
@@ -117,7 +111,7 @@ def _show(adoption: Adoption, console: Console) -> None:
         return
     console.print("write and compact: " + ("yes, after these are set" if adoption.settings else "yes"), markup=False)
     _show_options(adoption.settings, console)
-    console.print("Java writers beside us need, besides the lock:", markup=False)
+    console.print("Java writers need, apart from the lock:", markup=False)
     _show_options(java_options(adoption), console)
     console.print("and ours need:", markup=False)
     _show_options(own_options(), console)

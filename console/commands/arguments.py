@@ -1,10 +1,12 @@
-"""What several commands share: their outcome, the table that they name, and its options."""
+"""The parts that commands share: how each is added to the parser, its outcome, and the table that it names."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from rich.console import Console
 
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.table.opening import load_config
@@ -13,16 +15,32 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
 
-Outcome = tuple[int, Any]
+Outcome: TypeAlias = tuple[int, Any]
 """A command's exit code, and the JSON form of its result."""
 
+Run: TypeAlias = Callable[[argparse.Namespace, Console], Outcome]
+"""A command: it gets the parsed arguments, with the write options of `-o` as `options`."""
 
-def table_parser() -> argparse.ArgumentParser:
-    """A parent of each command on one table: its place, and the options that say how it is reached and worked on."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("table", help="the table's folder or URI")
-    add_option(parser)
-    return parser
+
+class Commands:
+    """The commands below a parser."""
+
+    def __init__(self, parser: argparse.ArgumentParser, metavar: str = "COMMAND") -> None:
+        self._subparsers = parser.add_subparsers(required=True, metavar=metavar)
+
+    def add(self, name: str, run: Run, text: str, of_table: bool = True) -> argparse.ArgumentParser:
+        """A command with `--json`; one `of_table` names a table, and takes `-o KEY=VALUE`."""
+        parser = self._subparsers.add_parser(name, help=text)
+        parser.add_argument("--json", action="store_true", help="print JSON for programs")
+        if of_table:
+            parser.add_argument("table", help="the table's folder or URI")
+            add_option(parser)
+        parser.set_defaults(run=run)
+        return parser
+
+    def group(self, name: str, text: str, metavar: str = "COMMAND") -> Commands:
+        """A word that further commands follow."""
+        return Commands(self._subparsers.add_parser(name, help=text), metavar)
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +50,9 @@ def add_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_table(path: str, options: Mapping[str, str]) -> Storage:
-    """The storage of a table; `InvalidRequest` if there is none. `options` say how its place is reached."""
-    storage = open_storage(path, StorageOptions.from_options(options))
+def open_table(parsed: argparse.Namespace) -> Storage:
+    """The storage of the table that a command names; `InvalidRequest` if there is no table."""
+    storage = open_storage(parsed.table, StorageOptions.from_options(parsed.options))
     load_config(storage)
     return storage
 
@@ -56,3 +74,9 @@ def check_least(parsed: argparse.Namespace, **least: int) -> None:
         value = getattr(parsed, name)
         if value is not None and value < smallest:
             raise InvalidRequest(f"--{name} {value} is too small: use at least {smallest}")
+
+
+def and_more(shown: list[str], count: int) -> str:
+    """A list of names, and how many of `count` are not in it."""
+    more = count - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""`lakelatch conflicts`: which writes have lost lately, to whom, since when that could be seen, and what it cost."""
+"""`lakelatch conflicts`: the writes that have lost lately, the winners, since when that was known, and the cost."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
+from lakelatch.console.commands.arguments import Commands, Outcome, and_more, check_least, open_table
 from lakelatch.transactions.conflicts.report import CONFLICTS_KEPT, Loss, recent_losses
 
 _GROUPS_SHOWN = 2
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """`conflicts`."""
-    shown = subparsers.add_parser(
-        "conflicts", parents=[every, table_parser()], help="show which writes have lost lately, and to whom"
-    )
+    shown = commands.add("conflicts", show, "show which writes have lost lately, and to which writes")
     shown.add_argument(
         "--limit", type=int, default=CONFLICTS_KEPT, help=f"show the last so many (default: all {CONFLICTS_KEPT} kept)"
     )
-    shown.set_defaults(run=show)
 
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """The last conflicts that losers have noted down."""
+    """Shows the last conflicts that losers have noted down."""
     check_least(parsed, limit=1)
-    losses = recent_losses(open_table(parsed.table, read_options(parsed.option)), parsed.limit)
+    losses = recent_losses(open_table(parsed), parsed.limit)
     if not losses:
         console.print("no write has lost lately")
         return 0, []
@@ -58,5 +53,4 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 def _groups(loss: Loss) -> str:
     shown = [f"{partition or '.'}/{file_id}" for partition, file_id in loss.file_groups[:_GROUPS_SHOWN]]
-    more = loss.file_group_count - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return and_more(shown, loss.file_group_count)

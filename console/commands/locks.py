@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from dataclasses import asdict
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
+from lakelatch.console.commands.arguments import Commands, Outcome, open_table
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider
@@ -25,32 +26,16 @@ from lakelatch.transactions.lock_migration import change_locks, record_locks
 _SECOND_MS = 1000
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """`locks`, and the words that may follow it (`join_words`)."""
-    table = table_parser()
-    shown = subparsers.add_parser("locks", parents=[every, table], help="show who holds what, and who is alive")
-    shown.set_defaults(run=show)
-
-    broken = subparsers.add_parser(
-        "locks-break", parents=[every, table], help="take a lock away: lakelatch locks break"
-    )
+    commands.add("locks", show, "show who holds what, and who is alive")
+    broken = commands.add("locks-break", break_lock, "take a lock away: lakelatch locks break")
     broken.add_argument("key", nargs="?", default=TABLE_KEY, help="the lock, as `locks` shows it (default: table)")
-    broken.set_defaults(run=break_lock)
-
-    moved = subparsers.add_parser(
-        "locks-migrate", parents=[every, table], help="move a live table to other locks (locks migrate)"
-    )
+    moved = commands.add("locks-migrate", migrate, "move a live table to other locks (locks migrate)")
     moved.add_argument("--from", dest="old", metavar="PROVIDER", help="the lock provider now, if the table says none")
     moved.add_argument("--to", dest="new", required=True, metavar="PROVIDER", help="the lock provider from then on")
     moved.add_argument("--from-is-gone", action="store_true", help="do not ask the old service, which is gone for good")
-    moved.set_defaults(run=migrate)
-
-    recorded = subparsers.add_parser(
-        "locks-record", parents=[every, table], help="have the table say where its locks are (locks record)"
-    )
-    recorded.set_defaults(run=record)
+    commands.add("locks-record", record, "have the table say where its locks are (locks record)")
 
 
 def join_words(arguments: list[str]) -> list[str]:
@@ -61,15 +46,11 @@ def join_words(arguments: list[str]) -> list[str]:
 
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Who holds which lock, and which writers are alive; warns if the table uses other locks."""
-    options = read_options(parsed.option)
-    storage = open_table(parsed.table, options)
-    provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
-    try:
+    """Shows who holds which lock, and which writers are alive; warns if the table uses other locks."""
+    storage = open_table(parsed)
+    with _recorded_locks(parsed, storage) as provider:
         holders = provider.holders()
         writers = _writers(storage, provider)
-    finally:
-        provider.close()
     tail = CommitLog(storage).tail()
     now_ms = REAL_SYSTEM.realtime_ms()
     ahead_ms = to_ms(tail.time) - now_ms if tail.time else 0
@@ -90,46 +71,36 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Takes a lock away; 1 if nobody held it."""
-    options = read_options(parsed.option)
-    storage = open_table(parsed.table, options)
-    provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
-    try:
+    """Takes a lock away; 1 if it was not held."""
+    with _recorded_locks(parsed, open_table(parsed)) as provider:
         before = [holder for holder in provider.holders(parsed.key) if holder.key == parsed.key]
         with console.status("waiting until the holder has given it up, or can no longer believe that it holds it"):
             broken = provider.break_(parsed.key)
-    finally:
-        provider.close()
     owner = before[0].owner if before else None
     if broken:
         console.print(f"{parsed.key} was taken from {owner or 'its holder'}", markup=False)
     else:
-        console.print(f"{parsed.key} is held by nobody", markup=False)
+        console.print(f"{parsed.key} has no holder", markup=False)
     return (0 if broken else 1), {"key": parsed.key, "broken": broken, "holder": owner}
 
 
 def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Names other locks in the table's log, under its present ones; writers with those are refused from then on."""
-    options = read_options(parsed.option)
-    storage = open_table(parsed.table, options)
+    options, storage = parsed.options, open_table(parsed)
     if PROVIDER in options:
         raise InvalidRequest(f"{PROVIDER}={options[PROVIDER]!r}: say --from and --to instead", option=PROVIDER)
     recorded = recorded_lock_options(storage) or {}
     before = parsed.old or recorded.get(PROVIDER)
     if not before:
         raise InvalidRequest("--from is missing, and the table records no locks: name the provider of its locks now")
-    old = _opened(storage, options, before, recorded)
-    timeout_s = old.scope.lock_options.timeout_s
-    try:
-        new = _opened(storage, options, parsed.new, recorded)
-        try:
-            with console.status("waiting for the table's lock"):
-                event = change_locks(storage, old, new, process_name(), timeout_s, parsed.from_is_gone)
-                _record_moved(storage, new, timeout_s)
-        finally:
-            new.close()
-    finally:
-        old.close()
+    with (
+        closing(open_recorded_locks(storage.uri, {**options, PROVIDER: before}, recorded)) as old,
+        closing(open_recorded_locks(storage.uri, {**options, PROVIDER: parsed.new}, recorded)) as new,
+        console.status("waiting for the table's lock"),
+    ):
+        timeout_s = old.scope.lock_options.timeout_s
+        event = change_locks(storage, old, new, process_name(), timeout_s, parsed.from_is_gone)
+        _record_moved(storage, new, timeout_s)
     if event is None:
         console.print(f"the table's locks are {new.domain!r} already", markup=False)
         return 0, {"changed": False, "domain": new.domain}
@@ -141,15 +112,10 @@ def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def record(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Has the table say where its locks are, under its lock, to all who do not say it."""
-    options = read_options(parsed.option)
-    storage = open_table(parsed.table, options)
-    provider = open_recorded_locks(storage.uri, options, recorded_lock_options(storage))
-    try:
-        with console.status("waiting for the table's lock"):
-            said = record_locks(storage, provider, provider.scope.lock_options.timeout_s)
-    finally:
-        provider.close()
+    """Has the table say where its locks are, under its lock, to callers that do not say it."""
+    storage = open_table(parsed)
+    with _recorded_locks(parsed, storage) as provider, console.status("waiting for the table's lock"):
+        said = record_locks(storage, provider, provider.scope.lock_options.timeout_s)
     console.print("who says nothing of locks takes these from now on:")
     for key, value in said.items():
         console.print(f"  {key}={value}", markup=False, soft_wrap=True)
@@ -167,8 +133,9 @@ def _record_moved(storage: Storage, new: LockProvider, timeout_s: float) -> None
         ) from error
 
 
-def _opened(storage: Storage, options: dict[str, str], name: str, recorded: dict[str, str]) -> LockProvider:
-    return open_recorded_locks(storage.uri, {**options, PROVIDER: name}, recorded)
+def _recorded_locks(parsed: argparse.Namespace, storage: Storage) -> closing[LockProvider]:
+    """The table's locks, as the options or the table say; closed at the end."""
+    return closing(open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage)))
 
 
 def _held_table(holders: list[Holder], now_ms: int) -> Table:

@@ -1,11 +1,11 @@
-"""Tables near a place that is no table, for who has mistaken it."""
+"""Tables near a place that is no table: the user may have mistaken one for the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakelatch.console.commands.arguments import and_more
 from lakelatch.errors import InvalidRequest, LakelatchError
-from lakelatch.storage.contract import Storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import PROPERTIES_PATH, is_table
@@ -27,9 +27,9 @@ def with_tables_nearby(error: LakelatchError, path: str, options: Mapping[str, s
 def _found(path: str, options: StorageOptions) -> str:
     storage = open_storage(path, options)
     listed = storage.list("")
-    tables = [name for name in sorted(listed.folders)[:_LOOKED_AT] if _is_table_below(storage, name)]
+    tables = [name for name in sorted(listed.folders)[:_LOOKED_AT] if storage.exists(f"{name}/{PROPERTIES_PATH}")]
     if tables:
-        return f"Below it are tables: {_named(tables)}"
+        return f"Below it are tables: {and_more(tables[:_NAMED], len(tables))}"
     above = storage.uri
     for _ in range(_ABOVE):
         above = above.rpartition("/")[0]
@@ -39,12 +39,3 @@ def _found(path: str, options: StorageOptions) -> str:
         if is_table(outer):
             return f"It is within the table at {outer.uri}"
     return ""
-
-
-def _is_table_below(storage: Storage, name: str) -> bool:
-    return storage.exists(f"{name}/{PROPERTIES_PATH}")
-
-
-def _named(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

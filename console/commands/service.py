@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
+from lakelatch.console.commands.arguments import Commands, Outcome, add_option, check_least
 from lakelatch.console.commands.places import with_tables_nearby
 from lakelatch.console.commands.service_loop import ServiceLoop, parse_duration
 from lakelatch.engine.options.registry import Call
@@ -29,13 +29,10 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """`service run`."""
-    service = subparsers.add_parser("service", help="keep tables: all of their services, round after round")
-    commands = service.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", parents=[every], help="do what is due for tables, again and again")
+    words = commands.group("service", "keep tables: all of their services, round after round")
+    run = words.add("run", run_loop, "do what is due for tables, again and again", of_table=False)
     run.add_argument("tables", nargs="+", metavar="TABLE", help="a table's folder or URI")
     run.add_argument("--every", default="1m", metavar="TIME", help="time between two rounds of a table (default: 1m)")
     run.add_argument("--once", action="store_true", help="one round of each table; 1 if something failed")
@@ -43,22 +40,20 @@ def add_parsers(
     run.add_argument(
         "--cores", type=int, default=2, help="cores of the local Spark session; 0: none, all is done in this process"
     )
-    run.set_defaults(run=run_loop)
 
 
 def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Runs until SIGTERM or SIGINT, after which the piece that is at work is finished."""
+    """Runs until SIGTERM or SIGINT; the service that is at work then is finished first."""
     check_least(parsed, cores=0)
     every_s = parse_duration(parsed.every)
-    said = read_options(parsed.option)
-    options = Call(said).services()
+    options = Call(parsed.options).services()
     session = LazySession(parsed.cores, console.is_terminal)
 
     def maintain(path: str, tell: Callable[[ServiceRun], None], go_on: Callable[[], bool]) -> MaintenanceReport:
         try:
             return maintain_with(session.executor, path, options, tell=tell, go_on=go_on)
         except LakelatchError as error:
-            raise with_tables_nearby(error, path, said) from error
+            raise with_tables_nearby(error, path, parsed.options) from error
 
     loop = ServiceLoop(every_s, maintain, lambda line: console.print(escape(line), soft_wrap=True))
     try:
@@ -72,7 +67,7 @@ def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 class LazySession:
-    """A local Spark session that is opened when a service needs it first: most rounds of most tables need none."""
+    """A local Spark session that is opened when a service first needs it: most rounds of most tables need none."""
 
     def __init__(self, cores: int, progress: bool) -> None:
         self._cores = cores
@@ -81,7 +76,7 @@ class LazySession:
         self.executor: Executor = SparkExecutor(cache(self._open)) if cores else HERE
 
     def _open(self) -> SparkSession:
-        from lakelatch.console.commands.sessions import open_session
+        from lakelatch.spark.local_session import open_session
 
         self._session = open_session("lakelatch service", self._cores, 1024, self._progress)
         return self._session

@@ -1,4 +1,4 @@
-"""Keeping many tables, one after the other, for as long as nobody says stop."""
+"""Keeping many tables, one after the other, until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakelatch.system import REAL_SYSTEM, System
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
 _LONGEST_S = 3600.0
-_NAP_S = 0.25  # between two looks whether to stop
+_NAP_S = 0.25  # between two checks whether to stop
 
 
 def parse_duration(text: str) -> int:
@@ -27,7 +27,7 @@ def parse_duration(text: str) -> int:
 
 @dataclass
 class TableState:
-    """What is known of one table: its rounds, its failures in a row, and when it is due, by the monotonic clock."""
+    """One table: its rounds, its failures in a row, and when it is due, by the monotonic clock."""
 
     path: str
     due_ns: int
@@ -49,7 +49,7 @@ class TableState:
 
 @dataclass
 class ServiceLoop:
-    """`maintain` keeps one table, telling each piece and asking before it whether to go on; `say` prints a line.
+    """`maintain` keeps one table, telling of each service and asking before it whether to go on; `say` prints a line.
 
     A table on which something failed waits twice as long after each failure, an hour at most or as long as `every_s`;
     the others do not wait for it.
@@ -63,7 +63,7 @@ class ServiceLoop:
     _stopped: bool = False
 
     def stop(self) -> None:
-        """Lets it end after the piece that is running. May be called from a signal's handler."""
+        """Lets it end after the service that is running. May be called from a signal's handler."""
         self._stopped = True
 
     def run(self, paths: Sequence[str], once: bool = False) -> bool:

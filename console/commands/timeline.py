@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakelatch.console.commands.arguments import Outcome, check_least, open_table, read_options, table_parser
+from lakelatch.console.commands.arguments import Commands, Outcome, and_more, check_least, open_table
 from lakelatch.console.timelines.entries import Entry, timeline_entries
 from lakelatch.console.timelines.picture import draw_picture
 from lakelatch.console.timelines.text import check_picture, draw_terminal, ensure_can_draw
@@ -20,18 +20,15 @@ _SHOWN = 50
 _UNDONE_SHOWN = 3
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """`timeline`."""
-    timeline = subparsers.add_parser("timeline", parents=[every, table_parser()], help="show a table's timeline")
+    timeline = commands.add("timeline", show, "show a table's timeline")
     timeline.add_argument("--draw", metavar="FILE", help="write a picture as well (.svg, .png, .pdf)")
     timeline.add_argument("--limit", type=int, help="show the last so many instants (default: 50, with --json all)")
-    timeline.set_defaults(run=show)
 
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """The last instants, in the order in which they were requested."""
+    """Shows the last instants, in the order in which they were requested."""
     check_least(parsed, limit=1)
     problem: InvalidRequest | None = None
     if parsed.draw:
@@ -42,7 +39,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
             if parsed.json:
                 raise
             problem = missing
-    storage = open_table(parsed.table, read_options(parsed.option))
+    storage = open_table(parsed)
     entries = timeline_entries(storage)
     limit = parsed.limit or (len(entries) if parsed.json else _SHOWN)
     shown = entries[-limit:]
@@ -70,7 +67,6 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def _undone(entry: Entry) -> str:
-    """What a rollback or restore took away, in words."""
-    more = len(entry.undone) - _UNDONE_SHOWN
-    names = escape(", ".join(entry.undone[:_UNDONE_SHOWN]))
-    return f"of {names}" + (f" and {more:,} more" if more > 0 else "") if names else ""
+    """The instants that a rollback or restore took away, in words."""
+    names = and_more(list(entry.undone[:_UNDONE_SHOWN]), len(entry.undone))
+    return f"of {escape(names)}" if names else ""

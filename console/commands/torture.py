@@ -8,22 +8,22 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from lakelatch.console.commands.arguments import Commands, Outcome
 from lakelatch.errors import InvalidRequest
-from lakelatch.torture.settings import PROVIDERS, TortureSettings
+from lakelatch.torture.settings import PROVIDERS, ROLES, TortureSettings
 
 _STOPPED = 130  # what shells say of a command that was interrupted
-_COUNTED = ("transfers", "appends", "compactors", "keepers", "cancellers", "tails", "snapshots", "spark")
+_AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", *ROLES.values())
 
 
-def add_parsers(subparsers: Any, every: argparse.ArgumentParser) -> None:
+def add_parsers(commands: Commands) -> None:
+    """`torture`."""
     known = TortureSettings()
-    torture = subparsers.add_parser(
-        "torture", parents=[every], help="writers, compactors and readers on a table, faults around them, and a checker"
-    )
+    text = "writers, compactors and readers on a table, faults around them, and a checker"
+    torture = commands.add("torture", torture_table, text, of_table=False)
     torture.add_argument(
         "--provider",
         action="append",
@@ -42,14 +42,13 @@ def add_parsers(subparsers: Any, every: argparse.ArgumentParser) -> None:
         "--pace-s", type=float, default=known.pace_s, help=f"mean time between two faults (default: {known.pace_s:g})"
     )
     torture.add_argument("--store", default=known.store, metavar="NAME", help="s3: tables in an object store")
-    for name in _COUNTED:
+    for name in ROLES.values():
         default = getattr(known, name)
         torture.add_argument(f"--{name}", type=int, default=default, help=f"clients of this kind (default: {default})")
-    torture.set_defaults(run=torture_table)
 
 
-def torture_table(options: argparse.Namespace, console: Console) -> tuple[int, object]:
-    """Runs it, or what is missing of it, and tells what was found; 1 if anything went wrong that must not."""
+def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
+    """Runs it, or what is missing of it, and shows what was found; 1 if the checker found problems."""
     # Imported here: no other command needs servers, clients of lock services and the checker.
     from lakelatch.torture.report.report import ensure_can_report, write_report
     from lakelatch.torture.runs.run import run, verdicts_of
@@ -103,26 +102,21 @@ def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
     settings = TortureSettings(
         providers=PROVIDERS if names == ["all"] else tuple(names),
         minutes=TortureSettings.minutes if options.minutes is None else options.minutes,
-        seed=options.seed,
-        round_s=options.round_s,
-        lease_s=options.lease_s,
-        pace_s=options.pace_s,
         keep=options.keep,
-        store=options.store,
-        **{name: getattr(options, name) for name in _COUNTED},
+        **{name: getattr(options, name) for name in _AS_BEGUN},
     )
     begin_run(folder, settings)
     return settings
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> TortureSettings:
-    """What the run was begun with; only its length may change."""
+    """The settings that the run was begun with; only its length may change."""
     from lakelatch.torture.runs.run import settings_of
 
     if options.provider:
         raise InvalidRequest("--resume goes on with the providers that the run was begun with: leave --provider out")
     plain = TortureSettings()
-    for name in ("seed", "round_s", "lease_s", "pace_s", "store", *_COUNTED):
+    for name in _AS_BEGUN:
         if getattr(options, name) != getattr(plain, name):
             raise InvalidRequest(f"--resume goes on as the run was begun: leave --{name.replace('_', '-')} out")
     known = settings_of(folder)

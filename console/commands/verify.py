@@ -6,27 +6,21 @@ import argparse
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, read_options, table_parser
+from lakelatch.console.commands.arguments import Commands, Outcome
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """`verify`."""
-    verify = subparsers.add_parser(
-        "verify", parents=[every, table_parser()], help="look for files that are missing, damaged or superfluous"
-    )
+    verify = commands.add("verify", run, "look for files that are missing, damaged or superfluous")
     verify.add_argument("--deep", action="store_true", help="read all data files, and compare their checksums")
-    verify.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Names each finding; 1 if a file is missing or damaged."""
+    """Shows each finding; 1 if a file is missing or damaged."""
     from lakelatch.engine.calls import verify
 
-    options = read_options(parsed.option)
     with console.status("verifying"):
-        found = verify(parsed.table, options, parsed.deep)
+        found = verify(parsed.table, parsed.options, parsed.deep)
     for one in found.findings:
         console.print(f"{one.kind}: {one.path}: {one.why}", markup=False, soft_wrap=True)
     looked = "read" if found.deep else "looked for"

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lakelatch
-from lakelatch.console.commands.sessions import open_session
 from lakelatch.console.demo.flights import sorted_by_key
 from lakelatch.console.demo.plan import ACTUALS, FEEDS, KEY_FIELDS, DemoPlan
 from lakelatch.console.demo.replay import Step, differences, read_with_hudi
+from lakelatch.spark.local_session import open_session
 from lakelatch.timeline.log.commit_log import CommitLog
 
 
@@ -88,12 +88,13 @@ def _overlap_check(plan: DemoPlan, workers: dict[str, dict[str, object]]) -> Che
     """
     first, last, compactions = (_spans(workers, name) for name in plan.workers)
     together = sum(_overlap(one, other) for one in first for other in last)
-    beside = sum(any(_overlap(compaction, commit) for commit in (*first, *last)) for compaction in compactions)
+    overlapping = sum(any(_overlap(compaction, commit) for commit in (*first, *last)) for compaction in compactions)
     conflicts = sum(int(str(workers[name]["conflicts"])) for name in FEEDS)
     return Check(
         "they wrote at the same time",
-        together + conflicts > 0 and beside > 0,
-        f"{together} pairs of overlapping commits, {conflicts} conflicts retried, {beside} compactions beside commits",
+        together + conflicts > 0 and overlapping > 0,
+        f"{together} pairs of overlapping commits, {conflicts} conflicts retried, "
+        f"{overlapping} compactions during commits",
     )
 
 

@@ -7,16 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
+from lakelatch.console.commands.arguments import Commands, Outcome, add_option, check_least
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """`demo`."""
-    demo = subparsers.add_parser("demo", parents=[every], help="several Spark jobs write one table of real flights")
+    demo = commands.add("demo", run, "several Spark jobs write one table of real flights", of_table=False)
     demo.add_argument("--mode", choices=("nbcc", "occ"), default="nbcc", help="concurrency control (default: nbcc)")
     demo.add_argument("--folder", default="demo-out", help="where to put the table and the drawings")
     demo.add_argument("--table", default="", metavar="URI", help="put the table there, as s3://bucket/flights")
@@ -29,7 +27,6 @@ def add_parsers(
         help="the table keeps itself: compaction, clustering, a cancel, clean, archive",
     )
     add_option(demo)
-    demo.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
@@ -38,12 +35,12 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     from lakelatch.console.demo.run import print_report, run_demo
 
     check_least(parsed, commits=2, buckets=1, rows=1000)
-    extra = read_options(parsed.option)
+    extra = parsed.options
     folder = str(Path(parsed.folder).absolute())
     plan = DemoPlan(
         folder, parsed.mode, parsed.commits, parsed.buckets, parsed.rows, parsed.services, extra, parsed.table
     )
-    open_lock_provider(LockScope(plan.storage.uri, extra)).close()  # so that a slip is told before anything runs
+    open_lock_provider(LockScope(plan.storage.uri, extra)).close()  # so that a mistake is refused before anything runs
     report = run_demo(plan, console)
     print_report(report, console)
     return (0 if report.ok else 1), report.to_json()

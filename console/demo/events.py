@@ -1,4 +1,4 @@
-"""What the demo's processes tell the one that watches: a line each, in a file of their own."""
+"""Events of the demo's processes for the one that watches: a line each, in a file for each process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakelatch.system import REAL_SYSTEM
 
 
 class Events:
-    """What a process has to say, a line each, for the one that watches."""
+    """The events of one process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

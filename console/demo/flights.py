@@ -54,7 +54,7 @@ def scheduled_s(table: pa.Table) -> pa.Array:
 
 
 def feed_rows(table: pa.Table, feed: str) -> pa.Table:
-    """What one feed says of these flights."""
+    """The rows of one feed for these flights."""
     event = pc.add(scheduled_s(table), _DAY if feed == ACTUALS else -_DAY)
     if feed == TIMETABLE:
         for name in _UNKNOWN_BEFORE:

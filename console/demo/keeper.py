@@ -28,7 +28,7 @@ NEEDED = ("compaction", "clustering", "clean", "archive")
 
 
 def keep_once(spark: SparkSession, plan: DemoPlan, events: Events) -> None:
-    """One round of maintenance, with the feeds writing beside it."""
+    """One round of maintenance while the feeds write."""
     report = lakelatch.maintain(spark, plan.table, plan.options(KEEPER))
     _note(events, report.runs)
     if not report.ok:
@@ -36,7 +36,7 @@ def keep_once(spark: SparkSession, plan: DemoPlan, events: Events) -> None:
 
 
 def cancel_in_flight(spark: SparkSession, plan: DemoPlan, events: Events) -> None:
-    """Calls a clustering off when its files are written and its commit is about to come; the next round tidies up."""
+    """Cancels a clustering when its files are written and its commit is about to come; the next round cleans up."""
     own = {key: value for key, value in plan.options(KEEPER).items() if key not in (INLINE, INLINE_COMMITS)}
     path, options = plan.table, {**own, SORT_COLUMNS: OTHER_ORDER}  # now, however few writes the last one has left
     instant = lakelatch.schedule_clustering(path, options)
@@ -65,8 +65,8 @@ def services_check(plan: DemoPlan) -> Check:
             for run in runs if isinstance(runs, list) else ():
                 if run["outcome"] == DONE:
                     ran[run["service"]] = ran.get(run["service"], 0) + 1
-    told = ", ".join(f"{ran.get(service, 0)} of {service}" for service in NEEDED)
-    return Check("each service ran beside the writers", all(ran.get(service) for service in NEEDED), told)
+    counts = ", ".join(f"{ran.get(service, 0)} of {service}" for service in NEEDED)
+    return Check("each service ran while the feeds wrote", all(ran.get(service) for service in NEEDED), counts)
 
 
 def cancelled_check(plan: DemoPlan) -> Check:
@@ -93,10 +93,10 @@ def small_check(plan: DemoPlan) -> Check:
 
 def _note(events: Events, runs: Iterable[ServiceRun]) -> None:
     for run in runs:
-        told = {"services": [{"service": run.service, "outcome": run.outcome, "detail": run.detail}]}
+        said = {"services": [{"service": run.service, "outcome": run.outcome, "detail": run.detail}]}
         if run.outcome != DONE or not run.instant:
-            events.add("service", **told)
+            events.add("service", **said)
             continue
         end = to_instant(to_ms(run.instant) + int(run.seconds * 1000))
         counts = {"rows_written": 0, "conflicts_retried": 0, "seconds": run.seconds}
-        events.add("compaction", instant=run.instant, completion=end, **counts, **told)
+        events.add("compaction", instant=run.instant, completion=end, **counts, **said)

@@ -1,4 +1,4 @@
-"""What the demo does: its settings, the table's options, and the folders that its processes share."""
+"""The plan of the demo: its settings, the table's options, and the folders that its processes share."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DemoPlan:
 
     @property
     def third(self) -> str:
-        """The process beside the feeds: one that compacts, or one that keeps the table with all of its services."""
+        """The third process: one that compacts, or one that keeps the table with all of its services."""
         return KEEPER if self.services else COMPACTOR
 
     @property

@@ -1,4 +1,4 @@
-"""The table as it was after each step, read by hudi-rs, a reader that nobody here wrote, and compared row by row.
+"""The table as it was after each step, read by hudi-rs, another project's reader, and compared row by row.
 
 A copy of the table (hard links, where it is local) is given its timeline files one by one, in the order in which
 readers could see them. After each, hudi-rs must return what `lakelatch` returns for that moment. All data files lie

@@ -33,7 +33,7 @@ _POLL_S = 0.25
 
 @dataclass
 class DemoReport:
-    """What came of it. `ok` decides the exit code."""
+    """The outcome of the demo. `ok` decides the exit code."""
 
     plan: DemoPlan
     checks: list[Check] = field(default_factory=list)
@@ -98,7 +98,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
 
 
 def _refuse_what_is_there(plan: DemoPlan) -> None:
-    """`InvalidRequest` for a place that holds something: the demo empties its own folder, and nobody else's."""
+    """`InvalidRequest` for a place that holds something: the demo empties no folder but its own."""
     if plan.place and any(True for _ in plan.storage.walk("")):
         raise InvalidRequest(f"--table {without_secrets(plan.place)} is not empty: name another place")
 

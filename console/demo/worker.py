@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import lakelatch
-from lakelatch.console.commands.sessions import open_session
 from lakelatch.console.demo.events import Events, read_events
 from lakelatch.console.demo.flights import batch_order
 from lakelatch.console.demo.keeper import cancel_in_flight, keep_once
 from lakelatch.console.demo.plan import COMPACTOR, FEEDS, KEEPER, DemoPlan
 from lakelatch.errors import LakelatchError
+from lakelatch.spark.local_session import open_session
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.table_config import is_table
 

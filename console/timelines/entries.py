@@ -19,8 +19,8 @@ from lakelatch.transactions.base.cancel_requests import cancel_requests
 class Entry:
     """One instant. Times are 17-digit UTC instants; `writer` is the name that its writer gave itself.
 
-    `replaced` counts the file groups that it took away, and `cancelled` says that it was called off, "whole" or "part".
-    `undone` are the requested times of what a rollback or restore took away.
+    `replaced` counts the file groups that it replaced; `cancelled` is "whole" or "part" if it was cancelled. `undone`
+    are the requested times of the instants that a rollback or restore undid.
     """
 
     requested: str
@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def shown_state(self) -> str:
-        """Its state in words, with what was called off."""
+        """Its state in words, with its cancellation."""
         if self.state == ABORTED or not self.cancelled:
             return self.state
         return f"{self.state}, cancelled" + (" in part" if self.cancelled == "part" else "")

@@ -64,7 +64,7 @@ def figure_of(entries: Sequence[Entry], title: str, undone: Sequence[Undone] = (
 
 
 class _Picture:
-    """What is drawn, and where."""
+    """The elements of the picture, and their places."""
 
     def __init__(self, entries: Sequence[Entry], undone: Sequence[Undone]) -> None:
         first = min(entry.requested for entry in entries)
@@ -89,12 +89,12 @@ class _Picture:
     @property
     def stories(self) -> list[str]:
         """Who lost to whom, by the numbers in the picture."""
-        told = [
+        shown = [
             textwrap.shorten(f"{number}: {one.story}", _STORY_MOST, placeholder=" …")
             for number, one in enumerate(self.undone[:_STORIES_MOST], 1)
         ]
-        more = len(self.undone) - len(told)
-        return [*told, *([f"and {more} more (lakelatch timeline, lakelatch conflicts)"] if more else [])]
+        more = len(self.undone) - len(shown)
+        return [*shown, *([f"and {more} more (lakelatch timeline, lakelatch conflicts)"] if more else [])]
 
     def draw(self, axes: Any) -> None:
         """Everything but the title and the legend."""

@@ -48,24 +48,24 @@ def check_picture(file: Path) -> None:
 
 
 def ensure_can_draw(file: Path) -> None:
-    """Whether a picture can be drawn into this file, for those who will work for long before they draw it.
+    """Whether a picture can be drawn into this file; for callers that work for long before they draw it.
 
     Errors: those of `check_picture`, and `InvalidRequest` where matplotlib is not installed.
     """
     check_picture(file)
     try:
-        import matplotlib  # noqa: F401  (an extra: nobody but a picture needs it)
+        import matplotlib  # noqa: F401  (an extra: only pictures need it)
     except ImportError:
         raise InvalidRequest("drawing needs matplotlib: pip install 'lakelatch[draw]'") from None
 
 
 def open_end_ms(entry: Entry, end_ms: int) -> int:
-    """Where the bar of an instant ends that has not completed: nobody knows when one was aborted."""
+    """The end of the bar of an instant that has not completed; an aborted one ends where it begins."""
     return to_ms(entry.requested) if entry.state == ABORTED else end_ms
 
 
 def draw_terminal(entries: Sequence[Entry], width: int) -> Text:
-    """One line for each instant: a bar from requested to completed, so that overlap is seen."""
+    """One line for each instant, from requested to completed, so that overlap is seen."""
     drawn = Text()
     if not entries:
         return drawn

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from lakelatch.timegen.instant_time import to_instant
 
-_GAPS_SHARE = 0.5  # of the time in which somebody is at work: so wide are all narrowed gaps together, at most
+_GAPS_SHARE = 0.5  # of the time with work: so wide are all narrowed gaps together, at most
 _GAP_SHARE = 0.06  # and each of them
 _NARROWED_FROM = 4.0  # times the width of a narrowed gap: a shorter one would hardly become shorter
 _STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
@@ -55,19 +55,19 @@ class TimeAxis:
                 narrowed.add((left, right))
                 left_idle -= right - left - width
         self.gaps: list[Gap] = []
-        self._pieces: list[tuple[int, int, float]] = []  # from, to, and the place of its beginning
+        self._stretches: list[tuple[int, int, float]] = []  # from, to, and the place of its beginning
         place, begun_ms = 0.0, self.start_ms
         for left, right in sorted(narrowed):
-            self._pieces.append((begun_ms, left, place))
+            self._stretches.append((begun_ms, left, place))
             place += left - begun_ms
             self.gaps.append(Gap(place, place + width, right - left))
             place, begun_ms = place + width, right
-        self._pieces.append((begun_ms, self.end_ms, place))
+        self._stretches.append((begun_ms, self.end_ms, place))
         self.width = max(place + self.end_ms - begun_ms, 1.0)
 
     def place(self, time_ms: int) -> float:
         """Where a time is; one in a narrowed gap is at its beginning."""
-        for begun_ms, ended_ms, place in reversed(self._pieces):
+        for begun_ms, ended_ms, place in reversed(self._stretches):
             if time_ms >= begun_ms:
                 return place + min(time_ms, ended_ms) - begun_ms
         return 0.0
@@ -81,7 +81,7 @@ class TimeAxis:
         in_seconds = self.end_ms - self.start_ms < _IN_SECONDS_MS
         found: list[tuple[float, str]] = []
         day = ""
-        for begun_ms, ended_ms, place in self._pieces:
+        for begun_ms, ended_ms, place in self._stretches:
             base_ms = self.start_ms if in_seconds else 0
             first_ms = begun_ms + (base_ms - begun_ms) % step_ms
             for time_ms in dict.fromkeys((begun_ms, *range(first_ms, ended_ms + 1, step_ms))):
@@ -98,7 +98,7 @@ class TimeAxis:
 
     @property
     def unit(self) -> str:
-        """What the labels are."""
+        """The meaning of the labels."""
         return (
             "seconds since the first instant" if self.end_ms - self.start_ms < _IN_SECONDS_MS else "time of day in UTC"
         )

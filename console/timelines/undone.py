@@ -1,4 +1,4 @@
-"""Writes that are not there: who was rolled back, or taken back, and by whom."""
+"""Writes that were undone: who was rolled back, and by whom."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lakelatch.transactions.conflicts.report import recent_losses
 class Undone:
     """One write that was undone by `rollback`, a requested time; `ended` is when that was asked for.
 
-    `writer` and `by` are the names of who wrote and of who undid it, "" if nobody knows; `winner` is the requested
-    time of the write that it lost to, "" if it lost to none.
+    `writer` wrote it and `by` undid it; the names are "" if they are unknown. `winner` is the requested time of the
+    write that it lost to, "" if it lost to none.
     """
 
     instant: str

@@ -20,7 +20,7 @@ from lakelatch.engine.options.cleaning import KEEP_LATEST_BY_HOURS, KEEP_LATEST_
 from lakelatch.engine.read.forgotten_deletes import is_carried_out_by_others, may_forget, note_of, planned_with_deletes
 from lakelatch.engine.services.file_versions import Version, needed_at, versions
 from lakelatch.errors import CorruptTable
-from lakelatch.format.file_groups import replace_commit, twins
+from lakelatch.format.file_groups import replace_commit, two_of_one_bucket
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
 from lakelatch.format.slices.partitions import partition_files
 from lakelatch.format.slices.table_view import TableView
@@ -362,7 +362,7 @@ class CleanPlanner:
     def _tombstones(self, partition: str, groups: Mapping[str, list[Version]], found: Found) -> list[str]:
         """Those that are a file group by themselves, beside the live one of their bucket, once they are old."""
         live = {one: group for one, group in groups.items() if (partition, one) not in self._replaced}
-        if twins(list(live), self.config.bucket_count) is None:
+        if two_of_one_bucket(list(live), self.config.bucket_count) is None:
             return []
         gone: list[str] = []
         for group in live.values():

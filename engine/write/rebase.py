@@ -145,7 +145,7 @@ class RebaseTask:
 
         def parts() -> Iterator[pa.Table]:
             try:
-                for part in file.parts(sparing=True):
+                for part in file.parts(low_memory=True):
                     yield _as_of(part, task.instant, file_id, before=self.lost)
             except NotFound:
                 raise self._gone(path) from None

@@ -1,12 +1,13 @@
-"""Which data files have to be there and are not: what completed writes name, held against what lies in the folders.
+"""Data files that are missing: completed writes name them, and the folders do not have them.
 
-A file that a write names may rightly be gone: cleaned, or taken back with its write. But nothing takes away a file of a
-*latest* slice: a clean removes what later files have superseded, a replace commit hides what it has replaced, and a
-rollback or restore takes the completed file away first. So what is named is put beside what is there, slices are cut of
-both as of any listing, and a file that is named, is not there, and lies in a latest slice is missing.
+A file that a write names may rightly be gone: cleaned, or rolled back with its write. But no file of a *latest* slice
+is ever removed: a clean removes files that later ones have superseded, a replace commit hides the groups that it has
+replaced, and a rollback or restore removes the completed file first. So slices are made of the named files together
+with those that are there, as of any listing; a file is missing if it is named, is not there, and lies in a latest
+slice.
 
-A reader may be slower than a commit and a clean after it. So nothing is missing before a second look says it, at a
-timeline that was listed later, and the storage was asked for the very path.
+A reader may be slower than a commit and a clean after it. So a file counts as missing only if a second check finds the
+same, with a timeline that was listed later, and the storage has been asked for the very path.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Expectation:
         return sorted(self._by_partition)
 
     def lacking(self, partition: str, names: Collection[str]) -> dict[str, Instant]:
-        """What is expected in a partition and is not among these names, each with the write that names it."""
+        """The files that are expected in a partition and not among these names, each with the write that names it."""
         there, found = frozenset(names), dict[str, Instant]()
         for instant, named in self._by_partition.get(partition, ()):
             for name in named:
@@ -59,13 +60,13 @@ Expects = Callable[[WholeTimeline], Expectation]
 
 
 def known(whole: WholeTimeline) -> Expectation:
-    """What this process remembers of writes on the active timeline. Costs no request."""
+    """The files of writes on the active timeline that this process remembers. Costs no request."""
     found = ((one, recall(whole.storage, one)) for one in whole.active.completed if one.action in WRITE_ACTIONS)
     return Expectation((one, named) for one, named in found if named is not None)
 
 
 def active(whole: WholeTimeline) -> Expectation:
-    """What all writes on the active timeline name: a request for each that this process does not remember."""
+    """The files of all writes on the active timeline: a request for each that this process does not remember."""
     return _read(whole, [one for one in whole.active.completed if one.action in WRITE_ACTIONS])
 
 
@@ -82,7 +83,7 @@ class Missing:
     instant: Instant
 
     def error(self) -> CorruptTable:
-        """What whoever needs the file is told."""
+        """The error for a reader that needs the file."""
         return CorruptTable(
             f"the file {self.path!r} is missing, which {self.instant.path} names: its rows would be left out. Restore "
             "it from a copy, or take the table back to a time before it; `lakelatch verify` finds all that is missing",
@@ -92,7 +93,7 @@ class Missing:
 
 
 class View(Protocol):
-    """What a second look needs of a view of the table."""
+    """The parts of a view of the table that a second check needs."""
 
     @property
     def storage(self) -> Storage: ...
@@ -109,10 +110,10 @@ def suspects(
     cut: Callable[[Collection[str]], Groups],
     hidden: Collection[str],
 ) -> Iterator[Missing]:
-    """What lacks in the latest slices of a partition, as far as one look tells.
+    """The files that the latest slices of a partition lack, as far as one listing shows.
 
     `groups` are those of the `names`, `cut` makes them of more names, and `hidden` are file ids that were replaced.
-    Free but for a look at names where nothing lacks that later base files have not superseded.
+    Costs a comparison of names alone unless a file lacks that no later base file has superseded.
     """
     lacking = expectation.lacking(partition, names)
     if lacking:
@@ -125,7 +126,7 @@ def suspects(
 
 
 def confirmed(view: View, found: Collection[Missing]) -> list[Missing]:
-    """Those of these that a second look finds missing as well. Errors: `Unavailable` for a table that never rests."""
+    """The files that a second check finds missing as well. Errors: `Unavailable` for a table that never rests."""
     partitions = sorted({one.path.rpartition("/")[0] for one in found})
     for _ in range(_LOOKS_MAX):
         view = view.again()
@@ -140,7 +141,7 @@ def confirmed(view: View, found: Collection[Missing]) -> list[Missing]:
 
 
 def ensure_none(view: View, found: Collection[Missing]) -> None:
-    """Errors: `CorruptTable` for the first of these that a second look finds missing as well."""
+    """Errors: `CorruptTable` for the first of these files that a second check finds missing as well."""
     for one in confirmed(view, found) if found else ():
         raise one.error()
 
@@ -165,7 +166,7 @@ def _is_superseded(name: str, instant: Instant, latest: Mapping[str, FileSlice])
 
 
 def _read(whole: WholeTimeline, instants: Iterable[Instant]) -> Expectation:
-    """What these name; one that is taken off both timelines meanwhile names nothing."""
+    """The files that these name; an instant that is removed from both timelines meanwhile names none."""
 
     def read(instant: Instant) -> Named:
         with suppress(NotFound):

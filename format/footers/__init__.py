@@ -1,1 +1,1 @@
-"""Footers of parquet files, changed after they were written: what would mislead readers is taken out."""
+"""Footers of parquet files, changed after they were written: values that would mislead readers are removed."""

@@ -1,8 +1,8 @@
 """Floating point values that a footer hides from readers who believe it: NaN, and zeros.
 
 To Spark NaN is greater than every number, and both zeros are one value. The library's least and greatest values of a
-column chunk leave NaN out; and whoever looks for a value by its bits, as in a Bloom filter, and as Java's library does
-in a dictionary, finds one of the zeros and misses the other. So for such values a footer has to say less.
+column chunk leave NaN out; and a reader that looks for a value by its bits, as in a Bloom filter, and as Java's library
+does in a dictionary, finds one of the zeros and misses the other. So for such values a footer has to say less.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BOUNDS = (
     8,
 )  # the least and the greatest value, in the old way and in the new one, and if they are exact
 _OF_NAN: tuple[Path, ...] = (*((_STATISTICS, one) for one in _BOUNDS), (_BLOOM_OFFSET,), (_BLOOM_SIZE,))
-# Who is not told that all pages of a chunk have a dictionary does not take it for all that there is.
+# Without the note that all pages of a chunk have a dictionary, readers do not take it for all values.
 _OF_ZEROS: tuple[Path, ...] = ((_ENCODING_STATS,), (_BLOOM_OFFSET,), (_BLOOM_SIZE,))
 _TAIL = 8  # how long the footer is, and the magic
 
@@ -50,7 +50,7 @@ class FloatLeaves:
         return cls(tuple(columns))
 
     def misleading_in(self, rows: pa.Table, group: int) -> set[Path]:
-        """What `take_out` has to take out of a footer, of which these rows are the row group of this number."""
+        """The values that `take_out` has to remove from a footer, whose row group of this number has these rows."""
         found: set[Path] = set()
         for number, first in self.columns:
             for chunk in rows.column(number).chunks:

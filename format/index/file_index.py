@@ -1,8 +1,8 @@
-"""Which files of a table were live at a moment, and how to tell whether that still says what is live now.
+"""The files of a table that were live at a moment, and the check whether they still are.
 
 An index is a cache: nothing stands on it but the time that a plan takes. It is the answer that a listing gave, or an
-older index and the commits since, together with what that answer stood on, so that whoever reads it can hold it against
-the timeline as it is now.
+older index and the commits since, together with what that answer was based on, so that a reader can compare it with the
+timeline as it is now.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FileIndex:
 
     `files` are their names, by partition, perhaps with some of older slices; `completions` has the completion time of
     each instant that one of the names has. `writes` are the names of the completed writes that the active timeline had
-    by then: if another one of that time appears, or one of them was taken back, the index says nothing. `statistics`
+    by then: if another one of that time appears, or one of them was rolled back, the index says nothing. `statistics`
     are of some of the base files.
     """
 
@@ -51,7 +51,7 @@ class FileIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> FileIndex:
-        """Errors: `CorruptTable` for bytes that nobody wrote as this path."""
+        """Errors: `CorruptTable` for bytes that were not written as this path."""
         try:
             values = open_checksummed_json(zlib.decompress(data), path)
             if values is None or values["format"] != _FORMAT:
@@ -66,7 +66,7 @@ class FileIndex:
         """The writes that completed since, in order; None if the index cannot be held against this timeline.
 
         Those of its time must be the very ones that it knows. What has gone from the active timeline since must be in
-        the history: nobody takes back what was archived.
+        the history: archived writes are not rolled back.
         """
         if not self.moment or self.moment > whole.latest:
             return None
@@ -113,7 +113,7 @@ def writes_until(active: Snapshot, moment: str) -> frozenset[str]:
 def files_of(metadata: CommitMetadata) -> dict[str, tuple[str, ...]] | None:
     """The names of the files that a commit has written, by partition; None if it is another engine's.
 
-    What a commit of ours names is all that it has written. Of others nobody here has looked.
+    A commit of ours names all that it has written; another engine's may not.
     """
     if WRITER_KEY not in metadata.extra:
         return None

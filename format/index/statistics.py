@@ -1,4 +1,4 @@
-"""What the file index knows of the values in base files: of a column the least, the greatest, and how many are null.
+"""Statistics of base files in the file index: of a column the least value, the greatest, and how many are null.
 
 It only saves work: of what is missing here, was of another type, or is not understood, nothing is ruled out.
 """
@@ -80,7 +80,7 @@ class Statistics:
         return cls(files, [(*column, json.dumps(lists)) for column, lists in columns.items()])
 
     def by_file(self) -> dict[FileKey, list[ColumnRange]]:
-        """What `of` was given."""
+        """The ranges that `of` was given."""
         found: dict[FileKey, list[ColumnRange]] = {key: [] for key in _keys(self.files)}
         for column, kind, text in self.columns:
             for ranges, values in zip(found.values(), zip(*self._lists(text, kind), strict=True), strict=False):
@@ -113,18 +113,18 @@ class Statistics:
 def ranges_of(storage: Storage, path: str) -> tuple[ColumnRange, ...] | None:
     """Those of a base file, as its footer says; none if its checksum does not say that this is right.
 
-    None if nobody could look: it is not there any more, or the storage did not answer.
+    None if it could not be read: it is not there any more, or the storage did not answer.
     """
     try:
         file = open_base_file(storage, path, (), end_bytes=_END_BYTES)
     except (NotFound, Unavailable):
         return None
-    except CorruptTable:  # whoever reads it will say so
+    except CorruptTable:  # its reader will say so
         return ()
     if not file.checksummed:
         return ()
     columns = [one for one in file.file.schema_arrow if one.name not in META_COLUMNS][:_COLUMNS_MAX]
-    # One with a dot in its name cannot be told from a part of another column.
+    # A column with a dot in its name looks like a part of another column.
     wanted = {one.name: str(one.type) for one in columns if kind_of(one.type) is not None and "." not in one.name}
     metadata = file.file.metadata
     leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}

@@ -32,7 +32,7 @@ _MS = {"SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_0
 _PER_MS = {"MICROSECONDS": 1_000, "NANOSECONDS": 1_000_000}
 _FLOORS = {"s": "second", "m": "minute", "H": "hour", "d": "day", "M": "day", "y": "day"}
 _OFFSET = re.compile(r"GMT([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
-_OF_THE_MACHINE = ("localtime", "posixrules")  # files beside those of zones
+_OF_THE_MACHINE = ("localtime", "posixrules")  # files among those of zones
 _NULL_TIME = 1  # what Hudi takes for a null, in the column's unit
 
 

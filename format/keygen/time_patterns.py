@@ -65,7 +65,7 @@ class TimePattern:
 
     @property
     def finest(self) -> str:
-        """The letter of the shortest time that is told apart."""
+        """The letter of the finest unit that the pattern shows."""
         return max((letter for letter, _ in self.tokens if letter in _NUMBERS), key=_NUMBERS.index, default="y")
 
     def printed(self, time: datetime) -> str:

@@ -1,1 +1,1 @@
-"""Log files: the framing of their blocks, and what the blocks hold."""
+"""Log files: the framing of their blocks, and the contents of these."""

@@ -1,4 +1,4 @@
-"""What log blocks hold: rows as parquet or Avro, deletes as keys with ordering values, commands to roll back."""
+"""The contents of log blocks: rows as parquet or Avro, deletes as keys with ordering values, commands to roll back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _AVRO_ROWS_AT_ONCE = 64 * 1024
 
 @dataclass(frozen=True)
 class LogEntries:
-    """A block that was understood: rows, or deletes, or the instant whose earlier blocks a rollback takes back.
+    """A decoded block: rows, or deletes, or the instant whose earlier blocks are rolled back.
 
     `path` is that of its file. `partial` rows have some of the table's columns, and say nothing of the others. In rows
     that are `group_deletes`, each ordering column with a value deletes the columns of its group.
@@ -84,7 +84,6 @@ def encode_log_file(
     records: pa.Table | None,
     deletes: Deletes | None,
     data_block_format: str = PARQUET_FORMAT,
-    compression: str = "zstd",
     group_deletes: pa.Table | None = None,
 ) -> bytes:
     """A whole log file: a block of rows, one of rows that delete column groups, one of deletes; any may be missing.
@@ -98,7 +97,7 @@ def encode_log_file(
     for rows, deleting in ((records, False), (group_deletes, True)):
         if rows is not None and rows.num_rows:
             own = {**headers, **_partial_headers(headers[SCHEMA], rows.column_names, deleting)}
-            kind, content = _encode_records(rows, own[SCHEMA], data_block_format, compression)
+            kind, content = _encode_records(rows, own[SCHEMA], data_block_format)
             blocks.append(encode_block(kind, own, content))
     if deletes is not None and len(deletes.keys):
         blocks += [encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(deletes)]
@@ -168,7 +167,7 @@ def _decode(block: Block, columns: Collection[str] | None = None) -> LogEntries 
 
 
 def _partial_headers(avro_schema: str, names: list[str], deleting: bool) -> dict[int, str]:
-    """What Hudi's partial updates say of themselves: the flag, and a schema of the columns that are there."""
+    """The headers of Hudi's partial updates: the flag, and a schema of the columns that are there."""
     record = json.loads(avro_schema)
     fields = [field for field in record["fields"] if field["name"] in names]
     if len(fields) == len(record["fields"]) and not deleting:
@@ -177,13 +176,11 @@ def _partial_headers(avro_schema: str, names: list[str], deleting: bool) -> dict
     return {IS_PARTIAL: "true", SCHEMA: json.dumps({**record, "fields": fields, **own}, separators=(",", ":"))}
 
 
-def _encode_records(
-    records: pa.Table, avro_schema: str, block_format: str, compression: str = "zstd"
-) -> tuple[int, bytes]:
+def _encode_records(records: pa.Table, avro_schema: str, block_format: str) -> tuple[int, bytes]:
     if block_format == PARQUET_FORMAT:
         sink = pa.BufferOutputStream()
         footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})
-        compression = compression if records.num_rows > _FEW_ROWS else "snappy"
+        compression = "zstd" if records.num_rows > _FEW_ROWS else "snappy"
         pq.write_table(footer, sink, compression=compression, store_schema=False)
         return PARQUET_BLOCK, sink.getvalue().to_pybytes()
     if block_format == AVRO_FORMAT:
@@ -213,7 +210,7 @@ def _decode_parquet(block: Block, columns: Collection[str] | None) -> pa.Table:
 
 
 def _decode_avro(block: Block, columns: Collection[str] | None) -> pa.Table:
-    """Avro has to be read whole; columns that nobody wants are only not made Arrow's."""
+    """Decodes Avro, which has to be read whole; columns that are not wanted are only not converted to Arrow."""
     text = block.headers.get(SCHEMA)
     if text is None:
         raise CorruptTable(f"an Avro log block of instant {block.instant} carries no schema: it cannot be read")

@@ -1,4 +1,4 @@
-"""What log compactions have rewritten: log files that others repeat."""
+"""The log files that log compactions have rewritten, and those that repeat them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LogCompactions:
     compacted_logs: frozenset[str]
 
     def hidden(self, partition: str, names: Iterable[str]) -> frozenset[str]:
-        """Files of a partition that do not count: what was absorbed, and compacted logs that no commit names yet."""
+        """Files of a partition that do not count: absorbed logs, and compacted logs that no commit names yet."""
         return frozenset(
             name
             for name in names
@@ -52,7 +52,7 @@ def completed_log_compactions(whole: WholeTimeline, as_of: str | None) -> Comple
 
 
 def read_log_compactions(whole: WholeTimeline, completed: Completed) -> LogCompactions:
-    """What these have rewritten."""
+    """The log files that these have rewritten."""
     absorbed: set[tuple[str, str]] = set()
     compacted_logs: set[str] = set()
     for instant, archived in completed.values():

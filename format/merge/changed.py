@@ -88,7 +88,7 @@ def _rows_of(merging: RowMerging, keys: pa.Array, wanted: Callable[[int, Any], b
 
 
 def _later_than(blocks: Sequence[LogEntries], name: str, kind: pa.DataType) -> tuple[Condition, ...]:
-    """What a row must fulfil to have a greater ordering value than some entry; nothing, if that cannot be said."""
+    """The conditions of a row with a greater ordering value than some entry; none if that cannot be said."""
     least = []
     for block in blocks:
         if block.deletes is not None:

@@ -3,7 +3,7 @@
 An entry speaks for a group if it has a value in the group's ordering column. Of the entries that speak for a group of
 a row, the one with the greatest (ordering value, position) wins, and gives all columns of the group or deletes them. A
 row is there as long as one of its groups is. So who wins depends on values that lie in the rows, and a compaction
-forgets none of them; those of deletes lie in a file beside the base file, which its footer names.
+forgets none of them; those of deletes lie in a file of their own, which the base file's footer names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from lakelatch.errors import CorruptTable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN, META_COLUMNS, RECORD_KEY_COLUMN, avro_to_arrow
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, LogEntries
-from lakelatch.format.merge.logs import logs_of
 from lakelatch.format.merge.ordering import chunked, comparable, flags, ranks
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
 from lakelatch.format.merge.reader import Base, SliceReader, needed_columns
@@ -52,7 +51,7 @@ class GroupMerging(Merging):
         schema: pa.Schema,
         config: TableConfig,
         completions: Mapping[str, str],
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | None,
     ) -> GroupMerging:
         groups = groups_of(config, schema.names)
         names = schema.names if columns is None else columns
@@ -85,6 +84,19 @@ class GroupMerging(Merging):
         kept = next((block.records for block in self._kept_deletes(base)), None) if self.keeps_deletes else None
         return Merged(self.reader.schema.empty_table(), group_deletes=kept)
 
+    def compacted(self, blocks: Sequence[LogEntries]) -> CompactedLogs:
+        names = self.reader.schema.names
+        found = self.found(self.reader.schema.empty_table(), blocks)
+        # A placeholder's block of deletes has none.
+        wiped = [
+            chunked([block.deletes.keys]) for block in blocks if block.deletes is not None and len(block.deletes.keys)
+        ]
+        return CompactedLogs(
+            wiped=Deletes(chunked(wiped).unique(), self.reader.file_slice.partition) if wiped else None,
+            rows=tuple(found.split(found.taken, names)),
+            group_deletes=tuple(found.split(found.deleted, names)),
+        )
+
     def found(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> _Found:
         """Who wins among these rows and all blocks above them."""
         parts = [_Part(rows, False, True)]
@@ -107,27 +119,6 @@ class GroupMerging(Merging):
         return [LogEntries("", self.reader.conform(rows, path), partial=True, group_deletes=True, path=path)]
 
 
-def compact_groups(
-    storage: Storage, file_slice: FileSlice, schema: pa.Schema, config: TableConfig, completions: Mapping[str, str]
-) -> Iterator[CompactedLogs]:
-    """See `compact_logs`."""
-    merging = GroupMerging.of(storage, file_slice, schema, config, completions)
-    with logs_of(merging.reader, merging.prepared) as logs:
-        yield from (_compacted(merging, blocks) for blocks in logs.in_parts() if blocks)
-
-
-def _compacted(merging: GroupMerging, blocks: Sequence[LogEntries]) -> CompactedLogs:
-    names = merging.reader.schema.names
-    found = merging.found(merging.reader.schema.empty_table(), blocks)
-    # A placeholder's block of deletes has none.
-    wiped = [chunked([block.deletes.keys]) for block in blocks if block.deletes is not None and len(block.deletes.keys)]
-    return CompactedLogs(
-        wiped=Deletes(chunked(wiped).unique(), merging.reader.file_slice.partition) if wiped else None,
-        rows=tuple(found.split(found.taken, names)),
-        group_deletes=tuple(found.split(found.deleted, names)),
-    )
-
-
 def groups_of(config: TableConfig, names: Collection[str]) -> tuple[ColumnGroup, ...]:
     """The table's groups, and as the last one the columns outside of every group, if there are any."""
     grouped = {name for group in config.column_groups for name in group.names}
@@ -146,7 +137,7 @@ def each_column_has_an_order(config: TableConfig) -> bool:
 
 
 def kept_deletes_name(file_id: str, instant: str) -> str:
-    """The file beside a base file with the group deletes that the base file has carried out; no reader of Hudi's."""
+    """The name of the file with the group deletes that a base file has carried out; Hudi's readers pass over it."""
     return f".{file_id}_{instant}.kept"
 
 

@@ -1,6 +1,6 @@
-"""Conditions on columns, which some rows of a table fulfil: told of values, of tables, and of row groups by statistics.
+"""Conditions on columns, which some rows of a table fulfil: for values, for tables, and by statistics for row groups.
 
-A condition only saves work: whoever states one filters the rows as well. So what is not understood is kept.
+A condition only saves work: its caller filters the rows as well. So a condition that is not understood keeps all rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OneOf:
         return pc.is_in(values, value_set=pa.array(self.values, values.type))
 
     def may_hold(self, least: Any, greatest: Any, nulls: int | None) -> bool:
-        """Whether some value between two, or a null, may fulfil it; `nulls` is None if nobody knows their number."""
+        """Whether some value between two, or a null, may fulfil it; `nulls` is None if their number is unknown."""
         if None in self.values and nulls != 0:
             return True
         return any(least <= value <= greatest for value in self.values if value is not None)
@@ -92,7 +92,7 @@ Condition = OneOf | Bound | Present
 
 
 def kind_of(kind: pa.DataType) -> type | None:
-    """What values of a column are in Python; None for those that are compared in more than one way."""
+    """The type of a column's values in Python; None for values that are compared in more than one way."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return str
     if pa.types.is_integer(kind):
@@ -116,7 +116,7 @@ def fulfilling(rows: pa.Table, conditions: Iterable[Condition]) -> pa.Table:
 def row_group_may_hold(group: Any, conditions: Iterable[Condition]) -> bool:
     """Whether a row group, as parquet's footer shows it, may have rows that fulfil all conditions.
 
-    A column whose name has a dot cannot be told there from a part of another one, and rules nothing out.
+    A column whose name has a dot looks there like a part of another one, and rules nothing out.
     """
     wanted = [one for one in conditions if "." not in one.column]
     columns = {one.column for one in wanted}

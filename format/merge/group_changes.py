@@ -1,4 +1,4 @@
-"""What commits did to file groups: the slice before and the slice after, and the rows in which these differ."""
+"""Changes of file groups by commits: the slice before and the slice after, and the rows in which these differ."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ class LogsByKey(Protocol):
     def part_bytes(self) -> int: ...
 
     def until(self, key: str | None) -> Iterator[tuple[str | None, list[LogEntries]]]:
-        """What is left up to this key, or all for None, in parts: the last key that one may have, and its entries."""
+        """The entries left up to this key, or all for None, in parts: the last key a part may have, and its entries."""
 
 
 @dataclass
 class Logs:
-    """What the logs of a slice say: `blocks` in order, or where these are too many, `spilled`."""
+    """The entries of a slice's logs: `blocks` in order, or where these are too many, `spilled`."""
 
     blocks: list[LogEntries]
     spilled: SpilledLogs | None = None
@@ -85,7 +85,7 @@ def logs_of(
         found = _Gathered(opened, keys)
         for block in reader.blocks():
             if block.rolled_back is not None:
-                found.take_back(block.rolled_back)
+                found.forget_instant(block.rolled_back)
             else:
                 found.begin(below)
                 found.add_prepared(block, prepared)
@@ -118,9 +118,9 @@ class _Gathered:
     def add_prepared(
         self, block: LogEntries, prepared: Callable[[LogEntries], LogEntries], is_held_anyway: bool = False
     ) -> None:
-        """Adds a block of the logs. What is wrong with one that is rolled back further on is nobody's business.
+        """Adds a block of the logs. An error in one that is rolled back further on does not matter.
 
-        A block that the caller holds is no reason for a temporary file, which would spare no memory.
+        A block that the caller holds is no reason for a temporary file, which would save no memory.
         """
         self._instants.append(block.instant)
         try:
@@ -130,14 +130,14 @@ class _Gathered:
         else:
             self._add(found, is_held_anyway)
 
-    def take_back(self, instant: str) -> None:
+    def forget_instant(self, instant: str) -> None:
         """Forgets the blocks of an instant that have come so far."""
         self._instants = [one for one in self._instants if one != instant]
         self._failed = [one for one in self._failed if one[0] != instant]
         self._held = [block for block in self._held if block.instant != instant]
         self._size_bytes = sum(map(size_of, self._held))
         if self._spilled is not None:
-            self._spilled.take_back(instant)
+            self._spilled.forget_instant(instant)
 
     def logs(self) -> Logs:
         """All that have come."""

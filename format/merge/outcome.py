@@ -1,4 +1,4 @@
-"""What merging comes to: the rows of a slice, or what a run of logs says without what lies below them."""
+"""The outcomes of merging: the rows of a slice, or the entries of a run of logs without what lies below them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class CompactedLogs:
-    """What a run of logs says without what lies below them: first `wiped`, then `rows`, then the other deletes.
+    """The entries of a run of logs without what lies below them: first `wiped`, then `rows`, then the other deletes.
 
     `wiped` are the keys of which a delete in the run took away all that came before it, whatever its ordering value. In
     a table with column groups, each table of `rows` and of `group_deletes` has the columns of the groups alone that all

@@ -54,7 +54,7 @@ class SliceReader:
     def blocks(self) -> Iterator[LogEntries]:
         """The blocks of the log files, in order: those of their file's own instant, and what rolls earlier ones back.
 
-        One is in memory while the next one has not been asked for, beside the bytes of its file.
+        One is in memory until the next one is asked for, with the bytes of its file.
         """
         for path in self.file_slice.log_paths:
             name = parse_data_file(path.rpartition("/")[2])
@@ -107,16 +107,16 @@ class Base:
     def footer(self) -> Mapping[bytes, bytes]:
         return {} if self.file is None else self.file.footer
 
-    def parts(self, sparing: bool = False) -> Iterator[pa.Table]:
-        """Rows with the reader's columns; `sparing` is that of `BaseFileRows.parts`. Errors: `CorruptTable`."""
-        for part in () if self.file is None else self.file.parts(sparing):
+    def parts(self, low_memory: bool = False) -> Iterator[pa.Table]:
+        """Rows with the reader's columns; `low_memory` is that of `BaseFileRows.parts`. Errors: `CorruptTable`."""
+        for part in () if self.file is None else self.file.parts(low_memory):
             yield self.reader.conform(part, self.reader.file_slice.base_path or "")
 
     def record_keys(self) -> Iterator[pa.ChunkedArray]:
         """The record keys alone, for which nothing else is read."""
         alone = pa.schema([self.reader.schema.field(RECORD_KEY_COLUMN)])
         file = None if self.file is None else replace(self.file, names=alone.names)
-        for part in replace(self, reader=replace(self.reader, schema=alone), file=file).parts(sparing=True):
+        for part in replace(self, reader=replace(self.reader, schema=alone), file=file).parts(low_memory=True):
             yield part[RECORD_KEY_COLUMN]
 
 

@@ -8,8 +8,8 @@ such delete, then take the greatest (ordering value, position).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,44 +20,12 @@ from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken
 from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, LogEntries
-from lakelatch.format.merge.logs import logs_of
 from lakelatch.format.merge.ordering import chunked, comparable, flags, is_default, ranks, restored
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
 from lakelatch.format.merge.reader import Base, SliceReader, needed_columns, sort_rows
-from lakelatch.format.merge.stream import Merging, whole
+from lakelatch.format.merge.stream import Merging
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
-
-
-def merge_rows(
-    storage: Storage, file_slice: FileSlice, schema: pa.Schema, ordering_field: str | None, columns: Sequence[str]
-) -> Merged:
-    """See `merge_slice`; `ordering_field` is None under commit-time ordering."""
-    merged = whole(RowMerging.of(storage, file_slice, schema, ordering_field, columns))
-    return replace(merged, rows=merged.rows.select(list(columns)))
-
-
-def compact_rows(
-    storage: Storage, file_slice: FileSlice, schema: pa.Schema, ordering_field: str | None
-) -> Iterator[CompactedLogs]:
-    """See `compact_logs`; `ordering_field` is None under commit-time ordering."""
-    maker = RowMerging.of(storage, file_slice, schema, ordering_field, schema.names)
-    with logs_of(maker.reader, maker.prepared) as logs:
-        yield from (_compacted(maker, blocks) for blocks in logs.in_parts() if blocks)
-
-
-def _compacted(maker: RowMerging, blocks: Sequence[LogEntries]) -> CompactedLogs:
-    log = _Entries.join([maker.of_block(block) for block in blocks])
-    outcomes = _outcomes(log)
-    deleting = log.deletes[outcomes]
-    rows = sort_rows(log.rows.take(log.row_numbers(outcomes[~deleting])))
-    partition = maker.reader.file_slice.partition
-    if maker.ordering_field is None:
-        gone = log.keys.take(pa.array(outcomes[deleting]))
-        return CompactedLogs(None, (rows,), Deletes(gone, partition) if len(gone) else None)
-    wiped = log.keys.filter(pa.array(log.default_deletes)).unique()
-    deletes = maker.deletes(log, outcomes[deleting])
-    return CompactedLogs(Deletes(wiped, partition) if len(wiped) else None, (rows,), deletes)
 
 
 @dataclass(frozen=True)
@@ -126,6 +94,19 @@ class RowMerging(Merging):
         winners = outcomes[~deleting]
         found = both.rows if len(winners) == both.rows.num_rows else both.rows.take(both.row_numbers(winners))
         return Merged(found, self.deletes(both, outcomes[deleting]))
+
+    def compacted(self, blocks: Sequence[LogEntries]) -> CompactedLogs:
+        log = _Entries.join([self.of_block(block) for block in blocks])
+        outcomes = _outcomes(log)
+        deleting = log.deletes[outcomes]
+        rows = sort_rows(log.rows.take(log.row_numbers(outcomes[~deleting])))
+        partition = self.reader.file_slice.partition
+        if self.ordering_field is None:
+            gone = log.keys.take(pa.array(outcomes[deleting]))
+            return CompactedLogs(None, (rows,), Deletes(gone, partition) if len(gone) else None)
+        wiped = log.keys.filter(pa.array(log.default_deletes)).unique()
+        deletes = self.deletes(log, outcomes[deleting])
+        return CompactedLogs(Deletes(wiped, partition) if len(wiped) else None, (rows,), deletes)
 
     def staying(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> pa.ChunkedArray:
         """The keys at which one of these rows of the base file wins over all entries of the blocks."""

@@ -13,11 +13,11 @@ from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries
 from lakelatch.format.merge.changed import changed_places, changed_rows
-from lakelatch.format.merge.column_groups import GroupMerging, compact_groups
+from lakelatch.format.merge.column_groups import GroupMerging
 from lakelatch.format.merge.conditions import Condition, fulfilling, understood
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
-from lakelatch.format.merge.rows import RowMerging, compact_rows
-from lakelatch.format.merge.stream import Merging, in_any_order, in_order, in_order_of_base, whole
+from lakelatch.format.merge.rows import RowMerging
+from lakelatch.format.merge.stream import Merging, compacted_logs, in_any_order, in_order, in_order_of_base, whole
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
@@ -132,10 +132,7 @@ def compact_logs(
 
     If they are too many for memory, it comes in parts, each of other keys than those before it.
     """
-    config.check_mergeable()
-    if config.column_groups:
-        return compact_groups(storage, file_slice, schema, config, completions)
-    return compact_rows(storage, file_slice, schema, _ordering_field(config))
+    return compacted_logs(_merging(storage, file_slice, schema, config, completions, None))
 
 
 def _merging(

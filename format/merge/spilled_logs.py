@@ -1,6 +1,6 @@
 """Logs that are too many for memory: sorted runs in a temporary file, which come back by record key.
 
-Blocks go to the file some at a time, sorted by record key as one run, with the number of its block beside each entry.
+Blocks go to the file some at a time, sorted by record key as one run, with the number of its block in each entry.
 Sorting leaves the entries of one key as they were, and later runs have later blocks: so what comes back for a key are
 its entries in the order in which they were written, and who wins among them is left to the merge.
 """
@@ -53,7 +53,7 @@ class SpilledLogs:
         self._stretches: list[int] = []  # neighbours of one kind, which may come back as one block
         self._stretch_of = np.zeros(0, np.int64)  # the same, once they come back
         self._kinds: list[LogEntries] = []  # by stretch: a block without entries
-        self._taken_back: set[int] = set()
+        self._forgotten: set[int] = set()
         self._ends: list[tuple[str, int]] = []  # the last key of each batch, and how many bytes it has
         self._cuts: deque[str] = deque()
         self._left: list[_Run] = []
@@ -82,9 +82,9 @@ class SpilledLogs:
                 size_bytes += part.nbytes
         self._write(gathered)
 
-    def take_back(self, instant: str) -> None:
+    def forget_instant(self, instant: str) -> None:
         """Forgets the blocks of an instant that were added so far."""
-        self._taken_back.update(number for number, own in enumerate(self._instants) if own == instant)
+        self._forgotten.update(number for number, own in enumerate(self._instants) if own == instant)
 
     def begin(self) -> None:
         """From now on they come back, and none is added any more."""
@@ -99,7 +99,7 @@ class SpilledLogs:
         self._left = [_Run(batches) for batches in self._runs.batches()]
 
     def until(self, key: str | None) -> Iterator[tuple[str | None, list[LogEntries]]]:
-        """What is left up to this key, or all for None, in parts: the last key that one may have, and its entries."""
+        """The entries left up to this key, or all for None, in parts: the last key a part may have, and its entries."""
         while self._cuts and (key is None or self._cuts[0] <= key):
             cut = self._cuts.popleft()
             if cut != key:
@@ -145,8 +145,8 @@ class SpilledLogs:
             return
         rows = pa.Table.from_batches(batches)
         numbers = np.asarray(rows[_NUMBER_COLUMN])
-        if self._taken_back:
-            stays = ~np.isin(numbers, list(self._taken_back))
+        if self._forgotten:
+            stays = ~np.isin(numbers, list(self._forgotten))
             rows, numbers = rows.filter(pa.array(stays)), numbers[stays]
         rows = rows.drop_columns([_NUMBER_COLUMN])
         stretches = self._stretch_of[numbers]
@@ -160,7 +160,7 @@ class SpilledLogs:
 
 
 class _Run:
-    """What is left of a run."""
+    """The rest of a run."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -206,7 +206,7 @@ def _of_at_most(rows: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
 
 
 def _kind_of(block: LogEntries) -> Hashable:
-    """What blocks have in common that may be one."""
+    """The common kind of blocks that may be one."""
     ordering = None if block.deletes is None or block.deletes.ordering is None else block.deletes.ordering.type
     return block.records is None, ordering, block.partial, block.group_deletes
 

@@ -24,7 +24,7 @@ from lakelatch.format.log.blocks import Deletes, LogEntries
 from lakelatch.format.merge.conditions import Condition, OneOf, row_group_may_hold
 from lakelatch.format.merge.logs import Logs, LogsByKey, keys_of, logs_of, place_in
 from lakelatch.format.merge.ordering import chunked
-from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.outcome import CompactedLogs, Merged
 from lakelatch.format.merge.reader import Base, SliceReader, sort_rows
 from lakelatch.format.sorting.spill import reordered
 
@@ -42,7 +42,7 @@ class Merging(ABC):
         return replace(self, reader=self.reader.above(entries))
 
     def logs(self, base: Base, keys: pa.Array | None = None) -> AbstractContextManager[Logs]:
-        """What is merged with the base file's rows, in order; empty if there are no logs. `keys` as for `logs_of`."""
+        """The entries to merge with the base file's rows, in order; none without logs. `keys` as for `logs_of`."""
         return logs_of(self.reader, self.prepared, lambda: self.below(base), keys)
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Merging(ABC):
         """A block as it is merged, with the reader's columns."""
 
     def below(self, base: Base) -> Sequence[LogEntries]:
-        """What is merged with the base file's rows before the logs, if there are any."""
+        """The entries that are merged with the base file's rows before the logs, if there are any."""
         return ()
 
     @abstractmethod
@@ -58,8 +58,12 @@ class Merging(ABC):
         """Some rows of the base file, and all blocks' entries for their keys and for others; in no order."""
 
     @abstractmethod
+    def compacted(self, blocks: Sequence[LogEntries]) -> CompactedLogs:
+        """All entries of the blocks as few entries that say the same."""
+
+    @abstractmethod
     def unmerged(self, base: Base) -> Merged:
-        """What is left of a slice without logs beside its rows."""
+        """The outcome of a slice without logs, apart from its rows."""
 
 
 def in_any_order(
@@ -67,11 +71,11 @@ def in_any_order(
     conditions: Sequence[Condition] = (),
     keys: pa.Array | None = None,
     share: tuple[int, int] = (0, 1),
-    sparing: bool = False,
+    low_memory: bool = False,
 ) -> Iterator[Merged]:
     """The rows of a slice. With `keys` those of other keys are left out, as early as possible.
 
-    Of a slice without logs several callers can have a `share` each: a number, and their count. `sparing` is that of
+    Of a slice without logs several callers can have a `share` each: a number, and their count. `low_memory` is that of
     `BaseFileRows.parts`.
 
     Row groups that have no row which fulfils the conditions are passed over where there are no logs: where there are,
@@ -89,7 +93,7 @@ def in_any_order(
         if logs.spilled is not None:
             yield from _in_parts(merging, by_key(base, keys), logs.spilled)
             return
-        parts = base.parts(sparing) if keys is None else (_filtered(part, keys) for part in base.parts(sparing))
+        parts = base.parts(low_memory) if keys is None else (_filtered(part, keys) for part in base.parts(low_memory))
         yield from _in_any_order(merging, base, parts, logs)
 
 
@@ -107,6 +111,12 @@ def _in_any_order(merging: Merging, base: Base, parts: Iterable[pa.Table], logs:
         if others.num_rows:
             yield Merged(others)
     yield merging.merge(pa.concat_tables(touched), logs.blocks)
+
+
+def compacted_logs(merging: Merging) -> Iterator[CompactedLogs]:
+    """The logs of a slice as few entries; in parts of other keys each where they are too many for memory."""
+    with logs_of(merging.reader, merging.prepared) as logs:
+        yield from (merging.compacted(blocks) for blocks in logs.in_parts() if blocks)
 
 
 def in_order(merging: Merging) -> Iterator[Merged]:
@@ -134,7 +144,7 @@ def in_another_order(
 def in_order_of_base(merging: Merging) -> Iterator[Merged]:
     """The rows of a slice by record key if its base file has that order, else in none; always in parts."""
     base = merging.reader.base()
-    return _in_its_order(merging, base) if is_sorted(base) else in_any_order(merging, sparing=True)
+    return _in_its_order(merging, base) if is_sorted(base) else in_any_order(merging, low_memory=True)
 
 
 def _in_its_order(merging: Merging, base: Base) -> Iterator[Merged]:
@@ -142,14 +152,14 @@ def _in_its_order(merging: Merging, base: Base) -> Iterator[Merged]:
     with merging.logs(base) as logs:
         if logs.is_empty:
             yield merging.unmerged(base)
-            yield from map(Merged, base.parts(sparing=True))
+            yield from map(Merged, base.parts(low_memory=True))
         else:
-            yield from _in_parts(merging, base.parts(sparing=True), logs.by_key())
+            yield from _in_parts(merging, base.parts(low_memory=True), logs.by_key())
 
 
 def _sorted_outside_memory(merging: Merging, base: Base) -> Iterator[Merged]:
     """For a base file that is not: after the merge, or before it where the logs are not in memory either."""
-    parts = base.parts(sparing=True)
+    parts = base.parts(low_memory=True)
     with merging.logs(base) as logs:
         if logs.spilled is None:
             merged = _in_any_order(merging, base, parts, logs)
@@ -204,7 +214,7 @@ def _in_parts(merging: Merging, parts: Iterable[pa.Table], logs: LogsByKey) -> I
 
 def by_key(base: Base, keys: pa.Array | None = None) -> Iterator[pa.Table]:
     """The rows of a base file by record key, sorted unless it has that order; with `keys`, of these alone."""
-    parts = base.parts(sparing=True)
+    parts = base.parts(low_memory=True)
     if keys is not None:
         parts = (_filtered(part, keys) for part in parts)
     return parts if is_sorted(base) else _sorted(parts)

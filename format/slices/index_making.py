@@ -16,13 +16,13 @@ from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
 
-_KEPT = 3  # the newest, and what readers may have found a moment ago
+_KEPT = 3  # the newest, and those that readers may have found a moment ago
 #: So many footers are read for an index; the next one goes on.
 _FOOTERS_MAX = 1000
 
 
 def index_of(view: TableView, slices: tuple[FileSlice, ...]) -> FileIndex | None:
-    """The index of a view, whose latest slices these are; None if nobody can say when one of their files completed.
+    """The index of a view, whose latest slices these are; None if the completion of one of their files is unknown.
 
     Such files count by their age alone, which is no matter of the moment. Footers are read for its statistics.
     """

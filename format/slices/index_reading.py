@@ -46,7 +46,7 @@ def _newest(whole: WholeTimeline, names: Collection[str]) -> FileIndex | None:
 
 
 def _written_by(whole: WholeTimeline, instant: Instant) -> Mapping[str, tuple[str, ...]] | None:
-    """What `files_of` says of a completed write. It never changes, so each is read once a process."""
+    """The answer of `files_of` for a completed write. It never changes, so each is read once a process."""
     place = _place(whole.storage, instant)
     if not place:
         place.append(files_of(whole.metadata(instant)))

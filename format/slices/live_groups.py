@@ -1,4 +1,4 @@
-"""Where a bucket's rows go: to its live file group, whoever named that; where there is none, under a file id of ours.
+"""The file group of a bucket's rows: the live one, whichever engine named it; else one with a file id of ours.
 
 A single Java writer names the file group of a bucket by chance, and every Hudi writer goes on in the one that is there.
 So must ours: two live file groups of one bucket would show each key twice, and stop Java's writers.

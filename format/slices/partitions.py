@@ -13,8 +13,8 @@ from lakelatch.timeline.table_config import TableConfig
 
 #: So many folders are listed at least as fast as an index is found and read.
 FEW_FOLDERS = 64
-#: The names of the live files of each partition, from an index; None if they have to be listed. It is told the names of
-#: the indexes if these have been seen.
+#: The names of the live files of each partition, from an index; None if they have to be listed. It is given the names
+#: of the indexes if these have been seen.
 Indexed: TypeAlias = Callable[[Collection[str] | None], Mapping[str, tuple[str, ...]] | None]
 
 #: What one request shows of a table: paths, and whether these are all of them.

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.expected.cleaned import cleaned_after
 from lakelatch.format.expected.missing import Expectation, Expects, Missing, active, ensure_none, known, suspects
-from lakelatch.format.file_groups import ReplaceCommit, replace_commit, twins, two_live_groups
+from lakelatch.format.file_groups import ReplaceCommit, replace_commit, two_live_groups, two_of_one_bucket
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.index.file_index import FileIndex
 from lakelatch.format.log.compactions import (
@@ -227,13 +227,13 @@ class TableView:
                     "reader of the table sees these rows, so write them again",
                     *(partition, group[0].file_id, group[0].base_instant, gone[group[0].file_id]),
                 )
-        if twins([group[0].file_id for group in live], self.config.bucket_count) is None:
+        if two_of_one_bucket([group[0].file_id for group in live], self.config.bucket_count) is None:
             return live
         empty = [group for group in live if not self._holds_rows(group)]
         for path in (path for group in empty for found in group for path in found.log_paths):
             ensure_tombstone(self.whole, path)
         live = [group for group in live if group not in empty]
-        pair = twins([group[0].file_id for group in live], self.config.bucket_count)
+        pair = two_of_one_bucket([group[0].file_id for group in live], self.config.bucket_count)
         if pair is not None:
             ensure_none_lost_to_readers(self.storage)  # that of a clustering has said which of them it replaced
             raise two_live_groups(self.storage, partition, pair)

@@ -1,6 +1,6 @@
 """The order of rows in a file: by columns, or along a curve that keeps rows together which are near in all of them.
 
-A reader that looks for some values of a column skips the row groups whose least and greatest value are beside them. One
+A reader that looks for some values of a column skips the row groups whose least and greatest value exclude them. One
 order makes these narrow for its first column alone; a curve makes them narrower for each of its columns.
 """
 

@@ -46,12 +46,12 @@ def writing_temporary_file(what: str, path: str | None = None) -> Iterator[None]
 
 @contextmanager
 def temporary_file() -> Iterator[IO[bytes]]:
-    """A file that nobody else sees, and that is gone when the context ends."""
+    """A file that no other process sees, and that is gone when the context ends."""
     file = tempfile.TemporaryFile(prefix="lakelatch-")  # noqa: SIM115
     try:
         yield file
     finally:
-        with suppress(OSError):  # what is left to write fails once more, and nobody needs it
+        with suppress(OSError):  # the rest of its buffer fails once more, and is not needed
             file.close()
 
 
@@ -215,7 +215,7 @@ def _merged(runs: SpilledRuns, places: list[_Places], part_rows: int) -> Iterato
 
 
 class _Run:
-    """What is left of a run."""
+    """The rest of a run."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], places: _Places) -> None:
         self._batches, self._places = batches, places

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.dynamodb.client import DynamodbTable
 from lakelatch.locks.dynamodb.hudi_item import HudiDynamodbItem
@@ -37,14 +35,11 @@ class DynamodbLockProvider(SessionLockProvider):
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)
-        self._options = DynamodbOptions.of(scope, self._default_lease_s())
-
-    @property
-    def identity(self) -> Hashable:
-        return self._options.given.identity()
+        self._settings = DynamodbOptions.of(scope, self._default_lease_s())
+        self._options = self._settings.given
 
     def make_backend(self) -> SessionBackend:
-        options, system = self._options, self.scope.system
+        options, system = self._settings, self.scope.system
         records = DynamodbRecords(DynamodbTable(options, system), options.partition_key or DEFAULT_PREFIX, system)
         return RecordBackend(records, system, options.lease_s)
 
@@ -64,11 +59,11 @@ class HudiDynamodbLockProvider(SharedTableKey, DynamodbLockProvider):
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)
-        self._options.given.required("table", "hudi_locks")
+        self._options.required("table", "hudi_locks")
         self._item = self._place()
 
     def make_backend(self) -> SessionBackend:
-        options, system = self._options, self.scope.system
+        options, system = self._settings, self.scope.system
         items = DynamodbTable(options, system)
 
         def find(name: str) -> JavaLock | None:
@@ -86,7 +81,7 @@ class HudiDynamodbLockProvider(SharedTableKey, DynamodbLockProvider):
         return min(max(self.scope.lock_options.timeout_s, 1.0), 3600.0)
 
     def _place(self) -> str:
-        return hudi_table_name(self.scope, self._options.partition_key, self._options.key("partition_key"))
+        return hudi_table_name(self.scope, self._settings.partition_key, self._options.key("partition_key"))
 
 
 class HudiImplicitDynamodbLockProvider(HudiDynamodbLockProvider):

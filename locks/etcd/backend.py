@@ -30,6 +30,7 @@ from lakelatch.locks.etcd.messages import (
 from lakelatch.locks.etcd.options import Target
 from lakelatch.locks.etcd.register import EtcdRegister
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
+from lakelatch.storage.checksums import json_object
 from lakelatch.system import System
 
 _PREFIX = "/lakelatch"
@@ -323,8 +324,4 @@ def _place(newest: list[Any], revision: int) -> _Place:
 
 
 def _about(entry: Any) -> dict[str, Any]:
-    try:
-        found = json.loads(entry.value)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
+    return json_object(entry.value) or {}

@@ -368,9 +368,8 @@ def open_client_of(options: BackendOptions) -> OpenClient:
             found: OpenClient = getattr(import_module(module), function)
             return found
         except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidRequest(
-                f"{options.key('client')}={named!r} cannot be loaded ({error}): name a function as module:function",
-                option=options.key("client"),
+            raise options.refusal(
+                "client", f"={named!r} cannot be loaded ({error}): name a function as module:function"
             ) from None
     # Both define the same messages, so that one process can only have one of them.
     for name in sorted(_LIBRARIES, key=lambda name: name not in sys.modules):
@@ -390,8 +389,8 @@ def _generated_code_of(client: Any, options: BackendOptions) -> Any:
     for kind in type(client).__mro__:
         with suppress(ImportError):
             return import_module(kind.__module__.partition(".")[0] + ".etcdrpc")
-    raise InvalidRequest(
-        f"{options.key('client')} gave a {type(client).__name__}, which is no client of the etcd3 API: it has to be an "
+    raise options.refusal(
+        "client",
+        f" gave a {type(client).__name__}, which is no client of the etcd3 API: it has to be an "
         "Etcd3Client of pyetcd or etcd3, or to extend it",
-        option=options.key("client"),
     )

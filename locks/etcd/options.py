@@ -57,9 +57,8 @@ class Target:
         if self.secure and not files["ca_cert"]:
             files["ca_cert"] = ssl.get_default_verify_paths().cafile
             if not files["ca_cert"]:
-                raise InvalidRequest(
-                    f"{self.options.key('ca_cert')} is missing, and this machine has no file of authorities: set it",
-                    option=self.options.key("ca_cert"),
+                raise self.options.refusal(
+                    "ca_cert", " is missing, and this machine has no file of authorities: set it"
                 )
         try:
             return self.open_client(host=host, port=port, timeout=timeout_s, grpc_options=channel, **files)
@@ -79,10 +78,10 @@ def _endpoints(options: BackendOptions) -> tuple[bool, tuple[tuple[str, int], ..
         except ValueError:
             host, port = "", 0
         if scheme not in ("http", "https") or not host or parts.path or parts.query or parts.username is not None:
-            raise InvalidRequest(
-                f"{options.key('url')}={without_secrets(url)!r} is no URL of etcd: use http://host:port or "
+            raise options.refusal(
+                "url",
+                f"={without_secrets(url)!r} is no URL of etcd: use http://host:port or "
                 "https://host:port, with ,host:port for each further endpoint; credentials have options of their own",
-                option=options.key("url"),
             )
         found.append((f"[{host}]" if ":" in host else host, port))
     return scheme == "https", tuple(found)

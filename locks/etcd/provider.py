@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.etcd.backend import EtcdBackend
 from lakelatch.locks.etcd.client import open_client_of
@@ -37,10 +35,6 @@ class EtcdLockProvider(SessionLockProvider):
         super().__init__(scope)
         self._options = BackendOptions.of("etcd", scope, _KNOWN)
         self._target = Target.of(self._options, open_client_of(self._options))
-
-    @property
-    def identity(self) -> Hashable:
-        return self._options.identity()
 
     def make_backend(self) -> SessionBackend:
         return EtcdBackend(self._target, self.scope.system)

@@ -165,14 +165,14 @@ def _last(text: bytes, known: _Known) -> int | None:
 
 
 def _write(taken: Taken, head: bytes, last: int, note: bytes | None, length: int) -> None:
-    """In one piece within a page, so that a killed process leaves all of it or nothing."""
+    """Writes the record whole within a page, so that a killed process leaves all of it or nothing."""
     record = b"%s%s%30d%s}" % (_IDLE if note is None else _HELD, head, last, note or b"")
     if os.pwrite(taken.handle, record.ljust(length), 0) < len(record):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), taken.path)
 
 
 def _write_reserve(path: str, number: int) -> None:
-    """The file is replaced as a whole, and is on the disk before anybody acts on it."""
+    """The file is replaced as a whole, and is on the disk before it is acted on."""
     staged = path + ".next"
     make_folder(os.path.dirname(path))
     handle = os.open(staged, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o666)

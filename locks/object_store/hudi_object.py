@@ -11,7 +11,7 @@ from lakelatch.locks.hudi.java_lock import JavaLock, JavaLockState
 from lakelatch.locks.object_store.records import put_version
 from lakelatch.storage.checksums import json_object
 from lakelatch.storage.contract import NotFound
-from lakelatch.storage.object_store import ReplacingObjectStore
+from lakelatch.storage.object_store import ObjectStore
 from lakelatch.system import System
 
 PATH = ".hoodie/.locks/table_lock.json"
@@ -36,7 +36,7 @@ class HudiTableObject(JavaLock):
 
     expires_by_silence = False
 
-    def __init__(self, objects: ReplacingObjectStore, lease_s: float, system: System) -> None:
+    def __init__(self, objects: ObjectStore, lease_s: float, system: System) -> None:
         self._objects = objects
         self._lease_s = lease_s
         self._system = system

@@ -9,7 +9,8 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.storage.cloud_client import AZURE, GCS, S3, CloudSettings
 from lakelatch.storage.cloud_objects import CloudObjectStore
-from lakelatch.storage.object_store import CheckedObjectStore, GuardedObjectStore, ReplacingObjectStore
+from lakelatch.storage.object_store import CheckedObjectStore, GuardedObjectStore, ObjectStore
+from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage, scheme_of, without_secrets
 from lakelatch.system import System
 
@@ -37,28 +38,27 @@ def storage_options(scope: LockScope, default_lease_s: float, renewals: int) -> 
         return options, options.lease_s / renewals if renewals else None
     renew_s = float(options.number(_RENEWAL, 0, 1, 1200))
     if renew_s > options.lease_s / 3:
-        raise InvalidRequest(
-            f"{options.key(_RENEWAL)}={renew_s:g} is more than a third of the lease time, {options.lease_s:g} s: "
+        raise options.refusal(
+            _RENEWAL,
+            f"={renew_s:g} is more than a third of the lease time, {options.lease_s:g} s: "
             f"lower it, or raise {options.key(_VALIDITY)}",
-            option=options.key(_RENEWAL),
         )
     return options, renew_s
 
 
-def open_objects(uri: str, options: BackendOptions, folder: str, system: System) -> ReplacingObjectStore:
+def open_objects(uri: str, options: BackendOptions, folder: str, system: System) -> ObjectStore:
     """The objects at a URI, with what guards or tries them below a folder; nothing is connected yet."""
     call_s, option = min(options.lease_s / 3, _CALL_MOST_S), options.key("url")
     if scheme_of(uri) in _LOCAL:
         return GuardedObjectStore(open_storage(uri), folder, call_s, option)
-    settings = CloudSettings(
-        call_s,
-        options.key(""),
+    place = StorageOptions(
         endpoint_url=options.text("endpoint_url"),
         region=options.text("region"),
         allow_http=options.flag("allow_http"),
         access_key_id=options.secret("access_key_id"),
         secret_access_key=options.secret("secret_access_key"),
     )
+    settings = CloudSettings(place, call_s, options.key(""))
     identity = uri, folder, options.identity()
     return CheckedObjectStore(CloudObjectStore(uri, settings), folder, system, option, identity)
 
@@ -74,10 +74,7 @@ def _check_place(options: BackendOptions, uri: str) -> None:
         )
     for name, schemes in _TAKEN_BY.items():
         if options.text(name) and scheme not in schemes:
-            raise InvalidRequest(
-                f"{options.key(name)} means nothing at {without_secrets(uri)}: remove it, and use the environment",
-                option=options.key(name),
-            )
+            raise options.refusal(name, f" means nothing at {without_secrets(uri)}: remove it, and use the environment")
     if not options.flag("allow_http") and options.text("endpoint_url").lower().startswith("http:"):
         raise InvalidRequest(
             f"{options.key('endpoint_url')} has no TLS: use https://, or set {options.key('allow_http')}=true",

@@ -9,7 +9,7 @@ from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.locks.records.store import Put, Record, RecordStore
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, PutUnknown
-from lakelatch.storage.object_store import PutCollided, ReplacingObjectStore
+from lakelatch.storage.object_store import ObjectStore, PutCollided
 from lakelatch.system import System
 
 _SUFFIX = ".json"
@@ -18,7 +18,7 @@ _SUFFIX = ".json"
 class ObjectRecords(RecordStore):
     """Each record an object below a folder of the store."""
 
-    def __init__(self, objects: ReplacingObjectStore, folder: str, system: System) -> None:
+    def __init__(self, objects: ObjectStore, folder: str, system: System) -> None:
         super().__init__(system)
         self._objects = objects
         self._folder = folder + "/" if folder else ""
@@ -56,7 +56,7 @@ class ObjectRecords(RecordStore):
         return self._folder + name + _SUFFIX
 
 
-def put_version(objects: ReplacingObjectStore, path: str, data: bytes, expected: str | None) -> str | None:
+def put_version(objects: ObjectStore, path: str, data: bytes, expected: str | None) -> str | None:
     """Puts an object if it still has the expected version (None: if there is none); the new version.
 
     None says that it was refused, and not what is there instead. `Unavailable` means that it may have happened.

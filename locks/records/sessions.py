@@ -5,7 +5,7 @@ whether the holder is alive reads the record, and reads it again later; if it ha
 lease time, measured on the reader's *own* monotonic clock, the reader puts `dead` into it, on condition that it has
 still not changed.
 
-Why a lease's `valid()` is false before anybody can take its name over:
+Why a lease's `valid()` is false before another process can take its name over:
 
 1. The last renewal that succeeded began at `b`, on the holder's clock, and made version `v`. The lease's deadline is
    `b` and nine tenths of the lease time.

@@ -113,10 +113,7 @@ def _open(options: BackendOptions) -> Any:
                 _try_settings(pool.connection_class, pool.connection_kwargs)
             return client
     except (ValueError, TypeError) as error:
-        raise InvalidRequest(
-            f"{options.key('url')}={without_secrets(url)!r} cannot be used: {_first_words(error)}",
-            option=options.key("url"),
-        ) from None
+        raise options.refusal("url", f"={without_secrets(url)!r} cannot be used: {_first_words(error)}") from None
 
 
 def _try_settings(kind: Callable[..., Any], settings: dict[str, Any]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from urllib.parse import urlsplit
 
-from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.options import keys_of
 from lakelatch.locks.redis.backend import RedisBackend
@@ -52,10 +50,6 @@ class RedisLockProvider(SessionLockProvider):
     def domain(self) -> str:
         return " ".join(part for part in ("redis", self._options.text("prefix")) if part)
 
-    @property
-    def identity(self) -> Hashable:
-        return self._options.identity()
-
     def make_backend(self) -> SessionBackend:
         return RedisBackend(self._options, self.scope.system)
 
@@ -67,8 +61,8 @@ def _check_url(options: BackendOptions) -> None:
     except ValueError:  # which may quote what is in the wrong place
         scheme = ""
     if scheme.removesuffix("+sentinel").removesuffix("+cluster") not in ("redis", "rediss", "unix"):
-        raise InvalidRequest(
-            f"{options.key('url')}={without_secrets(url)!r} is no Redis URL: use redis://, rediss://, unix://, "
+        raise options.refusal(
+            "url",
+            f"={without_secrets(url)!r} is no Redis URL: use redis://, rediss://, unix://, "
             "redis+sentinel:// or redis+cluster://, and percent-encode what a user or password holds of :/?#[]@",
-            option=options.key("url"),
         )

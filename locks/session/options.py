@@ -48,6 +48,10 @@ class BackendOptions:
         """The whole option key, for messages."""
         return f"{PREFIX}{self.provider}.{name}"
 
+    def refusal(self, name: str, problem: str) -> InvalidRequest:
+        """The error for the value of an option, whose key it begins with."""
+        return InvalidRequest(self.key(name) + problem, option=self.key(name))
+
     def text(self, name: str, default: str = "") -> str:
         """A value as the user gave it, or the default if it is missing or empty."""
         return self.values.get(name) or default
@@ -56,10 +60,8 @@ class BackendOptions:
         """A value that has to be there. Errors: `InvalidRequest`, with the example."""
         value = self.text(name)
         if not value:
-            raise InvalidRequest(
-                f"{self.key(name)} is missing, which the lock provider {self.provider!r} needs: set it, as in "
-                f"{example!r}",
-                option=self.key(name),
+            raise self.refusal(
+                name, f" is missing, which the lock provider {self.provider!r} needs: set it, as in {example!r}"
             )
         return value
 
@@ -69,28 +71,21 @@ class BackendOptions:
         if value.startswith(_FROM_ENVIRONMENT):
             found = os.environ.get(value[len(_FROM_ENVIRONMENT) :])
             if found is None:
-                raise InvalidRequest(
-                    f"{self.key(name)}={value!r}: this process has no such environment variable", option=self.key(name)
-                )
+                raise self.refusal(name, f"={value!r}: this process has no such environment variable")
             return found
         if value.startswith(_FROM_FILE):
             try:
                 with open(value[len(_FROM_FILE) :], encoding="utf-8") as file:
                     return file.read().strip()
             except (OSError, ValueError) as error:
-                raise InvalidRequest(
-                    f"{self.key(name)}={value!r} cannot be read ({type(error).__name__})", option=self.key(name)
-                ) from None
+                raise self.refusal(name, f"={value!r} cannot be read ({type(error).__name__})") from None
         return value
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """A whole number within bounds. Errors: `InvalidRequest`."""
         text = self.text(name, str(default))
         if not re.fullmatch(r"[0-9]{1,12}", text) or not least <= int(text) <= most:
-            raise InvalidRequest(
-                f"{self.key(name)}={text!r} is out of range: use a whole number from {least} to {most}",
-                option=self.key(name),
-            )
+            raise self.refusal(name, f"={text!r} is out of range: use a whole number from {least} to {most}")
         return int(text)
 
     def flag(self, name: str, default: bool = False) -> bool:

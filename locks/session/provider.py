@@ -15,6 +15,7 @@ from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, LockScope,
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
+from lakelatch.locks.session.options import BackendOptions
 from lakelatch.locks.session.session import Session, shared_session
 
 
@@ -24,11 +25,13 @@ def table_name(table_uri: str) -> str:
 
 
 class SessionLockProvider(LockProvider):
-    """Leases at a `SessionBackend`. A subclass says which one: `identity` and `make_backend`.
+    """Leases at a `SessionBackend`. A subclass says which one: `make_backend`, and `_options` or another `identity`.
 
     All providers in a process that have the same identity share one session. A request that failed half way is given
     back by the session as soon as the service answers again.
     """
+
+    _options: BackendOptions
 
     def __init__(self, scope: LockScope) -> None:
         super().__init__(scope)
@@ -39,9 +42,9 @@ class SessionLockProvider(LockProvider):
         self._process = os.getpid()
 
     @property
-    @abstractmethod
     def identity(self) -> Hashable:
         """The key of the backend: equal providers share one, so every setting that matters to it is in it."""
+        return self._options.identity()
 
     @abstractmethod
     def make_backend(self) -> SessionBackend:

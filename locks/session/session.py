@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.locks.lease import Lease, Term
 from lakelatch.locks.session.backend import SessionBackend, SessionGone, SupportsHeldBy
-from lakelatch.system import System, Thread, process_name
+from lakelatch.system import PerProcess, System, Thread, process_name
 
 _TICKS = 3  # renewals in a lease time
 _RETRIES = 12  # tries in a lease time if the service does not answer
@@ -307,25 +306,10 @@ class _Sessions:
             session.close()
 
 
-_sessions = _Sessions()
-_inherited: list[_Sessions] = []
+_sessions = PerProcess(_Sessions)
+atexit.register(lambda: _sessions().close_all())
 
 
 def shared_session(identity: Hashable, make: Callable[[], Session]) -> Session:
     """The session of this identity, with one more user; `leave` it at the end."""
-    return _sessions.find(identity, make)
-
-
-def _begin_anew() -> None:
-    """A forked child is another process. Its parent's clients are kept, since collecting them would close them."""
-    global _sessions
-    _inherited.append(_sessions)
-    _sessions = _Sessions()
-
-
-def _close_at_exit() -> None:
-    _sessions.close_all()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
-atexit.register(_close_at_exit)
+    return _sessions().find(identity, make)

@@ -64,10 +64,10 @@ def servers_of(options: BackendOptions) -> tuple[str, str]:
     path = (slash + above).rstrip("/")
     if len(places) < len(found) or (path and not _PATH.fullmatch(path)):
         shown = "..." if "@" in url else url  # which may be a password
-        raise InvalidRequest(
-            f"{options.key('url')}={shown!r} names no servers: use a list as in {_EXAMPLE!r}, with a path such as "
+        raise options.refusal(
+            "url",
+            f"={shown!r} names no servers: use a list as in {_EXAMPLE!r}, with a path such as "
             "/below behind it if need be, and without a scheme or a user",
-            option=options.key("url"),
         )
     return ",".join(places), path
 
@@ -94,10 +94,7 @@ def path_of(options: BackendOptions, name: str, default: str, more: str = "") ->
     """An option that is the path of a node, with `more` at its end."""
     path = options.text(name, default).rstrip("/") + more
     if not _PATH.fullmatch(path):
-        raise InvalidRequest(
-            f"{options.key(name)}: {path!r} is no path of a node: use one as in {DEFAULT_ROOT!r}",
-            option=options.key(name),
-        )
+        raise options.refusal(name, f": {path!r} is no path of a node: use one as in {DEFAULT_ROOT!r}")
     return path
 
 
@@ -109,17 +106,14 @@ def target_of(options: BackendOptions, hosts: str) -> Target:
     acl = options.text("acl", "open")
     known_by = [name for name in ("auth", "sasl_mechanism", "certfile") if options.text(name)]
     if acl not in ("open", "creator") or (acl == "creator" and not known_by):
-        raise InvalidRequest(
-            f"{options.key('acl')}={acl!r}: use open, or creator together with {options.key('auth')} or another way to "
-            "say who we are",
-            option=options.key("acl"),
+        raise options.refusal(
+            "acl",
+            f"={acl!r}: use open, or creator together with {options.key('auth')} or another way to say who we are",
         )
     mechanism = options.text("sasl_mechanism")
     if mechanism and (mechanism not in _MECHANISMS or importlib.util.find_spec("puresasl") is None):
-        raise InvalidRequest(
-            f"{options.key('sasl_mechanism')}={mechanism!r}: use {' or '.join(_MECHANISMS)}, and run pip install "
-            "pure-sasl for it",
-            option=options.key("sasl_mechanism"),
+        raise options.refusal(
+            "sasl_mechanism", f"={mechanism!r}: use {' or '.join(_MECHANISMS)}, and run pip install pure-sasl for it"
         )
     for name in ("verify_certs", "check_hostname"):
         options.flag(name, default=True)
@@ -138,10 +132,7 @@ def with_secrets(options: BackendOptions, target: Target) -> Target:
     if options.text("auth"):
         scheme, colon, credential = options.secret("auth").partition(":")
         if not scheme or not colon or not credential:
-            raise InvalidRequest(
-                f"{options.key('auth')} has another form than scheme:credential, as in 'digest:user:password'",
-                option=options.key("auth"),
-            )
+            raise options.refusal("auth", " has another form than scheme:credential, as in 'digest:user:password'")
         auth.append((scheme, credential))
     sasl = {name: options.secret(f"sasl_{name}") for name in ("mechanism", "username", "password")}
     sasl = {name: value for name, value in sasl.items() if value}
@@ -158,10 +149,10 @@ def _tls(options: BackendOptions) -> ssl.SSLContext:
             password = options.secret("keyfile_password") or None
             context.load_cert_chain(options.text("certfile"), options.text("keyfile") or None, password)
     except OSError as error:
-        raise InvalidRequest(
-            f"{options.key(asked)}={options.text(asked)!r} cannot be used, with the keyfile beside it if there is one "
+        raise options.refusal(
+            asked,
+            f"={options.text(asked)!r} cannot be used, with the keyfile next to it if there is one "
             f"({type(error).__name__}: {error.strerror})",
-            option=options.key(asked),
         ) from None
     context.check_hostname = options.flag("check_hostname", True) and options.flag("verify_certs", True)
     if not options.flag("verify_certs", True):

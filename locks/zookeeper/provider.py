@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.hudi.names import hudi_base_path, hudi_path_hash, hudi_table_name
 from lakelatch.locks.hudi.provider import SharedTableKey
@@ -47,10 +45,6 @@ class ZookeeperLockProvider(SessionLockProvider):
         hosts, self._above = servers_of(self._options)
         self._root = self._above + path_of(self._options, self._root_option, DEFAULT_ROOT)
         self._target = target_of(self._options, hosts)
-
-    @property
-    def identity(self) -> Hashable:
-        return self._options.identity()
 
     def make_backend(self) -> SessionBackend:
         return ZookeeperBackend(with_secrets(self._options, self._target), self._root, self.scope.system)

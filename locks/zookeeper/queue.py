@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from lakelatch.storage.checksums import json_object
 
 _SEQUENCE = re.compile(r"(?:lock-|__r?lock__)(-?[0-9]{10})$|([0-9]{10})$")  # Curator's (and ours), kazoo's, any other
 _REQUEST = re.compile(r"_c_([0-9a-f]{32})-lock-")
@@ -39,11 +40,7 @@ class Head:
         return float(lease_s) if isinstance(lease_s, int | float) else 0.0
 
     def _about(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self.data)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) and _REQUEST.match(self.node) else {}
+        return (json_object(self.data) or {}) if _REQUEST.match(self.node) else {}
 
 
 def in_order(children: Iterable[str]) -> list[str]:

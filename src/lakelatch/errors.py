@@ -47,7 +47,7 @@ class InvalidRequest(LakelatchError):
 
 
 class CorruptTable(LakelatchError):
-    """Stored data is not what its writer must have written. Somebody must look before anyone writes."""
+    """Stored data is not what its writer must have written. It must be repaired before anything is written."""
 
     code = "LAKELATCH-CORRUPT"
 
@@ -174,7 +174,7 @@ def _since(details: Mapping[str, Any]) -> str:
 
 
 class TransactionEnded(LakelatchError):
-    """This transaction was ended by somebody else (rolled back, cancelled) or before; it cannot commit. Begin anew."""
+    """This transaction was ended by another writer (rolled back, cancelled) or before; it cannot commit. Begin anew."""
 
     code = "LAKELATCH-ENDED"
 

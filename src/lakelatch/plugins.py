@@ -47,7 +47,7 @@ def _load(point: EntryPoint, name: str, what: str, option: str) -> Any:
 
 
 def _extra_of(point: EntryPoint) -> str:
-    """What pip is to install for it: in pyproject.toml behind the object stands the extra that brings its library."""
+    """The extra that pip is to install for it, which pyproject.toml names behind the object."""
     package = point.dist.name if point.dist is not None else "lakelatch"
     return f"{package}[{','.join(point.extras)}]" if point.extras else ""
 

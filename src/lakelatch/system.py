@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 Lock = AbstractContextManager[Any]
 
@@ -33,7 +33,7 @@ class Condition(Protocol):
 
 
 class Event(Protocol):
-    """Set once, for everybody who waits."""
+    """Set once, for all that wait."""
 
     def set(self) -> None: ...
 
@@ -43,14 +43,14 @@ class Event(Protocol):
 
 
 class Thread(Protocol):
-    """Something that runs beside its starter, and ends with the process at the latest."""
+    """A thread that runs at the same time as its starter, and ends with the process at the latest."""
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until it has ended; if it was to begin later, it never does. Nothing happens if it is the caller."""
 
 
 class System(Protocol):
-    """What a process may ask of the machine that it runs on."""
+    """The services of the machine that a process runs on."""
 
     def monotonic_ns(self) -> int:
         """Nanoseconds of a clock that never goes back, and goes on while the machine is suspended.
@@ -68,7 +68,7 @@ class System(Protocol):
         """A number from [0, 1)."""
 
     def new_id(self) -> str:
-        """32 hexadecimal digits that nobody else has drawn."""
+        """32 hexadecimal digits that no other process has drawn."""
 
     def new_lock(self) -> Lock:
         """A re-entrant lock among the threads of `start_thread`; for what may be held while others have to run."""
@@ -78,7 +78,7 @@ class System(Protocol):
     def new_event(self) -> Event: ...
 
     def start_thread(self, run: Callable[[], None], name: str, after_s: float = 0.0) -> Thread:
-        """Runs something beside the caller, at once or so many seconds later."""
+        """Runs something in a thread of its own, at once or so many seconds later."""
 
 
 # A lease ends while its holder's machine sleeps, and Linux's CLOCK_MONOTONIC would not notice.
@@ -207,6 +207,26 @@ class RealSystem(RealThreads):
 
 
 REAL_SYSTEM = RealSystem()
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """A value of which each process has its own: a forked child begins with a new one.
+
+    Its parent's is kept there, untouched: locks of it may have been taken at the fork, and collecting connections would
+    close them.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values = [make()]
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def __call__(self) -> T:
+        return self._values[-1]
+
+    def _begin_anew(self) -> None:
+        self._values.append(self._make())
 
 
 def process_name() -> str:

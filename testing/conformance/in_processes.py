@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from lakelatch.locks.contract import LockProvider
-from lakelatch.timegen.contract import TimeGenerator
 
 DEADLINE_S = 60.0
 
@@ -109,22 +108,3 @@ def reserve(connection: Connection, provider: LockProvider, key: str, rounds: in
     """Sends the first values of what it reserved of a register."""
     start(connection)
     connection.send([provider.register(key).advance(0, count) for _ in range(rounds)])
-
-
-def take_times(connection: Connection, generator: TimeGenerator, log: Path, rounds: int) -> None:
-    """Takes times, and compares each with all that others were given before it was asked for."""
-    start(connection)
-    connection.send(take_times_here(generator, log, rounds))
-
-
-def take_times_here(generator: TimeGenerator, log: Path, rounds: int) -> list[tuple[int, int]]:
-    """Pairs of the greatest time in the log before the call, and the time that the call gave."""
-    pairs = []
-    with open(log, "a+b", buffering=0) as file:
-        for _ in range(rounds):
-            file.seek(0)
-            known = max((int(line) for line in file.read().splitlines()), default=0)
-            time_ms = generator.next()
-            file.write(b"%020d\n" % time_ms)  # one append of a whole line, which the kernel does not tear
-            pairs.append((known, time_ms))
-    return pairs

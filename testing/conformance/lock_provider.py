@@ -332,15 +332,15 @@ class LockProviderConformance:
 
 
 def _ensure_disjoint(firsts: list[int], number: int, count: int) -> None:
-    """That no value was reserved twice, and hardly one for nobody.
+    """Checks that no value was reserved twice, and hardly one in vain.
 
     A service that is slow may carry a request out twice, and answer once: what it reserved the first time is a gap.
     """
     twice = [pair for pair in pairwise(firsts) if pair[1] - pair[0] < count]
     assert not twice, f"reserved twice, by {count} from each of these on: {twice}"
     assert len(firsts) == number and all(first % count == 1 for first in firsts), firsts
-    for_nobody = (firsts[-1] - 1) // count + 1 - number
-    assert for_nobody <= number // 20, f"{for_nobody} of {number} reservations were for nobody: {firsts}"
+    in_vain = (firsts[-1] - 1) // count + 1 - number
+    assert in_vain <= number // 20, f"{in_vain} of {number} reservations were in vain: {firsts}"
 
 
 def assert_raises(kind: type[LakelatchError], action: Callable[[], object]) -> LakelatchError:
@@ -354,7 +354,7 @@ def assert_raises(kind: type[LakelatchError], action: Callable[[], object]) -> L
 
 @contextmanager
 def waiting_for() -> Iterator[Callable[[Callable[[], Result]], Future[Result]]]:
-    """Starts actions in threads of their own, which nobody has to wait for if a test fails."""
+    """Starts actions in threads of their own, which end with the process if a test fails."""
 
     def start(action: Callable[[], Result]) -> Future[Result]:
         future: Future[Result] = Future()

@@ -20,7 +20,7 @@ class LyingLockProvider(LockProvider):
 
     @property
     def domain(self) -> str:
-        """It says nothing of that, so that it gets in beside whatever locks the others have."""
+        """Empty, so that it may be used whatever locks the others have."""
         return ""
 
     def acquire(self, key: str, timeout_s: float) -> Lease:

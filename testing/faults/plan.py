@@ -15,8 +15,8 @@ from lakelatch.errors import InvalidRequest, InvariantBroken, LakelatchError, Un
 
 T = TypeVar("T")
 
-UNAVAILABLE = "unavailable"  # nothing happened, and the caller is told so
-LOST_BEFORE = "lost_before"  # the change was lost on its way, and nobody can tell
+UNAVAILABLE = "unavailable"  # nothing happened, and the caller gets that answer
+LOST_BEFORE = "lost_before"  # the change was lost on its way, and the caller cannot tell
 LATE = "late"  # as lost_before, but the change takes place after its caller has given it up
 LOST_AFTER = "lost_after"  # the change was made, and its answer was lost
 REPEATED = "repeated"  # the change was made, and is made once more later
@@ -27,10 +27,10 @@ OPERATIONS = ("read", "stat", "list", "put", "put_if_absent", "delete")
 
 
 class FaultPlan:
-    """Decides what becomes of each call; this one lets every call through. Each method may let time pass."""
+    """Decides the fate of each call; this one lets every call through. Each method may let time pass."""
 
     def decide(self, operation: str, path: str, changes: bool) -> str:
-        """What becomes of a call that is about to be made: one of the kinds above.
+        """The fate of a call that is about to be made: one of the kinds above.
 
         The answer of a call that `changes` nothing cannot be lost: `DONE` or `UNAVAILABLE` are all that it can get.
         """
@@ -45,7 +45,7 @@ class FaultPlan:
         raise InvariantBroken(f"{type(self).__name__} has no late arrivals")
 
     def note(self, operation: str, path: str, kind: str, result: object = None) -> None:
-        """Told of each call when it is decided how it goes on: its kind, or its result."""
+        """Called with the kind of each call, or its result, when that is decided."""
 
 
 def carry(
@@ -55,7 +55,7 @@ def carry(
     arguments: tuple[Any, ...],
     lost: type[LakelatchError] | None = None,
 ) -> T:
-    """Makes one call under a plan. `lost` is the error of a change whose answer nobody knows; None for a look.
+    """Makes one call under a plan. `lost` is the error of a change whose answer is lost; None for a read.
 
     The first argument names what the call is about.
     """
@@ -72,7 +72,7 @@ def carry(
         if kind == LATE:
             plan.act_late(again)
         plan.note(operation, path, kind)
-        raise lost(f"injected fault: nobody knows about the {operation} of {path!r}", path=path)
+        raise lost(f"injected fault: it is unknown whether the {operation} of {path!r} was done", path=path)
     result = effect(*arguments)
     plan.note(operation, path, DONE, result)
     if kind == REPEATED:

@@ -1,4 +1,4 @@
-"""Runs a command beside the servers that a lock provider and a table's store need, and ends them with it.
+"""Runs a command with the servers that a lock provider and a table's store need, and ends them with it.
 
 `python -m lakelatch.testing.servers [--store s3] PROVIDER COMMAND...`: the command gets `-o KEY=VALUE` for each write
 option at its end, and, with a store, `--table` with a place for a table. Providers that need no server just get their

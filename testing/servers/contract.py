@@ -1,4 +1,4 @@
-"""What tests of lock providers and storages may do to a real server."""
+"""The contract of a real server, for tests of lock providers and storages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Server(ABC):
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, system: System = REAL_SYSTEM) -> bool:
-    """Whether a condition came true in time; it is looked at once at least."""
+    """Whether a condition came true in time; it is checked at least once."""
     deadline_ns = system.monotonic_ns() + int(timeout_s * 1e9)
     while not condition():
         if system.monotonic_ns() >= deadline_ns:
@@ -64,7 +64,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, system: System =
 
 
 def exchange(host: str, port: int, request: bytes, timeout_s: float = 2.0) -> bytes:
-    """What a server answers first to a request; empty if it does not."""
+    """The first bytes of a server's answer to a request; empty if there is none."""
     try:
         with socket.create_connection((host, port), timeout_s) as connection:
             connection.sendall(request)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.testing.ports import free_port
 from lakelatch.testing.servers.contract import http_status
 from lakelatch.testing.servers.local import LocalServer, program
 
@@ -18,21 +13,11 @@ class LocalEtcd(LocalServer):
     """
 
     name = "etcd"
-
-    def __init__(
-        self,
-        folder: Path,
-        arguments: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-        system: System = REAL_SYSTEM,
-    ) -> None:
-        super().__init__(folder, arguments, environment, system)
-        self._scheme = "https" if any(one.startswith("--cert-file") for one in arguments) else "http"
-        self._peer_port = free_port(system)
-        self._health_port = free_port(system)  # asked in plain HTTP, whatever the clients use
+    port_names = ("peer", "health")  # health is asked for in plain HTTP, whatever the clients use
 
     def command(self) -> list[str]:
-        client, peer = f"{self._scheme}://{self.host}:{self.port}", f"http://{self.host}:{self._peer_port}"
+        scheme = "https" if any(one.startswith("--cert-file") for one in self._arguments) else "http"
+        client, peer = f"{scheme}://{self.host}:{self.port}", f"http://{self.host}:{self.ports['peer']}"
         settings = {
             "data-dir": self.data,
             "listen-client-urls": client,
@@ -40,14 +25,14 @@ class LocalEtcd(LocalServer):
             "listen-peer-urls": peer,
             "initial-advertise-peer-urls": peer,
             "initial-cluster": f"default={peer}",
-            "listen-metrics-urls": f"http://{self.host}:{self._health_port}",
+            "listen-metrics-urls": f"http://{self.host}:{self.ports['health']}",
             "logger": "zap",
         }
         etcd = program("etcd", "apt-get install etcd-server")
         return [etcd, *(f"--{name}={value}" for name, value in settings.items())]
 
     def answers(self) -> bool:
-        return etcd_answers(self.host, self._health_port)
+        return etcd_answers(self.host, self.ports["health"])
 
 
 def etcd_answers(host: str, port: int) -> bool:

@@ -31,13 +31,13 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpFault:
-    """What becomes of a request.
+    """The fate of a request.
 
     With a `status` the client gets that answer, before the server learns of the request, or after it has done it
     (`done`). `sent` is how often the request goes to the server; the last answer counts. `lost`: no answer comes, and
     the connection ends, as it does if the request is never `sent`. With `late_s` one more copy of the request gets
-    there so much later, whoever waits for it. `half_sent` and `half_answered`: the connections end in the middle of the
-    request's body, or of the answer's.
+    there so much later, whether the client waits or not. `half_sent` and `half_answered`: the connections end in the
+    middle of the request's body, or of the answer's.
     """
 
     status: int = 0

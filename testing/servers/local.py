@@ -29,10 +29,12 @@ class LocalServer(Server):
     """A server process in a group of its own, which dies with the process that started it.
 
     `arguments` come after its usual ones and `environment` on top of this process's. A subclass gives `command` and
-    `answers`.
+    `answers`, the environment that it always needs, and the names of the `ports` that it needs apart from its own.
     """
 
     host = "127.0.0.1"
+    usual_environment: Mapping[str, str] = {}
+    port_names: Sequence[str] = ()
 
     def __init__(
         self,
@@ -45,8 +47,9 @@ class LocalServer(Server):
         self.data = self.folder / "data"
         self.log = self.folder / "log"
         self.port = free_port(system)
+        self.ports = {name: free_port(system) for name in self.port_names}
         self._arguments = tuple(arguments)
-        self._environment = dict(environment or {})
+        self._environment = {**self.usual_environment, **(environment or {})}
         self._system = system
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()

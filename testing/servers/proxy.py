@@ -31,7 +31,7 @@ class _Way:
     to_server: bool
     waiting: bytearray = field(default_factory=bytearray)
     ended: bool = False  # the source sends nothing any more
-    told: bool = False  # and the sink knows
+    passed_on: bool = False  # and the sink knows
     deaf: bool = False  # the sink is gone, which the source must not learn while the way back is cut
 
 
@@ -95,7 +95,7 @@ class TcpProxy:
         self._order(act)
 
     def heal(self) -> None:
-        """What was withheld goes its way, in order."""
+        """Bytes that were withheld go their way, in order."""
         self.cut(to_server=False, to_client=False)
 
     def reset(self) -> None:
@@ -117,7 +117,7 @@ class TcpProxy:
         self._order(act)
 
     def refuse(self, on: bool) -> None:
-        """Whether new connections are refused, as if nobody listened; those that are there stay."""
+        """Whether new connections are refused, as if no server listened; those that are there stay."""
         self._order(self._shut if on else self._listen)
 
     def turn_to(self, host: str, port: int) -> None:
@@ -223,7 +223,7 @@ class TcpProxy:
                 interest = 0
                 if not (self._cut_off(way) or way.ended or len(way.waiting) >= _CHUNK):
                     interest |= selectors.EVENT_READ
-                if (back.waiting or (back.ended and not back.told)) and not self._cut_off(back):
+                if (back.waiting or (back.ended and not back.passed_on)) and not self._cut_off(back):
                     interest |= selectors.EVENT_WRITE
                 self._set_interest(way.source, interest, connection)
 
@@ -271,8 +271,8 @@ class TcpProxy:
             if way.waiting:
                 del way.waiting[: way.sink.send(way.waiting)]
                 connection.asked = connection.asked or way.to_server
-            if way.ended and not way.waiting and not way.told:
-                way.told = True
+            if way.ended and not way.waiting and not way.passed_on:
+                way.passed_on = True
                 way.sink.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             return
@@ -282,7 +282,7 @@ class TcpProxy:
                 return
             way.deaf = True
             way.waiting.clear()
-        if connection.up.told and connection.down.told:
+        if connection.up.passed_on and connection.down.passed_on:
             self._drop(connection)
 
     def _reset(self, connection: _Connection) -> None:

@@ -41,7 +41,7 @@ def place_options(server: Server | TcpProxy | HttpProxy) -> dict[str, str]:
 
 
 def place_environment(server: Server | TcpProxy | HttpProxy) -> dict[str, str]:
-    """The same as the store's own tools are told it: by environment variables, which processes inherit."""
+    """The same as environment variables, which the store's own tools read and processes inherit."""
     return {_VARIABLE_OF[key]: value for key, value in _s3(f"{server.host}:{server.port}").items()}
 
 

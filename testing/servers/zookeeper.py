@@ -16,8 +16,8 @@ _JAR = Path("/usr/share/java/zookeeper.jar")  # its manifest names all the other
 class LocalZooKeeper(LocalServer):
     """One server; `settings` are lines of zoo.cfg, `arguments` those of the Java machine.
 
-    Sessions live two ticks at least and 40 s at most unless told otherwise; a client that asks for less or more gets
-    the bound.
+    Sessions live two ticks at least and 40 s at most unless the settings say otherwise; a client that asks for less or
+    more gets the bound.
     """
 
     name = "zookeeper"

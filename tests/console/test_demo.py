@@ -59,7 +59,7 @@ def test_a_table_in_an_object_store(more: list[str], seaweedfs_server: Server, t
     named = {check["name"]: check["ok"] for check in json.loads(ended.stdout)["checks"]}
     assert all(named.values()) and named["hudi-rs reads the same rows"] and named["every flight exactly once"]
     if more:
-        assert named["each service ran beside the writers"] and named["a clustering was cancelled in mid-flight"]
+        assert named["each service ran while the feeds wrote"] and named["a clustering was cancelled in mid-flight"]
         assert named["the timeline was archived"]
     else:
         assert named["hudi-rs agreed after every step"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from statement_checks import writes_saw_all_before
+
 from lakelatch.storage import open_storage
 from lakelatch.torture.check.checker import OF_CALLERS, OF_TABLE, find_problems
 from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.files import Folder
-from lakelatch.torture.check.statements import writes_saw_all_before
 from lakelatch.torture.check.table_files import TableFiles
 from lakelatch.torture.history.reading import History
 

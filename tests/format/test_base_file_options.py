@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from whole_rows import read_base_file
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.base_file_options import BaseFileOptions, BloomFilter
-from lakelatch.format.base_files import END_BYTES, read_base_file
+from lakelatch.format.base_files import END_BYTES
 from lakelatch.format.parquet import encode_parquet, parquet_file
 from lakelatch.storage.checksums import PARTS_KEY
 from lakelatch.storage.local import LocalStorage

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from whole_rows import merge_rows, read_base_file
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN, with_meta_columns
-from lakelatch.format.base_files import END_BYTES, open_base_file, read_base_file
+from lakelatch.format.base_files import END_BYTES, open_base_file
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.merge.rows import merge_rows
 from lakelatch.format.names import BaseFile
 from lakelatch.format.parquet import LARGE_ROWS_BYTES, chunks_of, encode_parquet, parquet_file
 from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, PARTS_KEY, add_checksum, strip_checksum
@@ -141,7 +141,7 @@ def test_parts_are_measured_as_they_are_in_memory(storage: Asked) -> None:
     storage.put(PATH, add_checksum(encode_parquet(rows, {}), PATH))
     base = open_base_file(storage, PATH, rows.schema.names)
     assert base.held is not None and base.file.metadata.num_row_groups > 1
-    parts = list(base.parts(sparing=True))
+    parts = list(base.parts(low_memory=True))
     assert max(part.nbytes for part in parts[:4]) < 5 * 1024 * 1024  # as long as no row is known
     assert max(part.nbytes for part in parts[-4:]) < 2.5 * 1024 * 1024
     assert pa.concat_tables(parts).combine_chunks().equals(rows.combine_chunks())

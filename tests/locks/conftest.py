@@ -7,9 +7,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from lock_records import MemoryRecordStore
 
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.testing.faults.records import MemoryRecordStore
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
 

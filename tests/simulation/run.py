@@ -16,6 +16,7 @@ from loads import load
 from restoring import give_all_up, keep, undo
 from seams import LOCKS, STORAGE, Place
 from shelf import but_of_late_requests, enter, lost_entries, overwrite, put
+from statement_checks import OF_SIMULATION, OF_STATEMENTS, plans_list_what_completed, readers_saw_everything
 from stock import archive as archive_ours
 from stock import browse, cancel, clean, deposit, finish, plan, serve
 from watch import Watch
@@ -24,17 +25,8 @@ from world import SECOND_NS, Hang, Process, World
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError
 from lakelatch.timeline.instant import TIMELINE_FOLDER
-from lakelatch.torture.check.checker import (
-    OF_CALLERS,
-    OF_READERS,
-    OF_SIMULATION,
-    OF_STATEMENTS,
-    OF_TABLE,
-    find_problems,
-)
+from lakelatch.torture.check.checker import OF_CALLERS, OF_READERS, OF_TABLE, find_problems
 from lakelatch.torture.check.evidence import Evidence
-from lakelatch.torture.check.order import readers_saw_everything
-from lakelatch.torture.check.statements import plans_list_what_completed
 from lakelatch.torture.check.table import nothing_is_left_behind, nothing_is_pending
 from lakelatch.torture.check.table_files import TableFiles
 from lakelatch.torture.history.reading import History

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lock_records import MemoryRecordStore
 from world import Process, SimulatedSystem, World, here
 
 from lakelatch.errors import Unavailable
@@ -21,7 +22,6 @@ from lakelatch.locks.session.provider import SessionLockProvider
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import Listing, NotFound
 from lakelatch.testing.faults.plan import DONE, LOST_AFTER, REPEATED, UNAVAILABLE, FaultPlan, FaultRates, carry
-from lakelatch.testing.faults.records import MemoryRecordStore
 from lakelatch.testing.faults.storage import FaultyStorage
 
 URI = "memory://simulation"

@@ -53,8 +53,7 @@ records.decode = lru_cache(maxsize=1024)(records.decode)
 @contextmanager
 def _simulated(place: Place) -> Iterator[None]:
     """The product's failpoints lead here, and no lock session of another run is known."""
-    before = sessions._sessions
-    sessions._sessions = sessions._Sessions()
+    sessions._sessions._values.append(sessions._Sessions())
     for cached in (file_ids._place, cancel_requests._cached_plan, clustering_commit._places_of):
         cached.cache_clear()
     named_files.forget_all()
@@ -62,7 +61,7 @@ def _simulated(place: Place) -> Iterator[None]:
         with failpoints.calling(partial(step, place), failpoints.NAMES):
             yield
     finally:
-        sessions._sessions = before
+        sessions._sessions._values.pop()
 
 
 def simulate(

@@ -8,13 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from azurite import ACCOUNT, ACCOUNT_KEY, CONTAINER, LocalAzurite, azurite_options
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage import open_storage
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.testing.conformance.storage import SharedStorageConformance
-from lakelatch.testing.servers.azurite import ACCOUNT, ACCOUNT_KEY, CONTAINER, LocalAzurite, azurite_options
 
 
 @pytest.fixture(scope="module")

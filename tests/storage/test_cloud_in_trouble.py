@@ -93,9 +93,7 @@ def test_two_puts_that_met_may_both_have_created_nothing(opening: Opening, proxy
 
 def test_a_record_whose_put_met_another_one_collided(proxy: HttpProxy, tmp_path: Path) -> None:
     given = StorageOptions.from_options(place_options(proxy))
-    settings = CloudSettings(
-        5.0, "the.", "url", given.endpoint_url, given.region, True, given.access_key_id, given.secret_access_key
-    )
+    settings = CloudSettings(given, 5.0, "the.")
     objects = CloudObjectStore(f"s3://{BUCKET}/{tmp_path.name}", settings)
     proxy.faults = at_puts(HttpFault(409, s3_error("ConditionalRequestConflict")))
     with pytest.raises(PutCollided):

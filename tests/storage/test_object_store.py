@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from object_store_conformance import ObjectStoreConformance, SharedObjectStoreConformance
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage import open_storage
@@ -15,12 +16,12 @@ from lakelatch.storage.contract import PutUnknown
 from lakelatch.storage.object_store import (
     CheckedObjectStore,
     GuardedObjectStore,
-    ReplacingObjectStore,
+    ObjectStore,
     VersionedObject,
     check_conditions,
 )
+from lakelatch.storage.options import StorageOptions
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.testing.conformance.object_store import ObjectStoreConformance, SharedObjectStoreConformance
 from lakelatch.testing.servers import Server, TcpProxy
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
 from lakelatch.testing.servers.seaweedfs import BUCKET
@@ -31,20 +32,18 @@ def local_objects(folder: Path | str) -> GuardedObjectStore:
 
 
 def cloud_objects(server: Server | TcpProxy, prefix: str) -> CloudObjectStore:
-    settings = CloudSettings(
-        5.0,
-        "the.",
+    place = StorageOptions(
         endpoint_url=f"http://{server.host}:{server.port}",
         region="us-east-1",
         allow_http=True,
         access_key_id=AWS_ENVIRONMENT["AWS_ACCESS_KEY_ID"],
         secret_access_key=AWS_ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
     )
-    return CloudObjectStore(f"s3://{BUCKET}/{prefix}", settings)
+    return CloudObjectStore(f"s3://{BUCKET}/{prefix}", CloudSettings(place, 5.0, "the."))
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ReplacingObjectStore:
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "local":
         return local_objects(tmp_path)
     if request.param == "memory":
@@ -53,12 +52,12 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ReplacingObjectSt
 
 
 class TestLocalObjects(SharedObjectStoreConformance):
-    def make_objects(self, folder: Path) -> ReplacingObjectStore:
+    def make_objects(self, folder: Path) -> ObjectStore:
         return local_objects(folder)
 
 
 class TestMemoryObjects(ObjectStoreConformance):
-    def make_objects(self, folder: Path) -> ReplacingObjectStore:
+    def make_objects(self, folder: Path) -> ObjectStore:
         return local_objects(f"memory://{folder.name}")
 
 
@@ -67,7 +66,7 @@ class TestCloudObjects(SharedObjectStoreConformance):
     def _use_server(self, seaweedfs_server: Server) -> None:
         self.server = seaweedfs_server
 
-    def make_objects(self, folder: Path) -> ReplacingObjectStore:
+    def make_objects(self, folder: Path) -> ObjectStore:
         return cloud_objects(self.server, folder.name)
 
 
@@ -91,12 +90,12 @@ def test_a_put_whose_answer_was_lost_is_unknown(
     assert not isinstance(read.value, PutUnknown)
 
 
-class Forgetful(ReplacingObjectStore):
+class Forgetful(ObjectStore):
     """A store that ignores conditions, as some clones of S3 do: it puts whatever it is told to."""
 
     where = "s3://clone"
 
-    def __init__(self, objects: ReplacingObjectStore, creates: bool, replaces: bool) -> None:
+    def __init__(self, objects: ObjectStore, creates: bool, replaces: bool) -> None:
         self.objects = objects
         self.creates, self.replaces = creates, replaces
 
@@ -134,7 +133,7 @@ def test_a_store_that_forgets_its_conditions_is_refused_at_the_first_call(tmp_pa
 
 
 @pytest.mark.parametrize("which", ["creates", "replaces", "nothing"])
-def test_a_store_that_does_not_keep_its_conditions_is_refused(objects: ReplacingObjectStore, which: str) -> None:
+def test_a_store_that_does_not_keep_its_conditions_is_refused(objects: ObjectStore, which: str) -> None:
     tried = Forgetful(objects, creates=which == "creates", replaces=which == "replaces")
     if which == "nothing":
         check_conditions(tried, "", REAL_SYSTEM, "the.option")

@@ -75,19 +75,19 @@ DAMAGE: list[tuple[do.Damage, str, tuple[str, ...]]] = [
     (
         do.edit_last("transfer-1.1", "return", outcome="refused"),
         "is not committed, and it is",
-        ("caller was told that it failed",),
+        ("which was reported as failed",),
     ),
     (
         lambda folder: go_on(folder).append("append-1.2", "append-1.2.0001", 2),
         "was done 2 times",
         ("append-1.2.0001/0 is in the table 2 times", "hudi-rs"),
     ),
-    (lambda folder: (folder / "history/append-1.2.jsonl").unlink(), "nobody asked for the work append-1.2.0001", ()),
-    (do.edit_last("append-1.2", "return", rows=3), "which was told of 3", ()),
+    (lambda folder: (folder / "history/append-1.2.jsonl").unlink(), "no client has begun the work append-1.2.0001", ()),
+    (do.edit_last("append-1.2", "return", rows=3), "the answer to it says 3", ()),
     (
         do.write_once_more("append-1.2", "a", "append", ("a/0", 1, 0, "a", "journal"), ("b/0", 1, 0, "b", "journal")),
         "holds 1 rows of others",
-        ("nobody asked for the work b", "which was told of 2"),
+        ("no client has begun the work b", "the answer to it says 2"),
     ),
     (
         do.write_once_more("append-1.2", "a", "append", ("a/0", 1, 0, "a", "journal"), ("a/2", 1, 0, "a", "journal")),
@@ -132,7 +132,7 @@ DAMAGE: list[tuple[do.Damage, str, tuple[str, ...]]] = [
     (do.edit_last("append-1.1", "lease", token=1), "after transfer-1.1 had it with token 1", ()),
     (do.two_holders, "both held 'table' for", ()),
     (do.late_answers, "the first commit after the faults took 100.30 s, and 6.00 s are allowed", ()),
-    (do.nobody_answers_after_the_faults, "nobody could commit after the faults had ended", ()),
+    (do.nobody_answers_after_the_faults, "no client could commit after the faults had ended", ()),
     (do.break_a_line, "the round cannot be checked", ()),
     (lambda folder: (folder / "round.json").unlink(), "the round cannot be checked", ()),
 ]

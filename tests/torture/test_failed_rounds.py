@@ -13,7 +13,7 @@ FAILED = Path(__file__).with_name("failed")
 FOUND = {
     # A failpoint raised after the commit's slot and outside of what turns errors there into CommitUnknown.
     "commit-told-as-failed": [
-        "append-3.1.0023 was told that 20261121223937978 is not committed, and it is",
+        "append-3.1.0023 got the answer that 20261121223937978 is not committed, and it is",
         "the work append-3.1.0023 was done 2 times, by 20261121223937978, 20261121223939268",
         "the entry append-3.1.0023/0 is in the table 2 times",
     ],

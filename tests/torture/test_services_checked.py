@@ -161,7 +161,16 @@ def lose_a_row_of_a_clustering(folder: Path) -> None:
 LOST = ("is live", "live files say", "hudi-rs", "is missing", "never was", "does not", "is not what", "in no slot")
 OF_HISTORY = (
     *("is lost", "is gone", "has no file", "no commit names", "never saw", "entries", "not the two", "wrote version"),
-    *("out of nothing", "nobody asked", "out of", "was its base", "leaves out", "too many", "cannot be read", "whose"),
+    *(
+        "out of nothing",
+        "has begun the work",
+        "out of",
+        "was its base",
+        "leaves out",
+        "too many",
+        "cannot be read",
+        "whose",
+    ),
     *(
         "acknowledged before",
         "is missing, and the manifest",
@@ -182,12 +191,12 @@ OF_HISTORY = (
         (remove_level_file, "is missing, and the manifest names it", OF_HISTORY),
         (break_level_file, "cannot be read", OF_HISTORY),
         (archive_twice, "is in the history twice", ()),
-        (acknowledge_too_late, "is called off, and it completed", ()),
+        (acknowledge_too_late, ", and it completed", ()),
         (acknowledge_a_part_too_late, "alone, and it did not", ()),
         (abort_what_completed, "ended", ("and it is committed",)),
         (leave_terminal_state, "has ended as cancelled, and is committed", ()),
-        (call_off_in_the_log, "has called off", ()),
-        (serve(do.LATE, "done"), "is done, and it is lost", ()),
+        (call_off_in_the_log, "has cancelled", ()),
+        (serve(do.LATE, "done"), "as done, and it is lost", ()),
         (give_up_what_completed, "up, and it completed", ()),
         (lose_a_row_of_a_clustering, "is not what its slice says", LOST),
         (do.edit_round(commits_retained=6), "took away what was live 6 commits before it", ()),

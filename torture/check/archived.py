@@ -1,4 +1,4 @@
-"""What archivers have put away, read with pyarrow alone: level files, as the manifest that counts names them."""
+"""Archived instants, read with pyarrow alone: from the level files that the current manifest names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Archived:
 
     @property
     def name(self) -> str:
-        """What its file was called on the active timeline."""
+        """The name of its file on the active timeline."""
         return f"{self.instant}_{self.completion}.{self.action}"
 
 

@@ -1,4 +1,4 @@
-"""Checks a table, and what its writers, readers and leases were told, by files and a history alone.
+"""Checks a table, and the answers that its writers, readers and leases got, by files and a history alone.
 
 It shares no code with the product: what both got wrong in the same way would look right. Rounds of torture, simulated
 runs and the tests that kill writers at every step are all checked here.
@@ -18,14 +18,13 @@ from lakelatch.errors import CorruptTable
 from lakelatch.torture.check import order as order_checks
 from lakelatch.torture.check import rows as row_checks
 from lakelatch.torture.check import services as service_checks
-from lakelatch.torture.check import statements as statement_checks
 from lakelatch.torture.check import table as table_checks
 from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.table_files import TableFiles
 
 _SHOWN_MAX = 20
 
-# Of the files of any table that nobody writes to any more.
+# Of the files of any table that is not written to any more.
 OF_TABLE = (
     table_checks.slots_are_gapless,
     table_checks.slot_times_increase,
@@ -37,11 +36,11 @@ OF_TABLE = (
     table_checks.instants_end_once,
     table_checks.rolled_back_stays_so,
     table_checks.committed_files_are_there,
-    table_checks.no_file_is_nobodys,
+    table_checks.every_file_is_named,
     table_checks.nothing_is_left_behind,
     service_checks.cancelled_in_the_log_stays_so,
 )
-# Of tables with Hudi's data files and plans, and of those whose files state what their writer had read.
+# Of tables with Hudi's data files and plans.
 OF_ROWS = (
     table_checks.plans_name_what_completed,
     table_checks.plans_start_from_the_last_base,
@@ -49,12 +48,6 @@ OF_ROWS = (
     service_checks.clusterings_keep_every_row,
     service_checks.live_files_are_there,
     service_checks.live_files_hold_all_rows,
-)
-OF_STATEMENTS = (
-    statement_checks.writes_saw_all_before,
-    statement_checks.balances_add_up,
-    statement_checks.plans_list_what_completed,
-    statement_checks.replaced_is_what_was_there,
 )
 # Of any table and its history.
 OF_CALLERS = (
@@ -66,7 +59,7 @@ OF_READERS = (
     order_checks.seen_in_order,
     order_checks.seen_is_there,
 )
-# Of a round, and of a simulated run.
+# Of a round.
 OF_ROUND = (
     row_checks.nothing_else_went_wrong,
     row_checks.works_are_done_once,
@@ -77,7 +70,7 @@ OF_ROUND = (
     row_checks.versions_have_no_gaps,
     row_checks.money_is_moved_only,
     row_checks.snapshots_are_prefixes,
-    order_checks.nobody_missed_a_commit,
+    order_checks.readers_missed_no_commit,
     order_checks.files_never_change,
     order_checks.tokens_increase,
     order_checks.leases_exclude,
@@ -86,17 +79,11 @@ OF_ROUND = (
     service_checks.cancelled_is_not_committed,
     service_checks.served_is_completed,
 )
-OF_SIMULATION = (
-    order_checks.readers_saw_everything,
-    statement_checks.works_are_done_once_if_known,
-    statement_checks.conflicts_name_their_winners,
-    statement_checks.batches_are_once,
-)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a round came to. Nothing is wrong if there are no `problems`; `notes` are worth knowing, and allowed."""
+    """The outcome of a round. Nothing is wrong if there are no `problems`; `notes` are worth knowing, and allowed."""
 
     problems: list[str]
     counts: dict[str, int] = field(default_factory=dict)
@@ -117,16 +104,16 @@ def find_problems(
     of_table: Iterable[Callable[[TableFiles], Iterable[str]]],
     of_history: Iterable[Callable[[Evidence], Iterable[str]]],
 ) -> list[str]:
-    """What these checks find to be wrong, after what cannot be read; sentences, some twenty of a check at most."""
+    """The problems that these checks find, after what cannot be read; sentences, some twenty of a check at most."""
     found = [problem for check in of_table for problem in _first(check(evidence.table))]
     found += [problem for check in of_history for problem in _first(check(evidence))]
     return [*_first(evidence.table.damage), *found]
 
 
 def check_round(round_folder: Path) -> Verdict:
-    """Looks at a finished round, writes `verdict.json` into its folder, and returns what it says.
+    """Checks a finished round, writes `verdict.json` into its folder, and returns what it says.
 
-    It never raises for what a round left behind: what cannot be read is a problem.
+    It never raises because of what a round left: a file that cannot be read is a problem.
     """
     try:
         verdict = _verdict_on(Evidence.of_round(round_folder), round_folder / "table")
@@ -189,7 +176,7 @@ def _counts(evidence: Evidence) -> dict[str, int]:
         "cleaned_files": len(table.cleaned),
         "archived": len(table.archived),
         "cancellations": len({line["instant"] for line in history.lines if line["event"] == "cancelled"}),
-        "aborted": len(table.called_off),
+        "aborted": len(table.cancelled),
         "snapshots": len(history.snapshots),
         "timeline_files": len(table.timeline),
         "overlaps": len(order_checks.overlaps(evidence)),

@@ -18,7 +18,7 @@ BANK, JOURNAL = "bank", "journal"
 
 
 class Evidence:
-    """What is known of work that has ended: the table's files, the history, and the facts of the round."""
+    """The evidence of work that has ended: the table's files, the history, and the facts of the round."""
 
     def __init__(self, table: TableFiles, history: History, facts: Mapping[str, Any]) -> None:
         self.table, self.history, self.facts = table, history, facts

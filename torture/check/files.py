@@ -25,7 +25,7 @@ _HEADER = fastavro.parse_schema(
 
 
 class Folder(Mapping[str, bytes]):
-    """The files below a folder that nobody writes to any more, by their paths relative to it, with `/`."""
+    """The files below a folder that does not change any more, by their paths relative to it, with `/`."""
 
     def __init__(self, root: Path) -> None:
         found = root.rglob("*") if root.is_dir() else ()

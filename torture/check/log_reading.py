@@ -70,7 +70,7 @@ def _log_rows(data: bytes, path: str) -> Iterator[Row]:
 
 
 class _Reader:
-    """Takes pieces off the front of bytes, and never more than there are."""
+    """Reads bytes from the front, and never more than there are."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self._data, self._path, self.position = data, path, 0
@@ -79,9 +79,9 @@ class _Reader:
         end = self.position + size
         if size < 0 or end > len(self._data):
             raise CorruptTable(f"{self._path} is torn at byte {self.position} of {len(self._data)}", path=self._path)
-        piece = self._data[self.position : end]
+        taken = self._data[self.position : end]
         self.position = end
-        return piece
+        return taken
 
     def number(self, layout: str) -> int:
         (value,) = struct.unpack(layout, self.take(struct.calcsize(layout)))

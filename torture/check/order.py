@@ -1,4 +1,4 @@
-"""What must hold between the order of events and what readers and holders of locks saw of it.
+"""The rules of the order of events, and of what readers and holders of locks saw of it.
 
 Each check yields sentences that name what is wrong.
 """
@@ -20,51 +20,44 @@ _NANO = 1_000_000_000
 
 def seen_in_order(evidence: Evidence) -> Iterator[str]:
     """After a reader saw a completion time, nothing with a smaller one appears."""
-    for process, names in _seen(evidence).items():
+    for process, names in seen_by_readers(evidence).items():
         for before, after in pairwise(names):
             if not completion_of(before) < completion_of(after):
                 yield f"{process} saw {after} appear after {before}"
 
 
 def seen_is_there(evidence: Evidence) -> Iterator[str]:
-    """A completed file that somebody saw does not go away."""
+    """A completed file that a reader saw does not go away."""
     there = set(evidence.table.ended)
-    for process, names in _seen(evidence).items():
+    for process, names in seen_by_readers(evidence).items():
         for name in names:
             if name not in there:
                 yield f"{process} saw {name}, and it is gone"
 
 
-def nobody_missed_a_commit(evidence: Evidence) -> Iterator[str]:
+def readers_missed_no_commit(evidence: Evidence) -> Iterator[str]:
     """A reader has seen every write below the last that it saw, and what was acknowledged while it was at work."""
     writes = [name for name in evidence.table.ended if name.rpartition(".")[2] in WRITES]
-    told = {
+    acknowledged = {
         line["instant"]
         for work in evidence.history.works.values()
         for line in work.committed()
         if line["at_ns"] <= evidence.healed_ns and line["completion"]
     }
     before: dict[str, set[str]] = {}
-    for process, names in _seen(evidence).items():
+    for process, names in seen_by_readers(evidence).items():
         own = before.setdefault(process.rpartition(".")[0] or process, set())
         own.update(names)
         last = max(map(completion_of, names), default="")
         stayed = evidence.history.finished.get(process, 0) > evidence.healed_ns
         for name in writes:
-            due = completion_of(name) <= last or (stayed and name.partition("_")[0] in told)
+            due = completion_of(name) <= last or (stayed and name.partition("_")[0] in acknowledged)
             if due and name not in own:
                 yield f"{process} never saw {name}"
 
 
-def readers_saw_everything(evidence: Evidence) -> Iterator[str]:
-    """A reader that followed until nobody wrote any more has seen every completed file, not of writes only."""
-    for process, names in _seen(evidence).items():
-        for name in sorted(set(evidence.table.ended) - set(names)):
-            yield f"{process} missed {name}"
-
-
 def files_never_change(evidence: Evidence) -> Iterator[str]:
-    """What readers saw in completed files is what is in them now."""
+    """Completed files hold now what readers saw in them."""
     digests: dict[str, str] = {}
     for line in evidence.history.seen:
         for name, digest in (line.get("sha") or {}).items():
@@ -75,8 +68,8 @@ def files_never_change(evidence: Evidence) -> Iterator[str]:
                 yield f"{name} has changed since {line['process']} saw it"
 
 
-def _seen(evidence: Evidence) -> dict[str, list[str]]:
-    """What each process of a tail reader saw, in order; in the order in which the processes began."""
+def seen_by_readers(evidence: Evidence) -> dict[str, list[str]]:
+    """The files that each process of a tail reader saw, in order; in the order in which the processes began."""
     found: dict[str, list[str]] = {
         line["process"]: []
         for line in evidence.history.lines
@@ -176,7 +169,7 @@ def recovery_s(evidence: Evidence) -> float | None:
 
 
 def recovers_in_time(evidence: Evidence) -> Iterator[str]:
-    """Once all faults have ended, somebody commits within two lease times and what the round allows on top."""
+    """Once all faults have ended, a client commits within two lease times and what the round allows on top."""
     bound_s = 2 * evidence.lease_s + evidence.setting("recovery_bound_s", 0.0)
     taken_s = recovery_s(evidence)
     asked = any(
@@ -184,6 +177,6 @@ def recovers_in_time(evidence: Evidence) -> Iterator[str]:
         for work in evidence.history.works.values()
     )
     if taken_s is None and asked:
-        yield "nobody could commit after the faults had ended"
+        yield "no client could commit after the faults had ended"
     elif taken_s is not None and taken_s > bound_s:
         yield f"the first commit after the faults took {taken_s:.2f} s, and {bound_s:.2f} s are allowed"

@@ -1,4 +1,4 @@
-"""What must hold between the rows of a table and what its writers and readers were told.
+"""The rules of the rows of a table, and of the answers that its writers and readers got.
 
 Each check yields sentences that name what is wrong.
 """
@@ -15,7 +15,7 @@ from lakelatch.torture.history.reading import Line, Work
 
 
 def nothing_else_went_wrong(evidence: Evidence) -> Iterator[str]:
-    """What the run itself, or one of its clients, found to be wrong."""
+    """Problems that the run itself, or one of its clients, has found."""
     yield from evidence.facts.get("problems") or ()
     before_ns: dict[str, int] = {}
     for line in evidence.history.lines:
@@ -39,28 +39,28 @@ def _was_too_slow(evidence: Evidence, line: Line, asked_ns: int) -> bool:
 
 
 def acknowledged_is_committed(evidence: Evidence) -> Iterator[str]:
-    """Whoever was told "committed" finds that instant completed, at that time."""
+    """An instant that was acknowledged as committed has completed, at that time."""
     table = evidence.table
     for work, line in _returns(evidence, "committed"):
         instant, completion = line["instant"], line["completion"]
         if work.kind == "plan":
             if instant and instant not in table.begun:
-                yield f"{work.name} was told that {instant} is planned, and there is no such plan"
+                yield f"{work.name} got the answer that {instant} is planned, and there is no such plan"
             continue
         found = table.by_instant.get(instant)
         if found is None:
-            yield f"{work.name} was told that {instant} is committed, and it is not: this commit is lost"
+            yield f"{work.name} got the answer that {instant} is committed, and it is not: this commit is lost"
         elif found.completion != completion:
-            yield f"{work.name} was told that {instant} completed at {completion}, and it did as {found.name}"
+            yield f"{work.name} got the answer that {instant} completed at {completion}, and it did as {found.name}"
 
 
 def refused_is_not_committed(evidence: Evidence) -> Iterator[str]:
-    """Whoever was told "not committed" finds no such instant. Plans may be carried out by somebody else."""
+    """An instant that was refused is not committed. Plans may be carried out by another client."""
     for outcome in ("refused", "failed"):
         for work, line in _returns(evidence, outcome):
             if work.is_write and line["instant"] in evidence.table.by_instant:
                 name = evidence.table.by_instant[line["instant"]].name
-                yield f"{work.name} was told that {line['instant']} is not committed, and it is: {name}"
+                yield f"{work.name} got the answer that {line['instant']} is not committed, and it is: {name}"
 
 
 def works_are_done_once(evidence: Evidence) -> Iterator[str]:
@@ -71,17 +71,17 @@ def works_are_done_once(evidence: Evidence) -> Iterator[str]:
 
 
 def works_were_asked_for(evidence: Evidence) -> Iterator[str]:
-    """The rows in the table are of works that somebody asked for, and was not told to have failed."""
+    """The rows in the table are of works that were asked for and not reported as failed."""
     for name, instants in evidence.table.instants_of_works.items():
         work = evidence.history.works.get(name)
         if work is None:
-            yield f"nobody asked for the work {name}, and {', '.join(sorted(instants))} has its rows"
+            yield f"no client has begun the work {name}, and {', '.join(sorted(instants))} has its rows"
         elif not work.uncertain and not work.committed():
-            yield f"{', '.join(sorted(instants))} has rows of the work {name}, whose caller was told that it failed"
+            yield f"{', '.join(sorted(instants))} has rows of the work {name}, which was reported as failed"
 
 
 def works_have_all_rows(evidence: Evidence) -> Iterator[str]:
-    """An acknowledged commit holds as many rows as its caller was told, all of its work."""
+    """An acknowledged commit holds as many rows as its answer said, all of its work."""
     table = evidence.table
     rows_of = {commit.instant: rows for commit, rows in table.written}
     for work, line in _returns(evidence, "committed"):
@@ -92,7 +92,7 @@ def works_have_all_rows(evidence: Evidence) -> Iterator[str]:
         if len(own) != len(rows):
             yield f"{line['instant']} is the commit of {work.name}, and holds {len(rows) - len(own)} rows of others"
         if len(own) != line.get("rows", len(own)):
-            yield f"{line['instant']} holds {len(own)} rows of {work.name}, which was told of {line['rows']}"
+            yield f"{line['instant']} holds {len(own)} rows of {work.name}, and the answer to it says {line['rows']}"
 
 
 def journal_entries_are_once(evidence: Evidence) -> Iterator[str]:
@@ -185,7 +185,7 @@ class _Prefixes:
 
 
 def snapshots_are_prefixes(evidence: Evidence) -> Iterator[str]:
-    """What a reader saw is the table after some commit and all before it; and a reader never goes back.
+    """A reader sees the table after some commit and all before it, and never goes back.
 
     Nor does it miss what was acknowledged before it looked: it began after its process wrote the line before.
     """
@@ -219,11 +219,11 @@ def snapshots_are_prefixes(evidence: Evidence) -> Iterator[str]:
 
 
 def _acknowledged(evidence: Evidence) -> list[tuple[int, int]]:
-    """(time, number of the last commit that somebody had been told of by then), by time."""
+    """(time, number of the last commit that was acknowledged by then), by time."""
     numbers = {commit.instant: number for number, (commit, _) in enumerate(evidence.table.written, start=1)}
-    told = sorted((int(line["at_ns"]), numbers.get(line["instant"], 0)) for _, line in _returns(evidence, "committed"))
+    answers = (line for _, line in _returns(evidence, "committed"))
     found, last = [], 0
-    for time_ns, number in told:
+    for time_ns, number in sorted((int(line["at_ns"]), numbers.get(line["instant"], 0)) for line in answers):
         last = max(last, number)
         found.append((time_ns, last))
     return found

@@ -1,4 +1,4 @@
-"""What table services must keep: what was called off stays so, what was put away was there, and no live file has gone.
+"""The rules of table services: a cancelled plan stays cancelled, an archived instant was there, no live file is gone.
 
 Which files are live is decided here by names and commits alone. Each check yields sentences that name what is wrong.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lakelatch.torture.check.evidence import Evidence
 from lakelatch.torture.check.log_reading import Row
-from lakelatch.torture.check.table import fold, some
+from lakelatch.torture.check.table import differing, fold, rewritten_as_it_was, some
 from lakelatch.torture.check.table_files import Commit, TableFiles
 
 Group = tuple[str, str]  # partition, file id
@@ -31,10 +31,10 @@ class Live:
                 self.bases.setdefault(group, {})[commit.instant] = path
             else:
                 self.logs.setdefault(group, []).append((commit.completion, path))
-        self.gone.update((partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids)
+        self.gone.update(commit.replaced_groups)
 
     def needed(self) -> Iterator[str]:
-        """What a reader of this state reads: the last base file of each group, and the logs that completed after it."""
+        """The files that a reader of this state reads: each group's last base file, and the logs completed since."""
         for group in self.bases.keys() | self.logs.keys():
             if group not in self.gone:
                 bases = self.bases.get(group, {})
@@ -53,7 +53,7 @@ def live_of(table: TableFiles) -> Live:
 
 
 def live_files_are_there(table: TableFiles) -> Iterator[str]:
-    """Whatever the latest slices consist of lies in the table, with content."""
+    """Every file of the latest slices is in the table, with content."""
     for path in sorted(live_of(table).needed()):
         if not table.files.get(path):
             taken = table.cleaned.get(path)
@@ -64,13 +64,12 @@ def live_files_hold_all_rows(table: TableFiles) -> Iterator[str]:
     """The latest slices have, of each key that was ever written, the row that was written last; once in all."""
     wanted = fold(row for _, rows in table.written for row in rows)
     found: dict[str, Row] = fold(row for path in sorted(live_of(table).needed()) for row in table.rows(path))
-    wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
-    if wrong:
+    if wrong := differing(wanted, found):
         yield f"the live files say something else than was committed of {some(wrong)}"
 
 
 def cleans_keep_what_readers_need(evidence: Evidence) -> Iterator[str]:
-    """What a clean removes was not live any more when the commits that it retains began."""
+    """The files that a clean removes were not live any more when the commits that it retains began."""
     table = evidence.table
     retained = int(evidence.setting("commits_retained", 0))
     if not retained:
@@ -94,7 +93,6 @@ def clusterings_keep_every_row(table: TableFiles) -> Iterator[str]:
     for commit in table.commits:
         if commit.operation != "CLUSTER":
             continue
-        gone = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
         planned = {(one.partition, one.file_id[:_BUCKET_DIGITS]): one for one in table.clustering(commit.instant)}
         for (partition, file_id), path in zip(commit.groups, commit.paths, strict=True):
             if not path.endswith(".parquet"):
@@ -103,33 +101,26 @@ def clusterings_keep_every_row(table: TableFiles) -> Iterator[str]:
             if one is None:
                 yield f"the clustering {commit.name} made {path}, which its plan does not speak of"
                 continue
-            if (partition, one.file_id) not in gone:
+            if (partition, one.file_id) not in commit.replaced_groups:
                 yield f"the clustering {commit.name} made {path}, and does not replace {one.file_id}"
-            wanted = fold(row for source in filter(None, (one.base, *one.logs)) for row in table.rows(source))
-            rows = table.rows(path)
-            found = {row.key: row for row in rows}
-            if len(found) != len(rows):
-                yield f"{path} of {commit.name} holds a key twice"
-            wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
-            if wrong:
-                yield f"{path} of {commit.name} is not what its slice says about {some(wrong)}"
+            yield from rewritten_as_it_was(table, commit, one, path, "slice says")
 
 
 def cancelled_in_the_log_stays_so(table: TableFiles) -> Iterator[str]:
-    """No slot completes what an earlier one has called off or ended, and what has ended is not committed."""
+    """No slot completes an instant that an earlier one has cancelled or ended, and no ended one is committed."""
     over: dict[str, int] = {}
     for slot in table.live_slots:
         if slot["kind"] == "abort" or (slot["kind"] == "cancel" and not slot["file_groups"]):
             over.setdefault(slot["target"], slot["number"])
         elif slot["kind"] == "complete" and slot["instant"] in over:
             number = over[slot["instant"]]
-            yield f"slot {slot['number']} completes {slot['instant']}, which slot {number} has called off"
+            yield f"slot {slot['number']} completes {slot['instant']}, which slot {number} has cancelled"
     for instant in sorted(table.aborted & table.by_instant.keys()):
         yield f"{instant} has ended as cancelled, and is committed as {table.by_instant[instant].name}"
 
 
 def cancelled_is_not_committed(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged as called off never completes: the whole plan, or its part on some file groups."""
+    """A plan whose cancellation was acknowledged never completes: as a whole, or on the cancelled file groups."""
     table = evidence.table
     for line in evidence.history.lines:
         if line["event"] == "aborted" and line["instant"] in table.by_instant:
@@ -138,20 +129,19 @@ def cancelled_is_not_committed(evidence: Evidence) -> Iterator[str]:
             continue
         commit, groups = table.by_instant[line["instant"]], [tuple(group) for group in line["groups"]]
         if not groups:
-            yield f"{line['process']} was told that {line['instant']} is called off, and it completed: {commit.name}"
-        gone = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
-        replaced = sorted(gone.intersection(groups))
+            yield f"{line['process']} cancelled {line['instant']}, and it completed: {commit.name}"
+        replaced = sorted(commit.replaced_groups.intersection(groups))
         if replaced:
-            yield f"{line['process']} was told that {commit.name} leaves {some(replaced)} alone, and it did not"
+            yield f"{line['process']} got the answer that {commit.name} leaves {some(replaced)} alone, and it did not"
 
 
 def served_is_completed(evidence: Evidence) -> Iterator[str]:
-    """What a service said that it did is on the timeline or in the history; what it gave up is not."""
+    """An instant that a service reported done is on the timeline or in the history; one that it gave up is not."""
     ended = {name.partition("_")[0] for name in evidence.table.ended}
     for line in evidence.history.lines:
         if line["event"] != "served" or not line["instant"]:
             continue
         if line["outcome"] == "done" and line["instant"] not in ended:
-            yield f"{line['process']} was told that the {line['service']} {line['instant']} is done, and it is lost"
+            yield f"{line['process']} reported the {line['service']} {line['instant']} as done, and it is lost"
         if line["outcome"] == "cancelled" and line["instant"] in evidence.table.by_instant:
             yield f"{line['process']} gave {line['instant']} up, and it completed"

@@ -1,4 +1,4 @@
-"""What must hold in a table's files alone, whoever wrote them and whatever they were told.
+"""The rules that hold in a table's files alone, whatever wrote them and whatever was answered.
 
 Each check yields sentences that name what is wrong; none of them changes anything.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -89,19 +89,19 @@ def _has_been_put_away(table: TableFiles, slot: dict[str, Any]) -> bool:
     if slot["instant"] in table.archived_instants:
         return True
     if slot["kind"] == "plan":
-        return slot["instant"] in table.called_off
+        return slot["instant"] in table.cancelled
     return slot["kind"] == "abort" and bool(table.archived) and slot["instant"] < table.first_active
 
 
 def _content(table: TableFiles, slot: dict[str, Any]) -> bytes | None:
-    """What a slot wants in its file; None if that lay beside the log and is no longer there."""
+    """The content that a slot wants in its file; None if it was in a file of its own that is no longer there."""
     if not slot.get("content_path"):
         return base64.b64decode(slot["content"])
     return table.files.get(slot["content_path"])
 
 
 def content_belongs_to_slots(table: TableFiles) -> Iterator[str]:
-    """What lies beside the log is of a slot that is there; told only where no removal can have failed."""
+    """Each file of contents is of a slot that is there; checked only where no removal can have failed."""
     if table.every_slot:
         wanted = {slot["content_path"] for slot in table.slots}
         for name in table.below(CONTENT):
@@ -110,7 +110,7 @@ def content_belongs_to_slots(table: TableFiles) -> Iterator[str]:
 
 
 def completions_are_in_the_log(table: TableFiles) -> Iterator[str]:
-    """Whatever completed since the first slot that is still there is in a slot."""
+    """Everything that completed since the first slot that is still there is in a slot."""
     if table.live_slots:
         shown = {slot["file"] for slot in table.live_slots}
         for name in table.ended:
@@ -144,7 +144,7 @@ def instants_end_once(table: TableFiles) -> Iterator[str]:
 
 
 def rolled_back_stays_so(table: TableFiles) -> Iterator[str]:
-    """What was rolled back is neither committed nor pending."""
+    """A rolled back instant is neither committed nor pending."""
     for name, victim in table.rolled_back():
         if victim in table.by_instant:
             yield f"{victim} was rolled back by {name}, and is committed as {table.by_instant[victim].name}"
@@ -177,19 +177,18 @@ def committed_files_are_there(table: TableFiles) -> Iterator[str]:
                 yield f"{path} is empty, and {commit.name} names it"
 
 
-def no_file_is_nobodys(table: TableFiles) -> Iterator[str]:
+def every_file_is_named(table: TableFiles) -> Iterator[str]:
     """Files with content that no commit names and no clean will take. Plans that wait may have their files already.
 
-    Those of a replaced file group are taken with the group: what a clustering made of a part that was called off, and
-    what an earlier try of a compaction made before the group was replaced.
+    Those of a replaced file group are cleaned with the group: the files that a clustering made of a part that was
+    cancelled, and those that an earlier try of a compaction made before the group was replaced.
     """
     named = {path for commit in table.commits for path in commit.paths}
     plans = {start for start, actions in table.pending.items() if actions & {"compaction", "logcompaction"}}
     gone = {
-        (partition, file_id): commit.completion
+        group: commit.completion
         for commit in reversed(table.commits)  # by completion: the first to replace a group
-        for partition, ids in commit.replaced.items()
-        for file_id in ids
+        for group in commit.replaced_groups
     }
     rewrites = {commit.instant: commit.completion for commit in table.commits if commit.is_rewrite}
     for path, size in table.data_files().items():
@@ -260,19 +259,25 @@ def compactions_keep_every_row(table: TableFiles) -> Iterator[str]:
             if path is None:
                 yield f"the compaction {commit.name} made no base file of {operation.partition}/{operation.file_id}"
                 continue
-            yield from _base_file(table, commit, operation, path)
+            yield from rewritten_as_it_was(table, commit, operation, path, "logs say")
 
 
-def _base_file(table: TableFiles, commit: Commit, operation: Operation, path: str) -> Iterator[str]:
-    sources = [*([operation.base] if operation.base else ()), *operation.logs]
-    wanted = fold(row for source in sources for row in table.rows(source))
+def rewritten_as_it_was(
+    table: TableFiles, commit: Commit, operation: Operation, path: str, sources_say: str
+) -> Iterator[str]:
+    """A file that a service made holds the last row of each key of its sources, once."""
+    wanted = fold(row for source in filter(None, (operation.base, *operation.logs)) for row in table.rows(source))
     rows = table.rows(path)
     found = {row.key: row for row in rows}
     if len(found) != len(rows):
         yield f"{path} of {commit.name} holds a key twice"
-    wrong = [key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key)]
-    if wrong:
-        yield f"{path} of {commit.name} is not what its logs say about {some(sorted(wrong))}"
+    if wrong := differing(wanted, found):
+        yield f"{path} of {commit.name} is not what its {sources_say} about {some(wrong)}"
+
+
+def differing(wanted: Mapping[str, Row], found: Mapping[str, Row]) -> list[str]:
+    """The keys that have another row, or none, on one side."""
+    return sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
 
 
 def fold(rows: Iterable[Row]) -> dict[str, Row]:
@@ -286,9 +291,10 @@ def fold(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def by_hudi_rs(table: TableFiles, root: Path) -> tuple[str, list[str]]:
-    """What hudi-rs says to the table: a word ("agreed", "differs", "skipped: ..."), and the problems."""
+    """Reads the table with hudi-rs: a word ("agreed", "differs", "skipped: ..."), and the problems."""
     try:
         import hudi
+        import pyarrow
     except ImportError:
         return "skipped: hudi is not installed (pip install hudi)", []
     if not table.commits:
@@ -296,24 +302,17 @@ def by_hudi_rs(table: TableFiles, root: Path) -> tuple[str, list[str]]:
     try:
         opened = hudi.HudiTableBuilder.from_base_uri(str(root)).build()
         names = ("key", "version", "balance", "work", "kind")
-        batches = opened.read(hudi.HudiReadOptions())
-        rows = [Row(*(row[name] for name in names)) for batch in batches for row in _plain(batch)]
+        batches = [pyarrow.record_batch(batch) for batch in opened.read(hudi.HudiReadOptions())]
+        rows = [Row(*(row[name] for name in names)) for batch in batches for row in batch.to_pylist()]
     except Exception as error:  # the library raises whatever the files provoke
         return "differs", [f"hudi-rs cannot read the table: {type(error).__name__}: {error}"]
     wanted = fold(row for _, own in table.written for row in own)
     found = {row.key: row for row in rows}
-    wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
+    wrong = differing(wanted, found)
     problems = [f"hudi-rs reads something else than was committed of {some(wrong)}"] if wrong else []
     if len(found) != len(rows):
         problems.append(f"hudi-rs reads keys twice: {len(rows)} rows of {len(found)} keys")
     return ("differs" if problems else "agreed"), problems
-
-
-def _plain(batch: Any) -> list[dict[str, Any]]:
-    import pyarrow
-
-    rows: list[dict[str, Any]] = pyarrow.record_batch(batch).to_pylist()
-    return rows
 
 
 def some(values: list[Any]) -> str:

@@ -44,10 +44,15 @@ class Commit:
         """Whether it repeats rows of others, as a compaction does."""
         return self.operation in REWRITES
 
+    @property
+    def replaced_groups(self) -> set[tuple[str, str]]:
+        """The file groups that it took away: partition and file id."""
+        return {(partition, file_id) for partition, ids in self.replaced.items() for file_id in ids}
+
 
 @dataclass(frozen=True)
 class Operation:
-    """What a compaction plan says of one file group; paths are relative to the table."""
+    """One file group of a compaction plan; paths are relative to the table."""
 
     partition: str
     file_id: str
@@ -56,7 +61,7 @@ class Operation:
 
 
 class TableFiles:
-    """One look at a table that nobody writes to any more. `damage` collects what cannot even be read.
+    """The files of a table that is not written to any more. `damage` collects the files that cannot be read.
 
     `every_slot` says that slots are removed in order and never come back, as on a storage that does not fail: then
     those below the watermark that are still there count as well. `kept` has data files that services have removed.
@@ -68,9 +73,9 @@ class TableFiles:
         self.files, self.every_slot, self.kept = files, every_slot, kept or {}
         self.damage: list[str] = []
         names = sorted(self.below(TIMELINE))
-        # A savepoint has the time of the commit that it keeps, and goes when somebody gives it up.
+        # A savepoint has the time of the commit that it keeps, and goes when it is given up.
         self.timeline = [name for name in names if name[:14].isdigit() and ".savepoint" not in name]
-        # Plans that were called off: their terminal state does not count as an end, nor as something that waits.
+        # Cancelled plans: their terminal state counts neither as an end nor as pending.
         self.aborted = {name.partition(".")[0] for name in self.timeline if name.endswith(".aborted")}
         self.archived = {one.name: one for one in read_archived(files, self.damage)}
         active = {name for name in self.timeline if "_" in name}
@@ -117,7 +122,7 @@ class TableFiles:
         return min(map(requested_of, active), default="")
 
     @cached_property
-    def called_off(self) -> set[str]:
+    def cancelled(self) -> set[str]:
         """Requested times of plans that have ended as cancelled."""
         return self.aborted | {slot["target"] for slot in self.slots if slot["kind"] == "abort"}
 
@@ -159,7 +164,7 @@ class TableFiles:
         return self._rows[path]
 
     def plan(self, instant: str) -> list[Operation]:
-        """What a compaction's plan says; nothing if its file is missing or damaged."""
+        """The operations of a compaction's plan; none if its file is missing or damaged."""
         record = self._avro(f"{instant}.compaction.requested")
         found = []
         for operation in (record or {}).get("operations") or ():
@@ -171,16 +176,16 @@ class TableFiles:
         return found
 
     def clustering(self, instant: str) -> list[Operation]:
-        """What a clustering's plan says; nothing if its file is missing or damaged."""
+        """The operations of a clustering's plan; none if its file is missing or damaged."""
         record = self._avro(f"{instant}.clustering.requested") or {}
         found = []
         for group in (record.get("clusteringPlan") or {}).get("inputGroups") or ():
-            for piece in group["slices"] or ():
-                partition = piece["partitionPath"] or ""
+            for one in group["slices"] or ():
+                partition = one["partitionPath"] or ""
                 prefix = f"{partition}/" if partition else ""
-                base = piece["dataFilePath"].rpartition("/")[2]
-                logs = tuple(prefix + path.rpartition("/")[2] for path in piece["deltaFilePaths"] or ())
-                found.append(Operation(partition, piece["fileId"], prefix + base if base else None, logs))
+                base = one["dataFilePath"].rpartition("/")[2]
+                logs = tuple(prefix + path.rpartition("/")[2] for path in one["deltaFilePaths"] or ())
+                found.append(Operation(partition, one["fileId"], prefix + base if base else None, logs))
         return found
 
     @cached_property
@@ -195,7 +200,7 @@ class TableFiles:
         return found
 
     def content(self, name: str) -> bytes | None:
-        """What a timeline file says, or said before it was archived."""
+        """The content of a timeline file, also of one that was archived."""
         found = self.files.get(f"{TIMELINE}/{name}")
         if found is None and name in self.archived:
             return self.archived[name].metadata

@@ -1,1 +1,1 @@
-"""What a round's processes wrote down, and how it is read."""
+"""The histories that a round's processes write: writing them and reading them."""

@@ -1,4 +1,4 @@
-"""Reads the history of a round: what its processes wrote down while they worked."""
+"""Reads the history of a round, which its processes wrote while they worked."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Work:
 
     @property
     def attempts(self) -> int:
-        """How often it was tried, as far as anybody wrote that down."""
+        """The number of attempts, as far as they were recorded."""
         return max(self.calls, self.begun, len(self.returns))
 
     def committed(self) -> list[Line]:
@@ -99,7 +99,7 @@ class History:
         self._heals = {line["id"]: int(line["at_ns"]) for line in lines if line["event"] == "heal"}
 
     def healed_ns(self, fault: Line) -> int | None:
-        """When a fault ended; None if nobody wrote that down."""
+        """When a fault ended; None if that was not recorded."""
         return self._heals.get(fault["id"])
 
     def _add(self, line: Line) -> None:

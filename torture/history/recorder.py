@@ -11,7 +11,7 @@ from lakelatch.system import REAL_SYSTEM, System
 
 
 class Recorder:
-    """Appends whole lines, so that whoever is killed leaves at most one torn line, its last. Threads may share it."""
+    """Appends whole lines, so that a killed process leaves at most one torn line, its last. Threads may share it."""
 
     def __init__(self, path: Path, system: System = REAL_SYSTEM) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

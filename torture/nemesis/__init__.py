@@ -1,1 +1,1 @@
-"""What is done to a round: faults of processes, servers, disks and clocks."""
+"""The faults of a round: of processes, servers, disks and clocks."""

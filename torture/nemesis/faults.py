@@ -1,4 +1,4 @@
-"""What the nemesis does: one function for each kind of fault. A new kind is a function more, under its name.
+"""The faults that the nemesis injects: a function, or a row of a table, for each kind, under its name.
 
 Each says what it did by `nemesis.begin`, or nothing if there was nothing to harm. Those that take a while to come about
 (a client has to run into a failpoint) are noted when they have.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from lakelatch.errors import Unavailable
 from lakelatch.system import REAL_SYSTEM
@@ -20,33 +22,44 @@ from lakelatch.torture.settings import LYING
 
 _WRITERS = ("transfer", "append", "compact")
 _ALL_WHO_PUT = (*_WRITERS, *SERVICE_ROLES)
-_READERS = ("tail", "snapshot")
+_WITH_STORAGE = (*_ALL_WHO_PUT, "tail", "snapshot")  # a job of Spark opens its own
 _CLOCK_STEPS_MS = (-3_600_000, -60_000, -1500, 800, 30_000, 3_600_000)
 _BALLAST = "ballast"
 
-FAULTS: dict[str, Callable[[Nemesis], None]] = {}
-ON_SERVERS = frozenset(
-    (
-        "locks_cut",
-        "locks_cut_to_server",
-        "locks_cut_to_client",
-        "locks_answers_lost",
-        "locks_reset",
-        "locks_swizzled",
-        "server_paused",
-        "server_restarted",
-        "server_killed",
-        "server_forgets",
-    )
-)
+Harm: TypeAlias = Callable[[Nemesis], None]
+OnServer: TypeAlias = Callable[[Server], None]
+HarmClient: TypeAlias = Callable[[Nemesis, Running], None]
 
+FAULTS: dict[str, Harm] = {}
+ON_SERVERS = set[str]()  # kinds that need a lock server
 ONLY_ON = {"replica_promoted": "redis", "session_expired": "zookeeper"}
 
 
-def fault(function: Callable[[Nemesis], None]) -> Callable[[Nemesis], None]:
+def fault(harm: Harm) -> Harm:
     """Makes a function one of the kinds of fault, under its name."""
-    FAULTS[function.__name__] = function
-    return function
+    FAULTS[harm.__name__] = harm
+    return harm
+
+
+def server_fault(harm: Harm) -> Harm:
+    """As `fault`, for one that needs a lock server."""
+    ON_SERVERS.add(harm.__name__)
+    return fault(harm)
+
+
+def on_client(kind: str, *roles: str) -> Callable[[HarmClient], HarmClient]:
+    """Makes a function a kind of fault that a client in good health suffers, one of these roles if there are any."""
+
+    def register(harm: HarmClient) -> HarmClient:
+        def harm_one(nemesis: Nemesis) -> None:
+            running = nemesis.pick(*roles)
+            if running is not None:
+                harm(nemesis, running)
+
+        FAULTS[kind] = harm_one
+        return harm
+
+    return register
 
 
 def applies(kind: str, nemesis: Nemesis) -> bool:
@@ -68,185 +81,89 @@ def _lasts_s(nemesis: Nemesis, least: float, most: float) -> float:
 # -- clients ----------------------------------------------------------------------------------------------------------
 
 
-def _armed(nemesis: Nemesis, action: str) -> None:
-    running = nemesis.pick(*_WRITERS)
-    if running is not None:
-        nemesis.arm(running, action, f"armed {action}")
+def _client_faults(prefix: str, at_steps: Sequence[str], anywhere: Sequence[str], least: float, most: float) -> None:
+    """Clients are stopped, killed or failed at a named step, and paused or killed anywhere."""
+    for action in ("stop", "kill", "raise"):
+        on_client(f"{prefix}{action}_at_step", *at_steps)(partial(_arm, action=action))
+    on_client(f"{prefix}paused", *anywhere)(partial(_pause, kind=f"{prefix}paused", least=least, most=most))
+    on_client(f"{prefix}killed", *anywhere)(partial(_kill, kind=f"{prefix}killed"))
 
 
-@fault
-def stop_at_step(nemesis: Nemesis) -> None:
-    """A client stops at a named step until others have given it up, then goes on."""
-    _armed(nemesis, "stop")
-
-
-@fault
-def kill_at_step(nemesis: Nemesis) -> None:
-    _armed(nemesis, "kill")
-
-
-@fault
-def raise_at_step(nemesis: Nemesis) -> None:
-    _armed(nemesis, "raise")
-
-
-@fault
-def paused(nemesis: Nemesis) -> None:
-    """Anywhere, for less or for more than its lease."""
-    running = nemesis.pick()
-    if running is not None:
-        _pause(nemesis, running, "paused", 0.2, 2.5)
+def _arm(nemesis: Nemesis, running: Running, action: str) -> None:
+    nemesis.arm(running, action, f"armed {action}")
 
 
 def _pause(nemesis: Nemesis, running: Running, kind: str, least: float, most: float) -> None:
-    running.harmed = kind
     running.signal(signal.SIGSTOP)
-
-    def wake() -> None:
-        running.harmed = ""
-        running.signal(signal.SIGCONT)
-
-    nemesis.begin(kind, running.client, wake, _lasts_s(nemesis, least, most))
+    nemesis.harm(running, kind, partial(running.signal, signal.SIGCONT), _lasts_s(nemesis, least, most))
 
 
-@fault
-def killed(nemesis: Nemesis) -> None:
-    running = nemesis.pick()
-    if running is not None:
-        running.signal(signal.SIGKILL)
-        nemesis.kill(running, "killed")
+def _kill(nemesis: Nemesis, running: Running, kind: str, detail: str = "", lease_s: float | None = None) -> None:
+    running.signal(signal.SIGKILL)
+    nemesis.kill(running, kind, detail, lease_s)
 
 
-# -- services ---------------------------------------------------------------------------------------------------------
-
-
-def _of_role(role: str) -> None:
-    """The rows of those who keep the table: harmed at their own steps, and anywhere."""
-
-    def at_step(action: str) -> Callable[[Nemesis], None]:
-        def harm(nemesis: Nemesis) -> None:
-            running = nemesis.pick(role)
-            if running is not None:
-                nemesis.arm(running, action, f"armed {action}")
-
-        return harm
-
-    def pause(nemesis: Nemesis) -> None:
-        running = nemesis.pick(role)
-        if running is not None:
-            _pause(nemesis, running, f"{role}_paused", 1.2, 3)
-
-    def kill(nemesis: Nemesis) -> None:
-        running = nemesis.pick(role)
-        if running is not None:
-            running.signal(signal.SIGKILL)
-            nemesis.kill(running, f"{role}_killed")
-
-    for action in ("stop", "kill", "raise"):
-        FAULTS[f"{role}_{action}_at_step"] = at_step(action)
-    FAULTS[f"{role}_paused"] = pause
-    FAULTS[f"{role}_killed"] = kill
-
-
+_client_faults("", _WRITERS, (), 0.2, 2.5)
 for _role in SERVICE_ROLES:
-    _of_role(_role)
+    _client_faults(f"{_role}_", (_role,), (_role,), 1.2, 3)
 
 
-@fault
-def other_settings(nemesis: Nemesis) -> None:
+@on_client("other_settings", *_WRITERS)
+def other_settings(nemesis: Nemesis, running: Running) -> None:
     """A client is killed, and comes back with a lease time and heartbeats that differ from all others'."""
-    running = nemesis.pick(*_WRITERS)
-    if running is not None:
-        running.signal(signal.SIGKILL)
-        lease_s = nemesis.place.lease_s * nemesis.draw.choice((0.75, 1.5))
-        nemesis.kill(running, "other_settings", f"lease of {lease_s:g} s", lease_s)
+    lease_s = nemesis.place.lease_s * nemesis.draw.choice((0.75, 1.5))
+    _kill(nemesis, running, "other_settings", f"lease of {lease_s:g} s", lease_s)
 
 
-@fault
-def forked_holder(nemesis: Nemesis) -> None:
+@on_client("forked_holder", *_WRITERS)
+def forked_holder(nemesis: Nemesis, running: Running) -> None:
     """A holder of the table's lease forks; its child must not be able to do anything with it."""
-    running = nemesis.pick(*_WRITERS)
-    if running is not None:
-        running.tell("fork")  # and it tells when it has
+    running.tell("fork")  # and it tells when it has
 
 
-@fault
-def clock_stepped(nemesis: Nemesis) -> None:
-    running = nemesis.pick(*_ALL_WHO_PUT)
-    if running is not None:
-        _clock(nemesis, running, "clock_stepped", nemesis.draw.choice(_CLOCK_STEPS_MS), 1.0)
+@on_client("clock_stepped", *_ALL_WHO_PUT)
+def clock_stepped(nemesis: Nemesis, running: Running) -> None:
+    _clock(nemesis, running, "clock_stepped", nemesis.draw.choice(_CLOCK_STEPS_MS), 1.0)
 
 
-@fault
-def clock_drifts(nemesis: Nemesis) -> None:
-    running = nemesis.pick(*_ALL_WHO_PUT)
-    if running is not None:
-        _clock(nemesis, running, "clock_drifts", 0, nemesis.draw.choice((0.5, 0.9, 1.1, 2.0)))
+@on_client("clock_drifts", *_ALL_WHO_PUT)
+def clock_drifts(nemesis: Nemesis, running: Running) -> None:
+    _clock(nemesis, running, "clock_drifts", 0, nemesis.draw.choice((0.5, 0.9, 1.1, 2.0)))
 
 
 def _clock(nemesis: Nemesis, running: Running, kind: str, offset_ms: int, rate: float) -> None:
-    running.harmed = kind
     running.tell("clock", values={"offset_ms": offset_ms, "rate": rate})
-
-    def right() -> None:
-        running.harmed = ""
-        running.tell("clock", values={"offset_ms": 0, "rate": 1.0})
-
-    nemesis.begin(kind, running.client, right, _lasts_s(nemesis, 1, 4), f"{offset_ms} ms, times {rate:g}")
+    right = partial(running.tell, "clock", values={"offset_ms": 0, "rate": 1.0})
+    nemesis.harm(running, kind, right, _lasts_s(nemesis, 1, 4), f"{offset_ms} ms, times {rate:g}")
 
 
 # -- storage ----------------------------------------------------------------------------------------------------------
 
-
-def _under(nemesis: Nemesis, kind: str, least: float, most: float, **rates: float) -> None:
-    puts = "late" in rates or "lost_after" in rates
-    running = nemesis.pick(
-        *(_ALL_WHO_PUT if puts else (*_ALL_WHO_PUT, *_READERS))
-    )  # a job of Spark opens its own storage
-    if running is not None:
-        running.harmed = kind
-        running.tell("storage", values=rates)
-
-        def clear() -> None:
-            running.harmed = ""
-            running.tell("storage", values={name: type(value)(0) for name, value in rates.items()})
-
-        nemesis.begin(kind, running.client, clear, _lasts_s(nemesis, least, most))
+# By kind: the clients, the least and the greatest duration in lease times, and what goes wrong, by the lease time.
+_STORAGE_FAULTS: Mapping[str, tuple[Sequence[str], float, float, Callable[[float], Mapping[str, float]]]] = {
+    "storage_cut": (_WITH_STORAGE, 0.3, 2, lambda _: {"cut": True}),
+    "storage_slow": (_WITH_STORAGE, 1, 3, lambda lease_s: {"slow_s": 0.1 * lease_s}),
+    "storage_fails": (_WITH_STORAGE, 1, 3, lambda _: {"unavailable": 0.1}),
+    "storage_answers_lost": (_ALL_WHO_PUT, 1, 3, lambda _: {"lost_before": 0.08, "lost_after": 0.08}),
+    "storage_late": (_ALL_WHO_PUT, 1, 3, lambda _: {"late": 0.1}),
+}
 
 
-@fault
-def storage_cut(nemesis: Nemesis) -> None:
-    """A client reaches nothing of the table."""
-    _under(nemesis, "storage_cut", 0.3, 2, cut=True)
+def _storage_fails(nemesis: Nemesis, running: Running, kind: str) -> None:
+    _, least, most, rates_of = _STORAGE_FAULTS[kind]
+    rates = rates_of(nemesis.place.lease_s)
+    running.tell("storage", values=rates)
+    none = {name: type(value)(0) for name, value in rates.items()}
+    nemesis.harm(running, kind, partial(running.tell, "storage", values=none), _lasts_s(nemesis, least, most))
 
 
-@fault
-def storage_slow(nemesis: Nemesis) -> None:
-    """Each call to the storage takes up to a tenth of a lease time."""
-    _under(nemesis, "storage_slow", 1, 3, slow_s=0.1 * nemesis.place.lease_s)
-
-
-@fault
-def storage_fails(nemesis: Nemesis) -> None:
-    """One call in ten fails, and says so."""
-    _under(nemesis, "storage_fails", 1, 3, unavailable=0.1)
-
-
-@fault
-def storage_answers_lost(nemesis: Nemesis) -> None:
-    """Puts, or the answers to them, get lost."""
-    _under(nemesis, "storage_answers_lost", 1, 3, lost_before=0.08, lost_after=0.08)
-
-
-@fault
-def storage_late(nemesis: Nemesis) -> None:
-    """Puts arrive after their caller gave them up."""
-    _under(nemesis, "storage_late", 1, 3, late=0.1)
+for _kind in _STORAGE_FAULTS:
+    on_client(_kind, *_STORAGE_FAULTS[_kind][0])(partial(_storage_fails, kind=_kind))
 
 
 @fault
 def disk_full(nemesis: Nemesis) -> None:
-    """No byte more fits beside the table; what is under way ends in the middle."""
+    """The table's disk takes no byte more; the writes under way end in the middle."""
     if nemesis.busy("disk"):
         return
     ballast = nemesis.place.table / _BALLAST
@@ -262,47 +179,34 @@ def disk_full(nemesis: Nemesis) -> None:
 # -- locks ------------------------------------------------------------------------------------------------------------
 
 
-def _way_cut(nemesis: Nemesis, kind: str, to_server: bool, to_client: bool) -> None:
-    running = nemesis.pick(*_ALL_WHO_PUT)
-    way = nemesis.locks.ways.get(running.client) if running else None
-    if running is not None and way is not None:
-        running.harmed = kind
+def _cut_way(nemesis: Nemesis, running: Running, kind: str, to_server: bool, to_client: bool) -> None:
+    way = nemesis.locks.ways.get(running.client)
+    if way is not None:
         way.cut(to_server, to_client)
-
-        def heal() -> None:
-            running.harmed = ""
-            way.heal()
-
-        nemesis.begin(kind, running.client, heal, _lasts_s(nemesis, 0.5, 2.5))
+        nemesis.harm(running, kind, way.heal, _lasts_s(nemesis, 0.5, 2.5))
 
 
-@fault
-def locks_cut(nemesis: Nemesis) -> None:
-    _way_cut(nemesis, "locks_cut", True, True)
+for _kind, _to_server, _to_client in (
+    ("locks_cut", True, True),
+    ("locks_cut_to_server", True, False),
+    ("locks_cut_to_client", False, True),  # requests arrive, and their answers do not
+):
+    ON_SERVERS.add(_kind)
+    on_client(_kind, *_ALL_WHO_PUT)(partial(_cut_way, kind=_kind, to_server=_to_server, to_client=_to_client))
+
+ON_SERVERS.add("locks_answers_lost")
 
 
-@fault
-def locks_cut_to_server(nemesis: Nemesis) -> None:
-    _way_cut(nemesis, "locks_cut_to_server", True, False)
-
-
-@fault
-def locks_cut_to_client(nemesis: Nemesis) -> None:
-    """Requests arrive, and their answers do not."""
-    _way_cut(nemesis, "locks_cut_to_client", False, True)
-
-
-@fault
-def locks_answers_lost(nemesis: Nemesis) -> None:
+@on_client("locks_answers_lost", *_ALL_WHO_PUT)
+def locks_answers_lost(nemesis: Nemesis, running: Running) -> None:
     """The next answers to a client do not arrive."""
-    running = nemesis.pick(*_ALL_WHO_PUT)
-    way = nemesis.locks.ways.get(running.client) if running else None
-    if running is not None and way is not None:
+    way = nemesis.locks.ways.get(running.client)
+    if way is not None:
         way.lose_answers(nemesis.draw.choice((1, 2, 5)))
         nemesis.begin("locks_answers_lost", running.client, lambda: way.lose_answers(0), _lasts_s(nemesis, 0.5, 1))
 
 
-@fault
+@server_fault
 def locks_reset(nemesis: Nemesis) -> None:
     """All connections to the lock server are reset."""
     for way in nemesis.locks.ways.values():
@@ -310,27 +214,25 @@ def locks_reset(nemesis: Nemesis) -> None:
     nemesis.begin("locks_reset", "server", lambda: None, 0)
 
 
-@fault
+@server_fault
 def locks_swizzled(nemesis: Nemesis) -> None:
     """All ways are cut one by one, and healed one by one in another order."""
-    if nemesis.busy("server") or any(kind.kind.startswith("locks_cut") for kind in nemesis.faults):
+    if nemesis.busy("server") or any(one.kind.startswith("locks_cut") for one in nemesis.faults):
         return
     clients = list(nemesis.locks.ways)
     nemesis.draw.shuffle(clients)
     for number, client in enumerate(clients):
-        way = nemesis.locks.ways[client]
-        nemesis.later(number * 0.1, way.cut)
+        nemesis.later(number * 0.1, nemesis.locks.ways[client].cut)
     last_s = len(clients) * 0.1
     nemesis.draw.shuffle(clients)
     for number, client in enumerate(clients):
-        way = nemesis.locks.ways[client]
-        nemesis.later(last_s + _lasts_s(nemesis, 0.3, 0.6) + number * 0.1, way.heal)
+        nemesis.later(last_s + _lasts_s(nemesis, 0.3, 0.6) + number * 0.1, nemesis.locks.ways[client].heal)
     nemesis.begin("locks_swizzled", "server", nemesis.locks.heal_ways, 2 * last_s + _lasts_s(nemesis, 0.7, 0.8))
 
 
 @fault
 def lease_taken_away(nemesis: Nemesis) -> None:
-    """Somebody breaks the table's lease, whoever holds it, and others get it while the holder goes on."""
+    """The table's lease is broken, and others get it while the holder goes on."""
 
     def take() -> None:  # which waits for the holder to give way
         if nemesis.locks.take_away(nemesis.place):
@@ -339,49 +241,33 @@ def lease_taken_away(nemesis: Nemesis) -> None:
     nemesis.threads.append(REAL_SYSTEM.start_thread(take, "break"))
 
 
-def _idle_server(nemesis: Nemesis) -> Server | None:
-    """The lock server, if nothing is being done to it."""
-    return None if nemesis.busy("server") else nemesis.locks.server
+def _forget(server: Server) -> None:
+    """It ends, and will come back without anything that it had promised to keep: leases, tokens, times."""
+    server.kill()
+    server.wipe()
 
 
-@fault
-def server_paused(nemesis: Nemesis) -> None:
-    server = _idle_server(nemesis)
-    if server is not None:
-        server.pause()
-        nemesis.begin("server_paused", "server", server.resume, _lasts_s(nemesis, 0.2, 1.5))
+def _harm_server(nemesis: Nemesis, kind: str, harm: OnServer, heal: OnServer, least: float, most: float) -> None:
+    server = nemesis.locks.server
+    if server is not None and not nemesis.busy("server"):
+        harm(server)
+        nemesis.begin(kind, "server", lambda: heal(server), _lasts_s(nemesis, least, most))
 
 
-@fault
-def server_restarted(nemesis: Nemesis) -> None:
-    server = _idle_server(nemesis)
-    if server is not None:
-        server.stop()
-        nemesis.begin("server_restarted", "server", server.start, _lasts_s(nemesis, 0.1, 0.5))
-
-
-@fault
-def server_killed(nemesis: Nemesis) -> None:
-    server = _idle_server(nemesis)
-    if server is not None:
-        server.kill()
-        nemesis.begin("server_killed", "server", server.start, _lasts_s(nemesis, 0.1, 1.5))
-
-
-@fault
-def server_forgets(nemesis: Nemesis) -> None:
-    """It comes back without anything that it had promised to keep: leases, tokens, times."""
-    server = _idle_server(nemesis)
-    if server is not None:
-        server.kill()
-        server.wipe()
-        nemesis.begin("server_forgets", "server", server.start, _lasts_s(nemesis, 0.1, 0.5))
+for _kind, _harm, _heal, _least, _most in (
+    ("server_paused", Server.pause, Server.resume, 0.2, 1.5),
+    ("server_restarted", Server.stop, Server.start, 0.1, 0.5),
+    ("server_killed", Server.kill, Server.start, 0.1, 1.5),
+    ("server_forgets", _forget, Server.start, 0.1, 0.5),
+):
+    ON_SERVERS.add(_kind)
+    FAULTS[_kind] = partial(_harm_server, kind=_kind, harm=_harm, heal=_heal, least=_least, most=_most)
 
 
 def remove_memory_disk(folder: Path) -> None:
-    """Takes away what `memory_disk` put there, if it did."""
+    """Unmounts the disk that `memory_disk` put there, if it did."""
     if folder.is_mount() and subprocess.run(["umount", str(folder)], check=False).returncode:
-        raise Unavailable(f"{folder} is a disk in memory that cannot be unmounted now: end who uses it, and try again")
+        raise Unavailable(f"{folder} is a disk in memory that cannot be unmounted now: end what uses it, and try again")
 
 
 def memory_disk(folder: Path, size_mib: int) -> bool:

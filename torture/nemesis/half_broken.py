@@ -47,7 +47,7 @@ def _in_sync(replica: Server) -> bool:
 
 
 def session_expired(nemesis: Nemesis) -> None:
-    """ZooKeeper ends the session of somebody who holds or waits for a lock, and who is not told at once."""
+    """ZooKeeper ends the session of a client that holds or waits for a lock, and that does not learn it at once."""
     server = nemesis.locks.server
     if server is None or nemesis.busy("server"):
         return
@@ -59,7 +59,7 @@ def session_expired(nemesis: Nemesis) -> None:
 
 
 def _expire_one(nemesis: Nemesis, hosts: str) -> None:
-    from kazoo.client import KazooClient  # installed where somebody uses ZooKeeper
+    from kazoo.client import KazooClient  # installed where ZooKeeper is used
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
 
@@ -76,7 +76,7 @@ def _expire_one(nemesis: Nemesis, hosts: str) -> None:
             if same.client_id is not None and same.client_id[0] == owner:
                 nemesis.begin("session_expired", "server", lambda: None, 0)  # before others can be granted anything
         finally:
-            same.stop()  # which ends the session for everybody in it
+            same.stop()  # which ends the session for all clients in it
             same.close()
     except (KazooException, KazooTimeoutError):
         return

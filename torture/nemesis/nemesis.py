@@ -1,4 +1,4 @@
-"""The clients of a round, and whatever is done to them from outside."""
+"""The clients of a round, and the faults that they suffer from outside."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from lakelatch.system import REAL_SYSTEM, Thread
 from lakelatch.torture.history.recorder import Recorder
 from lakelatch.torture.nemesis.lock_server import LockServer
 from lakelatch.torture.nemesis.store_ways import TableStore
-from lakelatch.torture.settings import Place, TortureSettings
+from lakelatch.torture.settings import ROLES, Place, TortureSettings
 from lakelatch.torture.traffic.clients import Name, be_client
 
 _SECOND_NS = 1_000_000_000
 _END_S = 400.0  # of a job of Spark that has just begun, on a busy machine
 _THREADS_END_S = 15.0
 _ARMED_S = 4.0
-_ARMED_SERVICE_S = 12.0  # which come to some of their steps once in a while only
+_ARMED_SERVICE_S = 12.0  # services come to some of their steps only once in a while
 _ZOMBIE = "zombie"
 
 
@@ -40,14 +40,14 @@ def _steps(*parts: str) -> tuple[str, ...]:
     return tuple(name for name in failpoints.NAMES if name.partition(".")[0] in parts)
 
 
-#: Which failpoints a client comes to; the others lie on ways that no client of a round takes.
+#: The failpoints that a client comes to; the others are in code that no client of a round runs.
 STEPS_OF = {
     "write": _steps("begin", "mark", "data", "close", *_COMMITTING),
     "compact": _steps("compact", *_COMMITTING),
     "serve": _steps("cluster", "clean", "archive", "cancel", "execute", "compact"),
     "cancel": _steps("cancel"),
 }
-#: What keeps the table; faults of theirs are rows of their own.
+#: The clients that keep the table; their faults are kinds of their own.
 SERVICE_ROLES = ("serve", "cancel")
 
 
@@ -85,7 +85,7 @@ class Running:
             self.orders.send({"order": order, **more})
 
     def heard(self) -> list[dict[str, str]]:
-        """Failpoints that it ran into since the last look."""
+        """Failpoints that it ran into since this was asked last."""
         found = []
         with suppress(OSError, EOFError):
             while self.orders.poll():
@@ -106,7 +106,7 @@ class Fault:
 
 @dataclass
 class Nemesis:
-    """What injects faults into one round: its clients, and the faults that are in force."""
+    """The process that injects faults into one round, its clients, and the faults that are in force."""
 
     settings: TortureSettings
     place: Place
@@ -142,22 +142,12 @@ class Nemesis:
 
     def start_all(self) -> None:
         """Begins every client that the settings ask for."""
-        settings = self.settings
-        for role, count in (
-            ("transfer", settings.transfers),
-            ("append", settings.appends),
-            ("compact", settings.compactors),
-            ("serve", settings.keepers),
-            ("cancel", settings.cancellers),
-            ("tail", settings.tails),
-            ("snapshot", settings.snapshots),
-            ("spark", settings.spark),
-        ):
-            for number in range(1, count + 1):
-                self.start(Name(role, number))
+        for role, option in ROLES.items():
+            for number in range(getattr(self.settings, option)):
+                self.start(Name(role, number + 1))
 
     def revive(self, running: Running, lease_s: float | None = None) -> None:
-        """Another process in the place of one that is dead."""
+        """Starts another process in the place of one that is dead."""
         running.orders.close()
         name = running.name
         self.start(Name(name.role, name.number, name.incarnation + 1), lease_s)
@@ -173,14 +163,7 @@ class Nemesis:
 
     # -- faults -----------------------------------------------------------------------------------------------------
 
-    def begin(
-        self,
-        kind: str,
-        target: str,
-        heal: Callable[[], None],
-        lasts_s: float,
-        detail: str = "",
-    ) -> None:
+    def begin(self, kind: str, target: str, heal: Callable[[], None], lasts_s: float, detail: str = "") -> None:
         """Notes a fault that is in force now, and when it has to end."""
         self._number += 1
         self.coverage[kind] += 1
@@ -188,8 +171,18 @@ class Nemesis:
         until_ns = REAL_SYSTEM.monotonic_ns() + int(lasts_s * _SECOND_NS)
         self.faults.append(Fault(kind, target, self._number, heal, until_ns))
 
+    def harm(self, running: Running, kind: str, undo: Callable[[], None], lasts_s: float, detail: str = "") -> None:
+        """As `begin`, for one client, which is not in good health until `undo` has ended the fault."""
+        running.harmed = kind
+
+        def end() -> None:
+            running.harmed = ""
+            undo()
+
+        self.begin(kind, running.client, end, lasts_s, detail)
+
     def busy(self, target: str) -> bool:
-        """Whether something is being done to this target now."""
+        """Whether this target suffers a fault now."""
         return any(fault.target == target for fault in self.faults)
 
     def heal_due(self, now: bool = False) -> None:
@@ -208,7 +201,7 @@ class Nemesis:
         self._later.append((REAL_SYSTEM.monotonic_ns() + int(after_s * _SECOND_NS), act))
 
     def tick(self) -> None:
-        """Does whatever is due now."""
+        """Does everything that is due now."""
         self.look()
         now_ns = REAL_SYSTEM.monotonic_ns()
         for due in [due for due in self._later if due[0] <= now_ns]:
@@ -217,7 +210,7 @@ class Nemesis:
         self.heal_due()
 
     def calm(self) -> None:
-        """Ends all faults; whoever is stopped goes on, and whoever is dead is begun anew."""
+        """Ends all faults; stopped clients go on, and dead ones are begun anew."""
         self._calm = True
         for thread in self.threads:
             thread.join(_THREADS_END_S)
@@ -257,7 +250,7 @@ class Nemesis:
         self.recorder.close()
 
     def look(self) -> None:
-        """Sees to clients that ran into failpoints, and to those that ended though nobody harmed them."""
+        """Sees to clients that ran into failpoints, and to those that ended without a fault."""
         for running in list(self.clients.values()):
             alive = running.alive()  # before what it said last is heard
             for said in running.heard():

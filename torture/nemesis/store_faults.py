@@ -1,11 +1,10 @@
-"""What the nemesis does to an object store and to the requests to it; only in rounds whose table lies in one."""
+"""Faults of an object store and of the requests to it; only in rounds whose table lies in one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from lakelatch.torture.nemesis.nemesis import Nemesis
-from lakelatch.torture.nemesis.store_ways import RequestRates
 
 #: Kinds of faults by their names. All requests of a client suffer, those of a job of Spark as well.
 OF_REQUESTS: dict[str, dict[str, float]] = {
@@ -25,20 +24,14 @@ def _on_requests(kind: str) -> Callable[[Nemesis], None]:
         running = nemesis.pick()
         way = nemesis.store.ways.get(running.client) if nemesis.store and running else None
         if running is not None and way is not None:
-            running.harmed = kind
             way.rates.change(**OF_REQUESTS[kind])
-
-            def clear() -> None:
-                running.harmed = ""
-                way.rates = RequestRates()
-
-            nemesis.begin(kind, running.client, clear, nemesis.place.lease_s * (1 + 2 * nemesis.draw.random()))
+            nemesis.harm(running, kind, way.heal, nemesis.place.lease_s * (1 + 2 * nemesis.draw.random()))
 
     return harm
 
 
 def store_paused(nemesis: Nemesis) -> None:
-    """The store answers nobody for a while."""
+    """The store does not answer for a while."""
     if nemesis.store is not None and not nemesis.busy(_SERVER):
         server = nemesis.store.server
         server.pause()

@@ -41,8 +41,12 @@ class StoreWay:
     def options(self) -> dict[str, str]:
         return place_options(self._proxy)
 
+    def heal(self) -> None:
+        """No request goes wrong any more."""
+        self.rates = RequestRates()
+
     def _fault_of(self, request: HttpRequest) -> HttpFault | None:
-        self._proxy.requests.clear()  # nobody looks at them, and a round has some hundred thousand
+        self._proxy.requests.clear()  # they are not used, and a round has some hundred thousand
         self._proxy.answered.clear()
         rates, number = self.rates, self._draw.random()
         if rates.cut:
@@ -78,11 +82,11 @@ class TableStore:
 
     @property
     def options(self) -> dict[str, str]:
-        """What reaches the store directly."""
+        """The options that reach the store directly."""
         return place_options(self.server)
 
     def options_of(self, client: str, draw: Random, late_s: float) -> dict[str, str]:
-        """What reaches the store by the way of one client."""
+        """The options that reach the store by the way of one client."""
         if client not in self.ways:
             self.ways[client] = StoreWay(self.server, draw, late_s)
         return self.ways[client].options
@@ -92,7 +96,7 @@ class TableStore:
         self.server.resume()
         self.server.start()
         for way in self.ways.values():
-            way.rates = RequestRates()
+            way.heal()
 
     def forget_ways(self) -> None:
         """Closes all ways; the next round's clients get new ones."""

@@ -15,7 +15,7 @@ from lakelatch.torture.history.reading import Line
 _LEFT, _WIDTH, _TOP, _LANE = 104.0, 980.0, 22.0, 26.0
 _ELEMENTS_MAX = 1200
 _BINS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_ROLES = ("transfer", "append", "spark", "compact", "serve", "cancel", "tail", "snapshot")
+_ROLES = ("transfer", "append", "spark", "compact", "serve", "cancel", "tail", "snapshot")  # lanes, top to bottom
 _SHARED = {"server": "lock server", "store": "object store", "disk": "disk"}
 _OUTCOMES = ("committed", "done", "failed", "refused", "unknown", "unanswered")  # the rarer, the later: drawn above
 _FIRST = "; the first: "
@@ -25,7 +25,7 @@ _STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
 
 @dataclass(frozen=True)
 class Bar:
-    """A call, or several that are too close together to be told apart."""
+    """A call, or several that are too close together to be drawn apart."""
 
     start: float
     end: float
@@ -50,7 +50,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Picture:
-    """What an SVG shows, from back to front."""
+    """The shapes of an SVG, from back to front."""
 
     width: str
     height: str
@@ -104,7 +104,7 @@ class Scale:
 
 
 def family_of(fault: str) -> str:
-    """What a kind of fault disturbs: client, clock, storage or locks."""
+    """The family of a kind of fault: client, clock, storage or locks."""
     if fault.startswith("clock"):
         return "clock"
     if fault.startswith(("storage", "store_", "disk")):
@@ -271,5 +271,5 @@ def _reads(scale: Scale, lanes: Mapping[str, float], lines: list[Line]) -> Itera
 
 
 def _title(text: str) -> str:
-    """What is shown where a mouse points: one line, whatever an error text holds."""
+    """The text that is shown where a mouse points: one line, whatever an error text holds."""
     return re.sub(r"[^ -~]", "?", text)

@@ -60,13 +60,13 @@ class Round:
 
     @property
     def interest(self) -> tuple[int, float]:
-        """What is worth a picture: problems first, then whatever was rare and hard."""
+        """The order of pictures: problems first, then rounds with rare and hard events."""
         rare = self.count("unknown") + self.count("rollbacks") + 5 * self.count("overlaps")
         return len(self.problems), rare + self.count("conflicts") / 10 + 10 * self.leases_to_recover
 
     @property
     def summary(self) -> str:
-        """What came of it, in a line."""
+        """The outcome in a line."""
         return (
             f"{self.minutes * 60:.0f} s of faults, {counted(self.count('committed'), 'commit')}, "
             f"{counted(self.count('conflicts'), 'conflict')}, {self.count('unknown'):,} unknown, "
@@ -75,7 +75,7 @@ class Round:
 
     @property
     def notes(self) -> list[str]:
-        """What is worth knowing, and allowed."""
+        """Remarks that are worth knowing, and allowed."""
         notes = list(self.verdict.get("notes") or [])
         hudi_rs = self.verdict.get("hudi_rs", "agreed")
         return notes if hudi_rs == "agreed" else [*notes, f"hudi-rs: {hudi_rs}"]
@@ -101,7 +101,7 @@ class Round:
 def ensure_can_report() -> None:
     """Errors: `InvalidRequest` where Jinja2 is not installed."""
     try:
-        import jinja2  # noqa: F401  (an extra: nobody but a report needs it)
+        import jinja2  # noqa: F401  (an extra: only a report needs it)
     except ImportError as error:
         raise InvalidRequest("--report needs Jinja2: pip install 'lakelatch[torture]'") from error
 
@@ -139,7 +139,7 @@ def _read(folder: Path) -> Round:
 
 
 def _contents(settings: Mapping[str, Any], rounds: list[Round]) -> dict[str, Any]:
-    """What the page shows."""
+    """The contents of the page."""
     problems = [(one.name, problem) for one in rounds for problem in one.problems]
     faults: Counter[str] = Counter()
     hits: Counter[str] = Counter()

@@ -109,7 +109,7 @@ def _rage(nemesis: Nemesis, faults_s: float, progress: Callable[[str], None]) ->
 
 
 def _rest(nemesis: Nemesis, least_s: float, healed_ns: int, progress: Callable[[str], None]) -> None:
-    """Until somebody has committed what was asked for after all faults had ended."""
+    """Waits until a commit is acknowledged that was asked for after all faults had ended."""
     while True:
         rested_s = (REAL_SYSTEM.monotonic_ns() - healed_ns) / 1e9
         if rested_s > _RECOVERY_MAX_S or (rested_s > least_s and _has_recovered(nemesis.place, healed_ns)):

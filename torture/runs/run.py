@@ -144,7 +144,7 @@ def _minutes_done(folder: Path, provider: str) -> float:
 
 
 def _forget_cut_off(folder: Path) -> None:
-    """A round without a verdict was cut off with its run: nobody knows what its clients saw last."""
+    """Removes rounds without a verdict, which were cut off with their run: what their clients saw last is unknown."""
     for place in sorted((folder / "rounds").glob("*")):
         if not (place / _VERDICT).exists():
             remove_memory_disk(place / "table")

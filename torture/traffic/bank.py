@@ -45,7 +45,7 @@ Row = tuple[str, int, int, str, str]  # as SCHEMA has them
 
 
 def open_bank(storage: Storage, mode: str) -> tuple[OpenedTable, WriteOptions]:
-    """The table, made if nobody has yet."""
+    """The table, made if there is none yet."""
     options = Call({**OPTIONS, MODE_OPTION: mode}).write()
     return open_for_write(storage, options, SCHEMA), options
 

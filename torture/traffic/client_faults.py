@@ -20,9 +20,9 @@ _CUT_S = 0.02  # until a call to a storage that cannot be reached fails
 
 @dataclass
 class StorageFaults(FaultRates):
-    """What the storage of one client suffers: how likely each call is to fail, and how slow it is at most.
+    """The faults of one client's storage: how likely each call is to fail, and how slow it is at most.
 
-    Late puts arrive within `late_s`, when nobody waits for them any more; `cut` is a storage that cannot be reached.
+    Late puts arrive within `late_s`, after their caller has given them up; `cut` is a storage that cannot be reached.
     """
 
     cut: bool = False

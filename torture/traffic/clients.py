@@ -1,4 +1,4 @@
-"""The processes of a round: each does one thing over and over, and writes down what it asked for and was told."""
+"""The processes of a round: each does one thing over and over, and writes down its calls and their answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import ctypes
 import logging
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from random import Random  # noqa: TID251  (seeded by the run)
@@ -35,6 +34,7 @@ from lakelatch.heartbeat.contract import HEARTBEAT_INTERVAL_OPTION, HEARTBEAT_MI
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.spark.frames_in import write
+from lakelatch.spark.local_session import open_session
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
@@ -81,13 +81,13 @@ Attempt = Callable[[OpenedTable, Transaction, Any, str], CommitResult]
 
 
 def heartbeat_of(lease_s: float) -> HeartbeatSettings:
-    """Beats that are missed for a lease time are those of somebody dead."""
+    """A writer whose beats are missed for a lease time is dead."""
     return HeartbeatSettings(interval_ms=max(100, int(lease_s * 1000 / 4)), tolerable_misses=3)
 
 
 @dataclass(frozen=True)
 class Name:
-    """One process: what it does, which of its kind it is, and how often it has been begun anew."""
+    """One process: its role, its number in that role, and how often it has been begun anew."""
 
     role: str
     number: int
@@ -101,8 +101,19 @@ class Name:
         return f"{self.client}.{self.incarnation}"
 
 
+@dataclass
+class Answer:
+    """The answer to one attempt at a work: it failed, unless the attempt says something else."""
+
+    outcome: str = "failed"
+    instant: str = ""
+    completion: str = ""
+    rows: int = 0
+    error: str = ""
+
+
 class Client:
-    """What every role needs: a storage and a clock into which faults are injected, locks, and a history."""
+    """The parts that every role needs: a storage and a clock into which faults are injected, locks, and a history."""
 
     def __init__(self, name: Name, place: Place, options: dict[str, str], orders: Connection) -> None:
         self.name, self.place, self.options = name, place, {**place.more_options, **options}
@@ -135,7 +146,7 @@ class Client:
                 self._provider.close()
 
     def obey(self, order: dict[str, Any]) -> None:
-        """What the run tells it from outside, while it works."""
+        """Carries out an order of the run, while it works."""
         kind, values = order["order"], order.get("values", {})
         if kind == "finish":
             self.finishing.set()
@@ -149,7 +160,7 @@ class Client:
         elif kind == "failpoint":
             failpoints.turn_on(order["text"], lambda name, action: self._hit(name, action))
         else:
-            raise InvariantBroken(f"nobody told this client what {kind!r} is")
+            raise InvariantBroken(f"this client does not know the order {kind!r}")
 
     def _hit(self, name: str, action: str) -> None:
         self.recorder.note("hit", failpoint=name, action=action)
@@ -162,7 +173,7 @@ class Client:
     # -- work -------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Works until it is told to finish; what it began is resolved first."""
+        """Works until it is ordered to finish; what it began is resolved first."""
         services = {"serve": lambda: serve(self), "cancel": lambda: cancel(self)}
         work = services.get(self.name.role) or getattr(self, self.name.role)
         while not self.finishing.is_set():
@@ -170,12 +181,12 @@ class Client:
         self.recorder.note("finished")
 
     def next_work(self) -> str:
-        """The name of what it begins now."""
+        """The name of the work that it begins now."""
         self.works += 1
         return f"{self.name}.{self.works:04d}"
 
     def transfer(self) -> None:
-        """Reads two accounts and writes both: wrong as soon as anybody else's transfer comes in between."""
+        """Reads two accounts and writes both: wrong as soon as another client's transfer comes in between."""
         giver, taker = self.random.sample(ACCOUNTS, 2)
         amount = self.random.randrange(1, 100)
 
@@ -200,46 +211,50 @@ class Client:
             self.system.sleep(0.01 + 0.05 * self.random.random())
 
     def _tried(self, mode: str, attempt: Attempt, work: str, count: int) -> bool:
-        """One attempt; whether another one would be right."""
-        self.recorder.note("call", work=work, role=self.name.role, entries=count)
-        transaction, outcome, completion, rows, failure = None, "failed", "", 0, ""
-        try:
+        """Makes one attempt; whether another one would be right."""
+        with self.asked(work, WriteConflict, TransactionEnded, entries=count) as answer:
             manager = self.manager(mode)
             manager.recover()
             table, options = open_bank(self.storage, mode)
             transaction = manager.begin()
+            answer.instant = transaction.instant
             self.recorder.note("begun", work=work, instant=transaction.instant)
-            result = attempt(table, transaction, options, work)
-            outcome, completion, rows = "committed", result.completion, result.rows_written
+            try:
+                result = attempt(table, transaction, options, work)
+            except CommitUnknown:
+                raise
+            except LakelatchError:
+                with suppress(LakelatchError):  # what cannot be rolled back now is the next writer's to see to
+                    transaction.abort()
+                raise
+            answer.outcome, answer.completion, answer.rows = "committed", result.completion, result.rows_written
+        return answer.outcome in ("failed", "refused")
+
+    @contextmanager
+    def asked(self, work: str, *refusals: type[LakelatchError], kind: str = "", entries: int = 0) -> Iterator[Answer]:
+        """Notes that a work is begun, and the answer: as the block leaves it, or as the error that ends the block."""
+        self.recorder.note("call", work=work, role=self.name.role, kind=kind, entries=entries)
+        answer = Answer()
+        try:
+            yield answer
         except CommitUnknown as error:
-            outcome, failure = "unknown", type(error).__name__
-        except (WriteConflict, TransactionEnded) as error:
-            outcome, failure = "refused", type(error).__name__
+            answer.outcome, answer.error = "unknown", type(error).__name__
+        except refusals as error:
+            answer.outcome, answer.error = "refused", type(error).__name__
         except LakelatchError as error:
-            failure = self.allowed(error)
-        instant = transaction.instant if transaction else ""
-        if outcome in ("failed", "refused") and transaction is not None:
-            with suppress(LakelatchError):  # what cannot be rolled back now is the next writer's to see to
-                transaction.abort()
-        self.recorder.note(
-            "return", work=work, instant=instant, outcome=outcome, completion=completion, rows=rows, error=failure
-        )
-        return outcome in ("failed", "refused")
+            answer.outcome, answer.error = "failed", self.allowed(error)
+        self.recorder.note("return", work=work, kind=kind, **asdict(answer))
 
     def allowed(self, error: LakelatchError) -> str:
-        """The error's name. Some kinds are the product's fault, whatever the nemesis does."""
+        """The error's name. Some kinds are errors of the product, whatever the nemesis does."""
         if isinstance(error, (CorruptTable, InvariantBroken)):
             self.recorder.note("broken", what=f"{type(error).__name__}: {error.message}")
         return type(error).__name__
 
     def compact(self) -> None:
-        """Schedules a compaction, or carries out a plan, whoever made it."""
-        self.works += 1
+        """Schedules a compaction, or carries out a plan, whichever client made it."""
         kind = self.random.choice(("plan", "execute"))
-        work = f"{self.name}.{self.works:04d}"
-        self.recorder.note("call", work=work, role="compact", kind=kind)
-        outcome, instant, completion, failure = "failed", "", "", ""
-        try:
+        with self.asked(self.next_work(), kind=kind) as answer:
             manager = self.manager(NON_BLOCKING)
             manager.recover()
             table, _ = open_bank(self.storage, NON_BLOCKING)
@@ -247,28 +262,21 @@ class Client:
             context = ServiceContext(table, manager)
             if kind == "plan":
                 found = service.schedule(context)
-                outcome, instant = "committed" if found else "refused", found or ""
+                answer.outcome, answer.instant = "committed" if found else "refused", found or ""
             else:
                 manager.context.snapshots.take()
                 plans = pending_plans(manager.snapshot, COMPACTION)
-                outcome = "refused"
+                answer.outcome = "refused"
                 if plans:
-                    instant = self.random.choice(plans)
-                    result = service.execute(context, instant)
-                    outcome, completion = "committed", result.completion
-        except CommitUnknown as error:
-            outcome, failure = "unknown", type(error).__name__
-        except LakelatchError as error:
-            outcome, failure = "failed", self.allowed(error)
-        self.recorder.note(
-            "return", work=work, kind=kind, instant=instant, outcome=outcome, completion=completion, error=failure
-        )
+                    answer.instant = self.random.choice(plans)
+                    result = service.execute(context, answer.instant)
+                    answer.outcome, answer.completion = "committed", result.completion
         self.system.sleep(_PLANS_WAIT_S * self.random.random())
 
     def spark(self) -> None:
         """Appends through Spark: a session of its own, and `lakelatch.write` as a job calls it."""
         work = self.next_work()
-        session = spark_session()
+        session = open_session("lakelatch torture", memory_mb=700)
         rows = session.range(_SPARK_ROWS).selectExpr(
             f"concat('{work}/', id) as key",
             "1L as version",
@@ -285,29 +293,15 @@ class Client:
             WRITER_NAME_OPTION: str(self.name),
             SERVICES_ENABLED: "false",  # other clients keep the table, and what they remove
         }
-        self.recorder.note("call", work=work, role="spark", entries=_SPARK_ROWS)
-        outcome, instant, completion, rows_written, failure = "failed", "", "", 0, ""
-        try:
+        with self.asked(work, entries=_SPARK_ROWS) as answer:
             result = write(rows, self.place.table_uri, options, self.system)
-            outcome, instant, completion, rows_written = "committed", result.instant, result.completion, _SPARK_ROWS
-        except CommitUnknown as error:
-            outcome, failure = "unknown", type(error).__name__
-        except LakelatchError as error:
-            failure = self.allowed(error)
-        self.recorder.note(
-            "return",
-            work=work,
-            instant=instant,
-            outcome=outcome,
-            completion=completion,
-            rows=rows_written,
-            error=failure,
-        )
+            answer.outcome, answer.rows = "committed", _SPARK_ROWS
+            answer.instant, answer.completion = result.instant, result.completion
 
     # -- readers ----------------------------------------------------------------------------------------------------
 
     def tail(self) -> None:
-        """Follows the table by completion time, as an incremental reader does; looks once more when all is over."""
+        """Follows the table by completion time, as an incremental reader does; reads once more at the end."""
         seen: set[str] = set()
         while True:
             last = self.finishing.is_set()
@@ -327,7 +321,7 @@ class Client:
             self.system.sleep(0.05 * self.random.random())
 
     def snapshot(self) -> None:
-        """All that can be read, again and again."""
+        """Reads the whole table, again and again."""
         try:
             table, _ = open_bank(self.storage, NON_BLOCKING)
             accounts, found = count_everything(table)
@@ -337,27 +331,6 @@ class Client:
         except LakelatchError as error:
             self.allowed(error)
         self.system.sleep(0.3 * self.random.random())
-
-
-def spark_session() -> Any:
-    """The session of this process, of one core."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[1]").appName("lakelatch torture")
-    for key, value in (
-        ("spark.ui.enabled", "false"),
-        ("spark.driver.memory", "700m"),
-        ("spark.driver.bindAddress", "127.0.0.1"),
-        ("spark.driver.host", "127.0.0.1"),
-        ("spark.sql.session.timeZone", "UTC"),
-        ("spark.sql.shuffle.partitions", "2"),
-        ("spark.ui.showConsoleProgress", "false"),
-    ):
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    return session
 
 
 def manager_at(
@@ -378,7 +351,7 @@ def open_locks(place: Place, options: dict[str, str], system: System) -> LockPro
 
 
 def be_client(name: Name, place: Place, options: dict[str, str], orders: Connection) -> None:
-    """What a client's process does; it ends with the run at the latest."""
+    """The main function of a client's process, which ends with the run at the latest."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run sees to it
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)  # also while it is stopped
     place.logs.mkdir(exist_ok=True)

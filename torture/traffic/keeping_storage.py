@@ -23,7 +23,7 @@ class KeepingStorage(LocalStorage):
 
 def keep(kept: Path, data: bytes) -> None:
     """Puts a removed file's content where the checker looks for it."""
-    if data:  # a tombstone bars a name, and says nothing
+    if data:  # a tombstone is empty
         kept.parent.mkdir(parents=True, exist_ok=True)
         whole = kept.with_name(f"{kept.name}.{os.getpid()}")
         whole.write_bytes(data)

@@ -1,4 +1,4 @@
-"""The clients that keep a round's table: one does what is due, with little retained; the other calls plans off."""
+"""The clients that keep a round's table: one does what is due, with little retained; the other cancels plans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakelatch.engine.services.keeping.maintenance import keep
 from lakelatch.engine.services.keeping.steps import Steps
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
+from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
 from lakelatch.torture.settings import COMMITS_RETAINED, Place
 from lakelatch.torture.traffic.bank import open_bank
@@ -67,12 +67,9 @@ def service_options(place: Place, draw: Random) -> ServiceOptions:
 
 
 def serve(client: Client) -> None:
-    """Does whatever is due, as the service loop does; or puts plans on the timeline, for whoever comes first."""
-    work = client.next_work()
+    """Does what is due, as the service loop does; or puts plans on the timeline, for the first client that comes."""
     kind = "schedule" if client.random.random() < _PLAN_RATE else "keep"
-    client.recorder.note("call", work=work, role="serve", kind=kind)
-    outcome, failure = "done", ""
-    try:
+    with client.asked(client.next_work(), kind=kind) as answer:
         manager = client.manager(NON_BLOCKING)
         table, _ = open_bank(client.storage, NON_BLOCKING)
         options = service_options(client.place, client.random)
@@ -80,18 +77,13 @@ def serve(client: Client) -> None:
             manager.recover()
             _schedule(client, table, manager, options)
         else:
-            failed = keep_table(client, table, manager, options)
-            outcome, failure = ("failed", failed) if failed else ("done", "")
-    except CommitUnknown as error:
-        outcome, failure = "unknown", type(error).__name__
-    except LakelatchError as error:
-        outcome, failure = "failed", client.allowed(error)
-    client.recorder.note("return", work=work, kind=kind, instant="", outcome=outcome, completion="", error=failure)
+            answer.error = keep_table(client, table, manager, options)
+        answer.outcome = "failed" if answer.error else "done"
     client.system.sleep(_PAUSE_S * client.random.random())
 
 
 def keep_table(client: Client, table: OpenedTable, manager: TransactionManager, options: ServiceOptions) -> str:
-    """One round of all services; the services that failed, for whatever reason."""
+    """Runs one round of all services; returns the names of those that failed."""
     failed: list[str] = []
 
     def tell(run: ServiceRun) -> None:
@@ -116,22 +108,12 @@ def _schedule(client: Client, table: OpenedTable, manager: TransactionManager, o
 
 
 def cancel(client: Client) -> None:
-    """Calls off a plan that waits or is at work, whole or in part; or carries out what was asked for."""
-    work = client.next_work()
+    """Cancels a plan that waits or is at work, whole or in part; or carries out a cancellation."""
     kind = client.random.choice(("request", "request", "execute"))
-    client.recorder.note("call", work=work, role="cancel", kind=kind)
-    outcome, instant, failure = "done", "", ""
-    try:
+    with client.asked(client.next_work(), InvalidRequest, PlanBusy, kind=kind) as answer:
         manager = client.manager(NON_BLOCKING)
-        instant = _request(client, manager) if kind == "request" else _execute(client, manager)
-        outcome = "done" if instant else "refused"
-    except CommitUnknown as error:
-        outcome, failure = "unknown", type(error).__name__
-    except (InvalidRequest, PlanBusy) as error:
-        outcome, failure = "refused", type(error).__name__
-    except LakelatchError as error:
-        outcome, failure = "failed", client.allowed(error)
-    client.recorder.note("return", work=work, kind=kind, instant=instant, outcome=outcome, completion="", error=failure)
+        answer.instant = _request(client, manager) if kind == "request" else _execute(client, manager)
+        answer.outcome = "done" if answer.instant else "refused"
     client.system.sleep(_PAUSE_S * client.random.random())
 
 

@@ -22,7 +22,7 @@ from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import CorruptTable, InvalidRequest, WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
-from lakelatch.format.file_groups import twins
+from lakelatch.format.file_groups import two_of_one_bucket
 from lakelatch.format.names import is_placeholder, parse_data_file
 from lakelatch.format.slices.live_groups import LiveGroups
 from lakelatch.format.slices.table_view import TableView
@@ -308,7 +308,7 @@ def test_log_compactions_are_looked_up_only_where_there_are_files_of_them(tmp_pa
     ],
 )
 def test_twins(count: int | None, ids: list[str], expected: tuple[str, str] | None) -> None:
-    assert twins(ids, count) == expected
+    assert two_of_one_bucket(ids, count) == expected
 
 
 # -- after a replace commit ------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from lakelatch.format.log.framing import (
     AVRO_BLOCK,
     CDC_BLOCK,
     COMMAND_BLOCK,
-    COMMAND_BLOCK_TYPE,
     CORRUPT_BLOCK,
     DELETE_BLOCK,
     HFILE_BLOCK,
@@ -32,6 +31,7 @@ from lakelatch.format.log.framing import (
 )
 from lakelatch.format.merge.ordering import comparable
 
+COMMAND_BLOCK_TYPE = 3  # Hudi's ordinal of this header, which our reader does not need
 INSTANT = "20260101000000001"
 SCHEMA_OF_DATA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("t", pa.timestamp("us", "UTC"))])
 AVRO = arrow_to_avro(SCHEMA_OF_DATA, "made")

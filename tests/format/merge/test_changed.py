@@ -66,8 +66,8 @@ def parts_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     found: list[int] = []
     whole = BaseFileRows.parts
 
-    def parts(self: BaseFileRows, sparing: bool = False) -> Iterator[pa.Table]:
-        for part in whole(self, sparing):
+    def parts(self: BaseFileRows, low_memory: bool = False) -> Iterator[pa.Table]:
+        for part in whole(self, low_memory):
             found.append(part.num_columns)
             yield part
 

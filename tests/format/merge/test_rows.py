@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_rows import merge_rows
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format import base_files
@@ -18,7 +19,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.log.framing import COMMAND_BLOCK, INSTANT_TIME, TARGET_INSTANT_TIME, encode_block
 from lakelatch.format.merge.outcome import Merged
-from lakelatch.format.merge.rows import RowMerging, merge_rows
+from lakelatch.format.merge.rows import RowMerging
 from lakelatch.format.merge.stream import in_order, joined_deletes
 from lakelatch.format.names import BaseFile, LogFile
 from lakelatch.storage.contract import NotFound
@@ -236,7 +237,7 @@ def test_missing_and_broken_files_are_said() -> None:
     group.logs.pop()
     group.put_base(table_of([("a", 1, 1)], 0))
     group.storage.put(f"p/{group.base}", b"no parquet")
-    with pytest.raises(CorruptTable, match="base file p/f-0"):
+    with pytest.raises(CorruptTable, match="data file p/f-0"):
         group.merge()
     with pytest.raises(InvalidRequest, match="other are not in the table's schema"):
         merge_rows(group.storage, group.slice, FULL, "other", FULL.names)

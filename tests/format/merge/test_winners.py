@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import LiveTable, Row, TableRows, Writing
+from whole_rows import merge_rows
 
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import Deletes, encode_log_file
 from lakelatch.format.merge.outcome import Merged
-from lakelatch.format.merge.rows import merge_rows
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.storage.memory import MemoryStorage
 

@@ -5,12 +5,12 @@ from contextlib import closing
 from typing import ClassVar
 
 import pytest
+from azurite import ACCOUNT, CONTAINER, LocalAzurite, azurite_options
 
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.object_store.provider import HudiStorageLockProvider, StorageLockProvider
 from lakelatch.testing.conformance.lock_provider import LockProviderConformance
 from lakelatch.testing.servers import Server
-from lakelatch.testing.servers.azurite import ACCOUNT, CONTAINER, LocalAzurite, azurite_options
 from lakelatch.testing.servers.reach import lock_options
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from lock_records import LEASE_S, MemoryRecordStore, RecordClient, names_noted
+
 from lakelatch.errors import Unavailable
 from lakelatch.locks.records.store import Put
 from lakelatch.locks.session.backend import SessionGone
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.conformance.lock_provider import assert_raises
-from lakelatch.testing.faults.records import LEASE_S, MemoryRecordStore, RecordClient, names_noted
 
 
 def test_a_put_whose_answer_was_lost_is_resolved_by_giving_back(store: MemoryRecordStore, system: ManualSystem) -> None:

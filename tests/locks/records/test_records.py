@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from lock_records import LEASE_S, NAME, TABLE, MemoryRecordStore, RecordClient, names_noted
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.locks.contract import LockProvider, LockScope
@@ -19,7 +20,6 @@ from lakelatch.locks.session.provider import SessionLockProvider
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.conformance.lock_provider import LockProviderConformance, assert_raises
-from lakelatch.testing.faults.records import LEASE_S, NAME, TABLE, MemoryRecordStore, RecordClient, names_noted
 
 # Calls, tokens, slots
 

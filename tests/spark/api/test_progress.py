@@ -1,4 +1,4 @@
-"""How far Spark jobs are, told while they run; and that telling harms nobody."""
+"""How far Spark jobs are: handlers are called while they run, and a handler that fails harms nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.spark.progress import told
+from lakelatch.spark.progress import with_progress
 from lakelatch.system import REAL_SYSTEM
 
 pytestmark = pytest.mark.spark
@@ -63,12 +63,12 @@ def test_a_handler_that_fails_harms_nobody(make_table: MakeTable, caplog: pytest
 
 def test_jobs_say_in_sparks_ui_what_they_are_for_and_a_users_own_words_stay(spark: SparkSession) -> None:
     context = spark.sparkContext
-    with told(spark, "lakelatch: upsert"):
+    with with_progress(spark, "lakelatch: upsert"):
         assert context.getLocalProperty("spark.job.description") == "lakelatch: upsert"
     assert context.getLocalProperty("spark.job.description") is None
     context.setJobDescription("mine")
     try:
-        with told(spark, "lakelatch: upsert"):
+        with with_progress(spark, "lakelatch: upsert"):
             assert context.getLocalProperty("spark.job.description") == "mine"
         assert context.getLocalProperty("spark.job.description") == "mine"
     finally:

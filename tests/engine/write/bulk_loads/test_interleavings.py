@@ -14,6 +14,7 @@ import hudi
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from whole_rows import read_base_file
 
 from lakelatch.engine.arrow import ArrowRows, ArrowTable
 from lakelatch.engine.options.registry import Call
@@ -32,7 +33,6 @@ from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTa
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import WriteConflict
 from lakelatch.failpoints import calling
-from lakelatch.format.base_files import read_base_file
 from lakelatch.format.bucket_index import bucket_ids_of_texts
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage

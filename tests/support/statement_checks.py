@@ -1,4 +1,4 @@
-"""What must hold in a table whose data files state, in JSON, what their writer had read and done.
+"""Checks of a table whose data files state, in JSON, what their writer had read and done.
 
 Simulated processes write such tables, and those that are killed at every step. A file states its `group`, whether its
 writer was `optimistic`, its `base` (the instants of the group that were read), and, where there is one, the `work` that
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakelatch.torture.check.evidence import Evidence
+from lakelatch.torture.check.order import seen_by_readers
 from lakelatch.torture.check.table_files import SERVICES, TIMELINE, Commit, TableFiles, completion_of, requested_of
 
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
@@ -119,3 +120,20 @@ def statements_of(table: TableFiles, commit: Commit) -> list[dict[str, Any]]:
     """What the log files of a commit state; nothing for those that are missing or empty."""
     found = (table.files.get(path) for path in commit.paths if path.endswith(".log"))
     return [json.loads(data) for data in found if data]
+
+
+def readers_saw_everything(evidence: Evidence) -> Iterator[str]:
+    """A reader that followed until the last write has seen every completed file, not of writes only."""
+    for process, names in seen_by_readers(evidence).items():
+        for name in sorted(set(evidence.table.ended) - set(names)):
+            yield f"{process} missed {name}"
+
+
+# Of tables with such files, and of a simulated run.
+OF_STATEMENTS = (writes_saw_all_before, balances_add_up, plans_list_what_completed, replaced_is_what_was_there)
+OF_SIMULATION = (
+    readers_saw_everything,
+    works_are_done_once_if_known,
+    conflicts_name_their_winners,
+    batches_are_once,
+)

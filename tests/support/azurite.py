@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from email.utils import formatdate
 from pathlib import Path
 
-from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.system import System
 from lakelatch.testing.fetching import run_fetch
 from lakelatch.testing.servers.contract import http_status
 from lakelatch.testing.servers.local import LocalServer, fetched, program
@@ -23,16 +23,7 @@ class LocalAzurite(LocalServer):
     """The blob service with one account and one container. It is fetched with npm if the cache does not have it."""
 
     name = "azurite"
-
-    def __init__(
-        self,
-        folder: Path,
-        arguments: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-        system: System = REAL_SYSTEM,
-    ) -> None:
-        account = {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"}
-        super().__init__(folder, arguments, account | dict(environment or {}), system)
+    usual_environment: Mapping[str, str] = {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"}
 
     def command(self) -> list[str]:
         node = program("node", "install Node.js, or on Debian: apt-get install npm")

@@ -1,4 +1,4 @@
-"""The suite that every object store that replaces conditionally must pass: subclass one of these in a test file.
+"""The suite that every object store must pass: subclass one of these in a test file.
 
 `ObjectStoreConformance` is for one that one process sees, `SharedObjectStoreConformance` for one that all see.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakelatch.storage.contract import NotFound, PutUnknown
-from lakelatch.storage.object_store import ReplacingObjectStore, VersionedObject
+from lakelatch.storage.object_store import ObjectStore, VersionedObject
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.conformance import in_processes
 from lakelatch.testing.conformance.in_processes import run_together
@@ -23,7 +23,7 @@ WRITERS, ROUNDS = 4, 25
 class ObjectStoreConformance:
     """Each test gets its own store, below pytest's `tmp_path` where it needs a folder."""
 
-    def make_objects(self, folder: Path) -> ReplacingObjectStore:
+    def make_objects(self, folder: Path) -> ObjectStore:
         """A new store with nothing in it."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class SharedObjectStoreConformance(ObjectStoreConformance):
         assert sorted(objects.get("list").data.decode().split()) == sorted(added)
 
 
-def add_names(objects: ReplacingObjectStore) -> list[str]:
+def add_names(objects: ObjectStore) -> list[str]:
     """Adds names to a list that others add to; says which it has added."""
     added: list[str] = []
     while len(added) < ROUNDS:
@@ -75,7 +75,7 @@ def add_names(objects: ReplacingObjectStore) -> list[str]:
     return added
 
 
-def add_in_process(connection: Connection, objects: ReplacingObjectStore) -> None:
+def add_in_process(connection: Connection, objects: ObjectStore) -> None:
     """Target of a child process."""
     in_processes.start(connection)
     connection.send(add_names(objects))

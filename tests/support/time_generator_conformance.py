@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import ClassVar
 from unittest import SkipTest
@@ -14,8 +15,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.clock import START_MS, ManualSystem
-from lakelatch.testing.conformance import in_processes
-from lakelatch.testing.conformance.in_processes import run_together
+from lakelatch.testing.conformance.in_processes import run_together, start
 from lakelatch.testing.conformance.lock_provider import SOON_S, assert_raises
 from lakelatch.timegen.contract import TimeGenerator
 
@@ -90,14 +90,14 @@ class TimeGeneratorConformance:
     def test_threads_get_times_in_order(self, tmp_path: Path) -> None:
         log = tmp_path / "times"
         with self.generators(tmp_path, REAL_SYSTEM, REAL_SYSTEM) as opened, ThreadPoolExecutor(8) as pool:
-            work = [pool.submit(in_processes.take_times_here, opened[turn % 2], log, 10) for turn in range(8)]
+            work = [pool.submit(take_times_here, opened[turn % 2], log, 10) for turn in range(8)]
             assert_in_order([each.result() for each in work])
 
     def test_processes_get_times_in_order(self, tmp_path: Path) -> None:
         if not self.across_processes:
             raise SkipTest("does not apply: this generator's lock provider works within one process")
         with self.generators(tmp_path, REAL_SYSTEM) as [generator]:
-            assert_in_order(run_together(8, in_processes.take_times, generator, tmp_path / "times", 10))
+            assert_in_order(run_together(8, take_times, generator, tmp_path / "times", 10))
 
 
 class StoppedSystem(ManualSystem):
@@ -118,3 +118,22 @@ def assert_in_order(takers: list[list[tuple[int, int]]]) -> None:
         assert all(known < time_ms for known, time_ms in pairs), pairs
     times = [time_ms for pairs in takers for _, time_ms in pairs]
     assert len(times) == len(set(times))
+
+
+def take_times(connection: Connection, generator: TimeGenerator, log: Path, rounds: int) -> None:
+    """Takes times, and compares each with all that others were given before it was asked for."""
+    start(connection)
+    connection.send(take_times_here(generator, log, rounds))
+
+
+def take_times_here(generator: TimeGenerator, log: Path, rounds: int) -> list[tuple[int, int]]:
+    """Pairs of the greatest time in the log before the call, and the time that the call gave."""
+    pairs = []
+    with open(log, "a+b", buffering=0) as file:
+        for _ in range(rounds):
+            file.seek(0)
+            known = max((int(line) for line in file.read().splitlines()), default=0)
+            time_ms = generator.next()
+            file.write(b"%020d\n" % time_ms)  # one append of a whole line, which the kernel does not tear
+            pairs.append((known, time_ms))
+    return pairs

@@ -1,4 +1,4 @@
-"""`lakelatch savepoint`, `rollback` and `restore`: what to keep, and going back to it."""
+"""`lakelatch savepoint`, `rollback` and `restore`: commits to keep, and the way back to them."""
 
 from __future__ import annotations
 
@@ -8,55 +8,44 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from lakelatch.console.commands.arguments import Outcome, read_options, table_parser
-from lakelatch.engine.calls import delete_savepoint, restore, roll_back, savepoint, savepoints
+from lakelatch.console.commands.arguments import Commands, Outcome
+from lakelatch.engine import calls
 from lakelatch.errors import InvalidRequest
 
 
-def add_parsers(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], every: argparse.ArgumentParser
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """The three of them."""
-    table = table_parser()
-    kept = subparsers.add_parser("savepoint", parents=[every], help="keep a commit, to which the table can be restored")
-    actions = kept.add_subparsers(required=True, metavar="ACTION")
-    created = actions.add_parser("create", parents=[every, table], help="keep the table as of a commit")
+    actions = commands.group("savepoint", "keep a commit, to which the table can be restored", "ACTION")
+    created = actions.add("create", create, "keep the table as of a commit")
     created.add_argument("instant", nargs="?", help="the commit's requested time (default: the last one completed)")
     created.add_argument("--comment", default="", help="what it is for")
-    created.set_defaults(run=create)
-    deleted = actions.add_parser("delete", parents=[every, table], help="let cleaners take its files")
+    deleted = actions.add("delete", delete, "let cleaners take its files")
     deleted.add_argument("instant", help="the commit's requested time")
-    deleted.set_defaults(run=delete)
-    listed = actions.add_parser("list", parents=[every, table], help="show the table's savepoints")
-    listed.set_defaults(run=show)
-
-    rolled = subparsers.add_parser("rollback", parents=[every, table], help="undo a completed commit")
+    actions.add("list", show, "show the table's savepoints")
+    rolled = commands.add("rollback", roll_back, "undo a completed commit")
     rolled.add_argument("instant", help="the commit's requested time")
-    rolled.set_defaults(run=undo_commit)
-
-    restored = subparsers.add_parser("restore", parents=[every, table], help="take the table back to a commit")
+    restored = commands.add("restore", restore, "bring the table back to a commit")
     restored.add_argument("instant", help="the requested time of the commit that is to be the last one, or savepoint")
     restored.add_argument("--yes", action="store_true", help="do it: everything that completed later is lost")
-    restored.set_defaults(run=go_back)
 
 
 def create(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Makes a savepoint."""
-    made = savepoint(parsed.table, parsed.instant, parsed.comment, read_options(parsed.option))
+    made = calls.savepoint(parsed.table, parsed.instant, parsed.comment, parsed.options)
     console.print(f"savepoint of {made.instant}: {made.files:,} files are kept")
     return 0, asdict(made)
 
 
 def delete(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Gives one up."""
-    delete_savepoint(parsed.table, parsed.instant, read_options(parsed.option))
+    calls.delete_savepoint(parsed.table, parsed.instant, parsed.options)
     console.print(f"the savepoint of {parsed.instant} is gone, and cleaners may take its files")
     return 0, {"deleted": parsed.instant}
 
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Lists them."""
-    found = savepoints(parsed.table, read_options(parsed.option))
+    found = calls.savepoints(parsed.table, parsed.options)
     table = Table("commit", "kept since", "files", "by", "comment")
     for one in found:
         table.add_row(one.instant, one.completion, f"{one.files:,}", one.by, one.comment)
@@ -64,18 +53,18 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     return 0, [asdict(one) for one in found]
 
 
-def undo_commit(parsed: argparse.Namespace, console: Console) -> Outcome:
+def roll_back(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Rolls one commit back."""
-    undone = roll_back(parsed.table, parsed.instant, read_options(parsed.option))
-    console.print(f"{parsed.instant} was taken back by {undone.instant}: {undone.files:,} files")
+    undone = calls.roll_back(parsed.table, parsed.instant, parsed.options)
+    console.print(f"{parsed.instant} was rolled back by {undone.instant}: {undone.files:,} files")
     return 0, asdict(undone)
 
 
-def go_back(parsed: argparse.Namespace, console: Console) -> Outcome:
+def restore(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Restores the table."""
     if not parsed.yes:
         raise InvalidRequest(f"everything that completed after {parsed.instant} would be lost: say --yes")
-    undone = restore(parsed.table, parsed.instant, read_options(parsed.option))
+    undone = calls.restore(parsed.table, parsed.instant, parsed.options)
     console.print(
         f"the table is as of {parsed.instant}: {len(undone.undone):,} instants were undone by {undone.instant}, with "
         f"{undone.files:,} files"
