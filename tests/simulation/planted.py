@@ -136,6 +136,7 @@ PLANTED: dict[str, Mistake] = {
             ("for path in self.announced(*beside)", "for path in announced"),
         ),
         seeds=600,
+        first=2400,
     ),
     "names get no tombstones": Mistake(
         Markers,
