@@ -10,7 +10,6 @@ from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manage
 
 from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.calls import waiting_plans
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import compaction, log_compaction
@@ -97,9 +96,7 @@ def compact(place: Place, storage: Storage) -> Any:
     for service in (log_compaction.SERVICE, compaction.SERVICE):
         for instant in pending_plans(_listed(storage), service.action):
             carry_out(service, HERE, table, manager, instant)
-    planned = compaction.schedule(table, manager, CompactionOptions())
-    if planned is not None:
-        compaction.execute(HERE, table, manager, planned)
+    _table(place, storage).compact()
     return plain(place)
 
 

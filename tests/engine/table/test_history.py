@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from live_table import LiveTable
-from taken_back_table import KeptTable, new_table, rows
+from taken_back_table import new_table, rows
 
 import lakelatch
 from lakelatch.console.main import main
@@ -21,7 +21,7 @@ from lakelatch.timeline.timeline import Timeline
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
+def table(tmp_path: Path) -> LiveTable:
     return new_table(tmp_path)
 
 
@@ -33,7 +33,7 @@ def shown(table: LiveTable, limit: int | None = None) -> list[tuple[Any, ...]]:
 
 
 def test_who_was_rolled_back_and_what_a_restore_undid_is_in_the_history(
-    table: KeptTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    table: LiveTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # or a long name of this machine would break the words
     first = table.write(rows(2, 1, "a")).instant
@@ -55,7 +55,7 @@ def test_who_was_rolled_back_and_what_a_restore_undid_is_in_the_history(
 
 
 def test_a_change_is_called_what_it_is_and_hudi_reads_its_own_name(
-    table: KeptTable, capsys: pytest.CaptureFixture[str]
+    table: LiveTable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writing = table.begin()
     options = replace(writing.options, called="merge")

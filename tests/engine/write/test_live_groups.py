@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from live_table import LiveTable, Row, Writing
+from live_table import LiveTable, Row
+from table import Writing
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read

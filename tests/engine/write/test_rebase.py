@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live_table import LiveTable, Row, Writing
+from live_table import LiveTable, Row
+from table import Writing
 
 from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
 from lakelatch.engine.run.executor import HERE

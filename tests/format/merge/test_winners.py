@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, Snapshot, Writing
+from live_table import LiveTable, Row, Snapshot
+from table import Writing
 
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns

@@ -13,7 +13,8 @@ import pytest
 from archiver import Archiver
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, Snapshot, Writing
+from live_table import LiveTable, Row, Snapshot
+from table import Writing
 
 import lakelatch
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch

@@ -1,0 +1,359 @@
+"""The builder of tables for tests: managers, writes that stand still before their commit, plans, services.
+
+What a test needs of the write pipeline, of transactions and of table services it calls here, so that another way of
+writing moves this file and no test. Each call of a table's verbs is another process, but for a `Writing`, which is one
+from its beginning to its end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from executors import Run, executor_of
+
+from lakelatch.engine.options.batch import Batch
+from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.write import OPERATION, WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services import cancelling, clustering, compaction, log_compaction, restoring, savepoints
+from lakelatch.engine.services.restoring import Undone
+from lakelatch.engine.services.savepoints import Savepoint
+from lakelatch.engine.table.making import open_for_write
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import abort_after, attempted, result_or_raise
+from lakelatch.engine.write.batches import BatchRegister, written_once
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.replace import matching
+from lakelatch.errors import Unavailable, WriteConflict
+from lakelatch.failpoints import active
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
+from lakelatch.locks.contract import LockProvider, LockScope
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.locks.in_process import InProcessLockProvider
+from lakelatch.storage import LocalStorage, MemoryStorage, Storage
+from lakelatch.storage.contract import path_below
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.actions import DELETE_PARTITION
+from lakelatch.timeline.log.commit_log import SLOTS_KEPT
+from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
+from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
+from lakelatch.transactions.base.context import TableMemory
+from lakelatch.transactions.base.outcome import Committed
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.conflicts.contract import ConflictStrategy
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.transaction import Transaction
+
+LOGS_OF_RUN = {"hoodie.log.compaction.blocks.threshold": "2"}
+_OF_ENDED = (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open", ".hoodie/.lakelatch/notes")
+
+# -- transactions whose files hold no rows ------------------------------------------------------------------------
+
+
+def bare_table(storage: Storage, buckets: int = 1, **more: Any) -> Storage:
+    """Makes a table that has no more than its properties; returns its storage."""
+    storage.put_if_absent(PROPERTIES_PATH, TableConfig("t", ("id",), bucket_count=buckets, **more).to_properties())
+    return storage
+
+
+def provider_of(storage: Storage, system: System = REAL_SYSTEM) -> LockProvider:
+    """The kernel's locks for a table in a folder, and this process's own for one elsewhere."""
+    kind = FilesystemLockProvider if isinstance(storage, LocalStorage) else InProcessLockProvider
+    return kind(LockScope(storage.uri, {}, system))
+
+
+def manager_of(
+    storage: Storage,
+    provider: LockProvider | None = None,
+    system: System = REAL_SYSTEM,
+    times: System | None = None,
+    slots_kept: int = SLOTS_KEPT,
+    memory: TableMemory | None = None,
+    strategy: ConflictStrategy | None = None,
+    **settings: Any,
+) -> TransactionManager:
+    """A manager as another process would open it; with a memory, as the same process would.
+
+    `times` is the clock that instants come from, if it is not that of `system`; `settings` are `TransactionSettings`.
+    """
+    provider = provider or provider_of(storage, system)
+    generator = HybridTimeGenerator(provider, times or system)
+    given = TransactionSettings(**settings)
+    return TransactionManager(storage, provider, generator, given, system, strategy, slots_kept, memory)
+
+
+def add_file(
+    transaction: Transaction, group: str, attempt: int = 0, partition: str = "", content: bytes = b"rows"
+) -> WriteStat:
+    """Writes a data file of a file group, as a task does."""
+    name = f"{group}_{attempt}_{transaction.instant}.log"
+    transaction.markers.create_data_file(partition, name, content)
+    return WriteStat(partition, group, path_below(partition, name))
+
+
+def commit(transaction: Transaction, *stats: WriteStat, extra: Mapping[str, str] | None = None) -> Committed:
+    return transaction.commit(CommitMetadata(stats, "UPSERT", extra or {}))
+
+
+def write(manager: TransactionManager, *groups: str) -> Committed:
+    """A whole transaction."""
+    transaction = manager.begin()
+    return commit(transaction, *[add_file(transaction, group) for group in groups])
+
+
+def timeline_names(storage: Storage) -> set[str]:
+    return set(storage.list(TIMELINE_FOLDER).files)
+
+
+def data_files(storage: Storage, instant: str = "") -> list[str]:
+    """Paths of files outside of `.hoodie` that have content: all, or an instant's."""
+    found = (path for path in storage.walk("") if not path.startswith(".hoodie/"))
+    return [path for path in found if instant in path.rpartition("/")[2] and storage.stat(path).size_bytes > 0]
+
+
+def leftovers(storage: Storage) -> list[str]:
+    """Everything that only a transaction under way may have."""
+    pending = [one.path for one in Timeline.load(storage).pending]
+    return pending + [path for folder in _OF_ENDED for path in storage.walk(folder)]
+
+
+@contextmanager
+def stops_at(point: str) -> Iterator[None]:
+    """Inside the block, what comes to a failpoint ends there, as if its process had died, and so does the block."""
+    with active(f"{point}=raise"), pytest.raises(Unavailable):
+        yield
+
+
+# -- writes with rows --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Writing:
+    """A write between its beginning and its commit."""
+
+    table: BuiltTable
+    manager: TransactionManager
+    transaction: Transaction
+    options: WriteOptions
+    reports: list[FileReport] = field(default_factory=list)
+
+    @property
+    def instant(self) -> str:
+        return self.transaction.instant
+
+    def put_table(self, data: pa.Table, token: str = "0-0-0") -> Writing:
+        """Writes rows, as a task does."""
+        task = write_task(self.table.opened, self.options, self.transaction)
+        for batch in data.to_batches():
+            self.reports += task.write(iter([task.tag(batch)]), token)
+        return self
+
+    def put(self, partition: str, rows: Sequence[tuple[Any, ...]], token: str = "0-0-0") -> Writing:
+        """Writes rows of all columns but the last one, which is the partition's."""
+        values = [(*row, partition) for row in rows]
+        columns = [list(column) for column in zip(*values, strict=True)]
+        return self.put_table(pa.Table.from_arrays(columns, schema=self.table.schema), token)
+
+    def put_rows(self, *rows: Mapping[str, Any]) -> Writing:
+        """Writes rows, all with the columns of the first one."""
+        schema = pa.schema([one for one in self.table.opened.schema if one.name in rows[0]])
+        return self.put_table(pa.Table.from_pylist(list(rows), schema=schema))
+
+    def commit(self, partitions: Sequence[str] = (), run: Run | None = None) -> CommitResult:
+        """Commits, in one try. Errors: those of a write."""
+        choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
+        opened, options = self.table.opened, self.options
+        return result_or_raise(
+            attempted(
+                self.transaction,
+                lambda: commit_files(self.transaction, opened, options, self.reports, executor_of(run), choose),
+            )
+        )
+
+    def loses(self, partitions: Sequence[str] = ()) -> WriteConflict:
+        """Tries to commit, and loses; the conflict, which names the winner."""
+        with pytest.raises(WriteConflict) as caught:
+            self.commit(partitions)
+        return caught.value
+
+    def abort(self) -> None:
+        self.transaction.abort()
+
+    def die(self) -> None:
+        """Leaves it as it is: nothing beats for it any more."""
+        self.transaction._heartbeat.stop()
+
+
+class BuiltTable:
+    """A table with rows, and what tests do to it. Subclasses say which columns it has, and what its rows look like."""
+
+    def __init__(
+        self, storage: Storage, schema: pa.Schema, options: Mapping[str, object], system: System = REAL_SYSTEM
+    ) -> None:
+        self.storage, self.schema, self.system = storage, schema, system
+        self.options: dict[str, object] = {
+            "hoodie.datasource.write.recordkey.field": "id",
+            MODE_OPTION: NON_BLOCKING,
+            **options,
+        }
+        self.mode = str(self.options[MODE_OPTION])
+        self.opened: OpenedTable = open_for_write(storage, WriteOptions.parse(self.options), schema)
+
+    @cached_property
+    def root(self) -> Path:
+        """The folder of a table that lies in one."""
+        assert isinstance(self.storage, LocalStorage)
+        return Path(self.storage.root)
+
+    def manager(self, storage: Storage | None = None, **settings: Any) -> TransactionManager:
+        provider = provider_of(self.storage, self.system)
+        return manager_of(storage or self.storage, provider, self.system, **{"mode": self.mode, **settings})
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        operation: str = "upsert",
+        storage: Storage | None = None,
+        manager: TransactionManager | None = None,
+        **more: object,
+    ) -> Writing:
+        """Begins a write; `more` are its other options, with `__` in the place of dots."""
+        options = WriteOptions.parse({**self.options, **dotted(more), OPERATION: operation})
+        manager = manager or self.manager(storage)
+        action = options.action_on(self.opened.config.table_type)
+        return Writing(self, manager, manager.begin(action), options)
+
+    def drop(self, *partitions: str) -> CommitResult:
+        return self.begin(DELETE_PARTITION).commit(partitions)
+
+    def begin_batch(
+        self, batch: Batch, put: Callable[[Writing], Writing], register: BatchRegister | None = None
+    ) -> Writing:
+        """A write of a stream's batch up to its commit, in a process of its own unless `register` is given."""
+        register = register or BatchRegister(self.manager(), batch)
+        writing = self.begin()
+        writing.options = replace(writing.options, batch=batch)
+        try:
+            register.register(writing.transaction)
+            return put(writing)
+        except BaseException as error:
+            raise abort_after(writing.transaction, error) from error
+
+    def commit_batch(self, batch: Batch, put: Callable[[Writing], Writing]) -> CommitResult:
+        """Writes a stream's batch, unless it was written already."""
+        return written_once(self.manager(), batch, lambda register: self.begin_batch(batch, put, register).commit())
+
+    # -- services -----------------------------------------------------------------------------------------------------
+
+    def plan(
+        self, options: Mapping[str, object] | None = None, manager: TransactionManager | None = None
+    ) -> str | None:
+        """Plans a compaction; None if there is nothing to do."""
+        parsed = ServiceOptions.parse(options)
+        opened = open_table(self.storage)
+        return compaction.schedule(opened, manager or self.manager(), parsed.compaction, parsed.cancellation)
+
+    def execute(self, plan: str, run: Run | None = None) -> CommitResult:
+        return compaction.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+
+    def compact(self, options: Mapping[str, object] | None = None) -> CommitResult | None:
+        plan = self.plan(options)
+        return None if plan is None else self.execute(plan)
+
+    def plan_logs(self, options: Mapping[str, object] | None = None) -> str | None:
+        """Plans a log compaction, from two logs of a file group on."""
+        parsed = ServiceOptions.parse({**LOGS_OF_RUN, **(options or {})})
+        return log_compaction.schedule(open_table(self.storage), self.manager(), parsed.compaction)
+
+    def execute_logs(self, plan: str, run: Run | None = None) -> CommitResult:
+        return log_compaction.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+
+    def compact_logs(self, options: Mapping[str, object] | None = None) -> CommitResult | None:
+        plan = self.plan_logs(options)
+        return None if plan is None else self.execute_logs(plan)
+
+    def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
+        parsed = ServiceOptions.parse({SORT_COLUMNS: columns, **(options or {})})
+        return clustering.schedule(open_table(self.storage), self.manager(), parsed.clustering, parsed.cancellation)
+
+    def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:
+        return clustering.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+
+    def cluster(self, columns: str = "v", options: Mapping[str, object] | None = None) -> CommitResult | None:
+        plan = self.plan_clustering(columns, options)
+        return None if plan is None else self.execute_clustering(plan)
+
+    def cancel(self, plan: str) -> bool:
+        """Asks for a plan to be cancelled, and ends it; False if it had ended."""
+        manager = self.manager()
+        cancelling.request_cancel(manager, plan)
+        return cancelling.execute_cancel(manager, plan)
+
+    def savepoint(self, instant: str, comment: str = "") -> Savepoint:
+        return savepoints.create_savepoint(open_table(self.storage).config, self.manager(), instant, comment)
+
+    def delete_savepoint(self, instant: str) -> None:
+        savepoints.delete_savepoint(self.manager(), instant)
+
+    def savepoints(self) -> list[Savepoint]:
+        return savepoints.savepoints(self.storage)
+
+    def roll_back(self, instant: str) -> Undone:
+        return restoring.roll_back(self.manager(), instant)
+
+    def restore(self, to: str) -> Undone:
+        return restoring.restore(open_table(self.storage).config, self.manager(), to)
+
+    # -- who is dead, and what is left ----------------------------------------------------------------------------
+
+    def all_died(self) -> None:
+        """Everybody who has a heartbeat counts as dead."""
+        for name in self.storage.list(HEARTBEAT_FOLDER).files:
+            expire(self.storage, name)
+
+    def timeline(self) -> list[str]:
+        return sorted(timeline_names(self.storage))
+
+    def data_files(self, instant: str = "") -> list[str]:
+        return data_files(self.storage, instant)
+
+    def nothing_pending(self) -> bool:
+        return not Timeline.load(self.storage).pending and not self.storage.list(HEARTBEAT_FOLDER).files
+
+
+def dotted(named: Mapping[str, object]) -> dict[str, object]:
+    """Options whose keys were given as names of arguments."""
+    return {name.replace("__", "."): value for name, value in named.items()}
+
+
+def expire(storage: Storage, instant: str) -> None:
+    """The last beat of this instant was long ago, by the storage's clock."""
+    age(storage, heartbeat_path(instant))
+
+
+def age(storage: Storage, path: str) -> None:
+    """A file was put long ago, by the storage's clock."""
+    if isinstance(storage, LocalStorage):
+        os.utime(os.path.join(storage.root, path), (1, 1))
+    elif isinstance(storage, MemoryStorage):
+        put_stamped(storage, path, storage.read(path), 1000)
+
+
+def put_stamped(storage: MemoryStorage, path: str, data: bytes, modified_ms: int) -> None:
+    """Puts a file that was modified then."""
+    storage.put(path, data)
+    storage._objects[path] = (data, modified_ms)
