@@ -36,6 +36,7 @@ from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.replace import matching
 from lakelatch.errors import Unavailable, WriteConflict
 from lakelatch.failpoints import active
+from lakelatch.format.names import LogFile
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
@@ -102,6 +103,13 @@ def add_file(
     name = f"{group}_{attempt}_{transaction.instant}.log"
     transaction.markers.create_data_file(partition, name, content)
     return WriteStat(partition, group, path_below(partition, name))
+
+
+def add_log(transaction: Transaction, file_id: str, partition: str = "", rows: int = 0) -> WriteStat:
+    """Writes a log file of Hudi's name that holds no rows, whatever its metadata will say."""
+    name = LogFile(file_id, transaction.instant, 1, "0-0-0").name
+    transaction.markers.create_data_file(partition, name, b"rows")
+    return WriteStat(partition, file_id, path_below(partition, name), num_writes=rows, file_size_bytes=4)
 
 
 def commit(transaction: Transaction, *stats: WriteStat, extra: Mapping[str, str] | None = None) -> Committed:
