@@ -19,12 +19,25 @@ import pyarrow as pa
 import pytest
 from executors import Run, executor_of
 
+from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.batch import Batch
+from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import OPERATION, WriteOptions
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import cancelling, clustering, compaction, log_compaction, restoring, savepoints
+from lakelatch.engine.services import (
+    archiving,
+    cancelling,
+    cleaning,
+    clustering,
+    compaction,
+    log_compaction,
+    restoring,
+    savepoints,
+)
+from lakelatch.engine.services.archiving import Archived
+from lakelatch.engine.services.cleaning import CleanResult
 from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.table.making import open_for_write
@@ -227,8 +240,8 @@ class BuiltTable:
         return Path(self.storage.root)
 
     def manager(self, storage: Storage | None = None, **settings: Any) -> TransactionManager:
-        provider = provider_of(self.storage, self.system)
-        return manager_of(storage or self.storage, provider, self.system, **{"mode": self.mode, **settings})
+        given = {"provider": provider_of(self.storage, self.system), "system": self.system, "mode": self.mode}
+        return manager_of(storage or self.storage, **{**given, **settings})
 
     # -- writes -------------------------------------------------------------------------------------------------------
 
@@ -275,8 +288,8 @@ class BuiltTable:
         opened = open_table(self.storage)
         return compaction.schedule(opened, manager or self.manager(), parsed.compaction, parsed.cancellation)
 
-    def execute(self, plan: str, run: Run | None = None) -> CommitResult:
-        return compaction.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+    def execute(self, plan: str, run: Run | None = None, manager: TransactionManager | None = None) -> CommitResult:
+        return compaction.execute(executor_of(run), open_table(self.storage), manager or self.manager(), plan)
 
     def compact(self, options: Mapping[str, object] | None = None) -> CommitResult | None:
         plan = self.plan(options)
@@ -295,7 +308,8 @@ class BuiltTable:
         return None if plan is None else self.execute_logs(plan)
 
     def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
-        parsed = ServiceOptions.parse({SORT_COLUMNS: columns, **(options or {})})
+        """Plans a clustering that sorts by these columns, or by none."""
+        parsed = ServiceOptions.parse({**({SORT_COLUMNS: columns} if columns else {}), **(options or {})})
         return clustering.schedule(open_table(self.storage), self.manager(), parsed.clustering, parsed.cancellation)
 
     def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:
@@ -304,6 +318,16 @@ class BuiltTable:
     def cluster(self, columns: str = "v", options: Mapping[str, object] | None = None) -> CommitResult | None:
         plan = self.plan_clustering(columns, options)
         return None if plan is None else self.execute_clustering(plan)
+
+    def clean(
+        self, options: CleaningOptions | None = None, manager: TransactionManager | None = None
+    ) -> list[CleanResult]:
+        config = open_table(self.storage).config
+        return cleaning.clean(config, manager or self.manager(), options or CleaningOptions())
+
+    def archive(self, options: ArchivingOptions | None = None, manager: TransactionManager | None = None) -> Archived:
+        config = open_table(self.storage).config
+        return archiving.archive(manager or self.manager(), config, options or ArchivingOptions())
 
     def cancel(self, plan: str) -> bool:
         """Asks for a plan to be cancelled, and ends it; False if it had ended."""
