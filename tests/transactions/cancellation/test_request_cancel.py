@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from cancelling import IMMUTABLE, WHOLE_ONLY, execute, finish, make_files, request, schedule
-from one_table import Table, write
+from one_table import Table
+from table import write
 
 from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, LakelatchError, TransactionEnded

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from early_writes import GROUP, Writer, early_manager
-from one_table import Table, add_file, commit, write
+from one_table import Table
+from table import add_file, commit, write
 
 from lakelatch.engine.options.write import ManagerOptions
 from lakelatch.engine.table.manager import open_manager

@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 from early_writes import GROUP, Writer, early_manager
-from one_table import Table, add_file, commit, write
+from one_table import Table
+from table import add_file, commit, write
 
 from lakelatch.errors import InvalidRequest, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
