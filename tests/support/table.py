@@ -19,11 +19,13 @@ import pyarrow as pa
 import pytest
 from executors import Run, executor_of
 
+from lakelatch.engine.arrow import ArrowRows
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import OPERATION, WriteOptions
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import (
@@ -43,12 +45,15 @@ from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import abort_after, attempted, result_or_raise
+from lakelatch.engine.write.attempt import Lost, abort_after, attempted, result_or_raise, retried
 from lakelatch.engine.write.batches import BatchRegister, written_once
 from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.replace import matching
+from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
+from lakelatch.engine.writing import write_rows
 from lakelatch.errors import Unavailable, WriteConflict
-from lakelatch.failpoints import active
+from lakelatch.failpoints import active, calling
 from lakelatch.format.names import LogFile
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import LockProvider, LockScope
@@ -158,6 +163,19 @@ def stops_at(point: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def meanwhile(step: Callable[[], object], *points: str) -> Iterator[None]:
+    """Inside the block, does a step at the first of these failpoints that anything comes to, and not within itself."""
+    left = [step]
+
+    def at(_: str) -> None:
+        if left:
+            left.pop()()
+
+    with calling(at, points):
+        yield
+
+
 # -- writes with rows --------------------------------------------------------------------------------------------
 
 
@@ -170,14 +188,19 @@ class Writing:
     transaction: Transaction
     options: WriteOptions
     reports: list[FileReport] = field(default_factory=list)
+    taken_over: LostFiles | None = None  # of the try before
 
     @property
     def instant(self) -> str:
         return self.transaction.instant
 
+    def task(self, in_bulk: bool = False) -> WriteTask:
+        """What its tasks work with; in bulk, they may make base files."""
+        return write_task(self.table.opened, self.options, self.transaction, in_bulk)
+
     def put_table(self, data: pa.Table, token: str = "0-0-0") -> Writing:
         """Writes rows, as a task does."""
-        task = write_task(self.table.opened, self.options, self.transaction)
+        task = self.task()
         for batch in data.to_batches():
             self.reports += task.write(iter([task.tag(batch)]), token)
         return self
@@ -188,6 +211,12 @@ class Writing:
         columns = [list(column) for column in zip(*values, strict=True)]
         return self.put_table(pa.Table.from_arrays(columns, schema=self.table.schema), token)
 
+    def put_sorted(self, data: pa.Table) -> Writing:
+        """Writes rows, as a task of a bulk load does."""
+        task = self.task(in_bulk=True)
+        self.reports += task.write(iter(sorted_batches(task, data)), "0-0-0")
+        return self
+
     def put_rows(self, *rows: Mapping[str, Any]) -> Writing:
         """Writes rows, all with the columns of the first one."""
         schema = pa.schema([one for one in self.table.opened.schema if one.name in rows[0]])
@@ -195,14 +224,27 @@ class Writing:
 
     def commit(self, partitions: Sequence[str] = (), run: Run | None = None) -> CommitResult:
         """Commits, in one try. Errors: those of a write."""
+        try:
+            return result_or_raise(attempted(self.transaction, lambda: self.outcome(partitions, run)))
+        finally:
+            if self.taken_over is not None:
+                self.taken_over.drop()
+
+    def outcome(
+        self, partitions: Sequence[str] = (), run: Run | None = None, keep_files: bool = False
+    ) -> CommitResult | Lost:
+        """What one try to commit comes to; with its files kept for the next one, if it loses."""
         choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
-        opened, options = self.table.opened, self.options
-        return result_or_raise(
-            attempted(
-                self.transaction,
-                lambda: commit_files(self.transaction, opened, options, self.reports, executor_of(run), choose),
-            )
-        )
+        opened, executor = self.table.opened, executor_of(run)
+        return commit_files(self.transaction, opened, self.options, self.reports, executor, choose, keep_files)
+
+    def loses_to_itself(self, again: Writing) -> Writing:
+        """Loses at its commit, and hands its files over to its next try, which returns."""
+        lost = self.outcome(keep_files=True)
+        assert isinstance(lost, Lost) and lost.files is not None
+        again.reports = lost.files.rewrite(again.task(), HERE)
+        again.taken_over = lost.files
+        return again
 
     def loses(self, partitions: Sequence[str] = ()) -> WriteConflict:
         """Tries to commit, and loses; the conflict, which names the winner."""
@@ -216,6 +258,16 @@ class Writing:
     def die(self) -> None:
         """Leaves it as it is: nothing beats for it any more."""
         self.transaction._heartbeat.stop()
+
+
+@dataclass
+class Steps:
+    """What happens while a write is tried again and again. A try that is not the first copies the files of the last."""
+
+    begun: Callable[[Writing], object]
+    put: Callable[[Writing], object]
+    before_copying: Callable[[], object]
+    before_commit: Callable[[], object]
 
 
 class BuiltTable:
@@ -257,6 +309,27 @@ class BuiltTable:
         manager = manager or self.manager(storage)
         action = options.action_on(self.opened.config.table_type)
         return Writing(self, manager, manager.begin(action), options)
+
+    def write_with_tries(self, manager: TransactionManager, options: WriteOptions, steps: Steps) -> CommitResult:
+        """A write that is tried again as often as the manager's settings say."""
+        action = options.action_on(self.opened.config.table_type)
+
+        def attempt(lost: LostFiles | None, again: bool) -> CommitResult | Lost:
+            writing = Writing(self, manager, manager.begin(action), options)
+            steps.begun(writing)
+
+            def work() -> CommitResult | Lost:
+                if lost is None:
+                    steps.put(writing)
+                else:
+                    steps.before_copying()
+                    writing.reports = lost.rewrite(writing.task(), HERE)
+                steps.before_commit()
+                return writing.outcome(keep_files=again)
+
+            return attempted(writing.transaction, work)
+
+        return retried(manager, attempt)
 
     def drop(self, *partitions: str) -> CommitResult:
         return self.begin(DELETE_PARTITION).commit(partitions)
@@ -365,6 +438,33 @@ class BuiltTable:
 
     def nothing_pending(self) -> bool:
         return not Timeline.load(self.storage).pending and not self.storage.list(HEARTBEAT_FOLDER).files
+
+
+@dataclass(frozen=True)
+class TaskRows(ArrowRows):
+    """Rows that come to a task bucket by bucket and in the order of keys, as from a shuffle: a bulk load wants that."""
+
+    def are_here(self, options: WriteOptions) -> bool:
+        return False
+
+    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
+        return list(task.write(iter(sorted_batches(task, self.data)), "0-0-0"))
+
+
+def write_arrow(path: str, data: pa.Table, options: Mapping[str, object], by_tasks: bool = False) -> CommitResult:
+    """A whole write as users call it: by tasks, or here as a table of Arrow."""
+    kind = TaskRows if by_tasks else ArrowRows
+    return write_rows(lambda _: kind.of(data), path, options, REAL_SYSTEM)
+
+
+def sorted_batches(task: WriteTask, data: pa.Table) -> list[pa.RecordBatch]:
+    """Rows with what a task wants to know of them, in the order in which a bulk load comes; in several batches."""
+    tagged = [task.tag(batch) for batch in data.to_batches() if batch.num_rows]
+    if not tagged:
+        return []
+    order = [(name, "ascending") for name in (PARTITION_COLUMN, BUCKET_COLUMN, "_hoodie_record_key")]
+    batches: list[pa.RecordBatch] = pa.Table.from_batches(tagged).sort_by(order).to_batches(max_chunksize=100)
+    return batches
 
 
 def dotted(named: Mapping[str, object]) -> dict[str, object]:

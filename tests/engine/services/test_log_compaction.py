@@ -21,8 +21,6 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.planned import RewriteTask
 from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.commit import file_ids_of
-from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.names import COMPACTED_MARK
@@ -55,21 +53,7 @@ def compacted_files(table: LiveTable, partition: str = "p") -> list[str]:
 
 def delete_without_value(table: LiveTable, *keys: int) -> None:
     """As a writer under optimistic control may: such a delete wins over all that came before it."""
-    writing = table.begin("delete")
-    opened = table.opened
-    task = WriteTask(
-        opened.storage,
-        opened.config,
-        opened.schema,
-        opened.avro_schema,
-        writing.instant,
-        "delete",
-        "parquet",
-        file_ids_of(opened, writing.transaction.state),
-    )
-    batch = pa.RecordBatch.from_pydict({"id": list(keys), "part": ["p"] * len(keys)})
-    writing.reports += task.write(iter([task.tag(batch)]), "0-0-0")
-    writing.commit()
+    table.begin("delete").put_table(pa.table({"id": list(keys), "part": ["p"] * len(keys)})).commit()
 
 
 def test_logs_become_one_and_every_reader_finds_the_same(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import lakelatch
 from lakelatch.console.main import main
 from lakelatch.engine.table.history import TableDetail, history_rows
 from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.commit import commit_files
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
 
@@ -57,11 +56,9 @@ def test_who_was_rolled_back_and_what_a_restore_undid_is_in_the_history(
 def test_a_change_is_called_what_it_is_and_hudi_reads_its_own_name(
     table: LiveTable, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writing = table.begin()
-    options = replace(writing.options, called="merge")
-    writing.put("p", rows(2, 1, "a"))
-    result = commit_files(writing.transaction, table.opened, options, writing.reports)
-    assert isinstance(result, lakelatch.CommitResult) and result.operation == "merge"
+    writing = table.begin().put("p", rows(2, 1, "a"))
+    writing.options = replace(writing.options, called="merge")
+    assert writing.commit().operation == "merge"
     assert [row[2] for row in shown(table)] == ["MERGE"]
     (instant,) = Timeline.load(table.storage).completed
     assert CommitMetadata.read(table.storage, instant.path).operation_type == "UPSERT"

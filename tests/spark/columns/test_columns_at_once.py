@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
+from table import write_arrow
 
-from lakelatch.engine.arrow import ArrowRows, ArrowTable
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import plan_read
@@ -18,13 +19,11 @@ from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import compaction
 from lakelatch.engine.table import making, opening
 from lakelatch.engine.table.manager import open_manager
-from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.spark.stream_reader import LakelatchStreamReader, WindowPartition
 from lakelatch.storage.contract import Storage
-from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline import table_config
 
 T = TypeVar("T")
@@ -103,7 +102,7 @@ def test_files_for_a_new_table_are_not_kept_for_the_table_of_another(tmp_path: P
         if len(tries) == 1:
             for operation in ("upsert", "insert_overwrite", "upsert"):
                 options = {**others, "hoodie.datasource.write.operation": operation}
-                write_rows(lambda _: ArrowRows.of(many("b", 1)), str(table.path), options, REAL_SYSTEM)
+                write_arrow(table.path, many("b", 1), options)
         elif len(tries) == 5:
             raise WriteConflict("early detection has found a conflict")
 
