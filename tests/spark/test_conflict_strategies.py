@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
-from table import manager_of
 
 import lakelatch
 from lakelatch.errors import WriteConflict, reraise
@@ -66,6 +65,8 @@ def place_foreign(path: str, file_id: str) -> str:
 
 def clustering(table: Any, strategy: str) -> Transaction:
     """A clustering of the table's only bucket, under way in another process."""
+    from table import manager_of  # which Spark's tasks, to whom this module goes, do not find
+
     manager = manager_of(LocalStorage(table.path), conflict_strategy=strategy)
     plan = manager.schedule(lambda folder: ClusteringPlan(()).to_avro(), "clustering")
     assert plan is not None

@@ -62,6 +62,7 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.storage.contract import path_below
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE_PARTITION
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
@@ -102,6 +103,7 @@ def manager_of(
     slots_kept: int = SLOTS_KEPT,
     memory: TableMemory | None = None,
     strategy: ConflictStrategy | None = None,
+    generator: TimeGenerator | None = None,
     **settings: Any,
 ) -> TransactionManager:
     """A manager as another process would open it; with a memory, as the same process would.
@@ -109,7 +111,7 @@ def manager_of(
     `times` is the clock that instants come from, if it is not that of `system`; `settings` are `TransactionSettings`.
     """
     provider = provider or provider_of(storage, system)
-    generator = HybridTimeGenerator(provider, times or system)
+    generator = generator or HybridTimeGenerator(provider, times or system)
     given = TransactionSettings(**settings)
     return TransactionManager(storage, provider, generator, given, system, strategy, slots_kept, memory)
 
@@ -284,6 +286,11 @@ class BuiltTable:
         }
         self.mode = str(self.options[MODE_OPTION])
         self.opened: OpenedTable = open_for_write(storage, WriteOptions.parse(self.options), schema)
+
+    @classmethod
+    def at(cls, storage: Storage, options: Mapping[str, object]) -> BuiltTable:
+        """A table that is there."""
+        return BuiltTable(storage, open_table(storage).schema, options)
 
     @cached_property
     def root(self) -> Path:

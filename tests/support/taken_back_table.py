@@ -15,8 +15,6 @@ from lakelatch.timeline.actions import ROLLBACK
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
 
-KeptTable = LiveTable  # as tests of services call it
-
 
 def rows(count: int, ts: int, name: str) -> list[tuple[int, int, str]]:
     return [(key, ts, f"{name}{key}") for key in range(count)]

@@ -7,13 +7,9 @@ from pathlib import Path
 
 from live_table import LiveTable
 
-from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.clustering import ClusteringOptions
-from lakelatch.engine.services import clustering
 from lakelatch.engine.services.cancelling import aborted_plans, execute_cancel, remove_tombstones, request_cancel
 from lakelatch.engine.services.cleaning import cancel_overdue
-from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import LocalStorage
 
 
@@ -32,7 +28,7 @@ class PutsNoted(LocalStorage):
 def cancelled(table: LiveTable) -> tuple[str, list[str]]:
     """A clustering that has ended as cancelled, and the paths of its tombstones."""
     table.write([(number, 1, "a") for number in range(4)])
-    plan = clustering.schedule(open_table(table.storage), table.manager(), ClusteringOptions(), CancellationOptions())
+    plan = table.plan_clustering("")
     assert plan is not None
     request_cancel(table.manager(), plan)
     assert execute_cancel(table.manager(), plan)

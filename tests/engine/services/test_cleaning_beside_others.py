@@ -11,6 +11,7 @@ import fastavro
 import pytest
 from made_history import MadeHistory, group
 from sweep import find_losses
+from table import expire
 
 from lakelatch import failpoints
 from lakelatch.engine.options.cleaning import CleaningOptions
@@ -53,7 +54,7 @@ def planned(table: MadeHistory) -> str:
 
 
 def make_dead(table: MadeHistory, instant: str) -> None:
-    table.memory._objects[heartbeat_path(instant)] = (table.storage.read(heartbeat_path(instant)), 1000)
+    expire(table.memory, instant)
 
 
 # -- executors --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from lakelatch.engine.read import ways
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cleaning, clustering, compaction
+from lakelatch.engine.services import clustering, compaction
 from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import Unavailable
@@ -143,7 +143,7 @@ def test_spark_does_not_read_files_that_another_engine_may_clean(
 
 
 def clean(table: LiveTable) -> None:
-    cleaning.clean(table.opened.config, table.manager(), CleaningOptions(commits=1))
+    table.clean(CleaningOptions(commits=1))
 
 
 def test_a_clean_leaves_what_has_the_deletes_until_all_readers_have_them_from_elsewhere(table: LiveTable) -> None:

@@ -9,18 +9,14 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
-from executors import executor_of, run_here
+from executors import run_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import LiveTable, Row, Snapshot, rows_since
 
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.planned import RewriteTask
-from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.names import COMPACTED_MARK
@@ -34,13 +30,12 @@ PLAN, EXECUTE = "plan", "execute"
 
 
 def plan_logs(table: LiveTable, options: dict[str, str] | None = None) -> str | None:
-    parsed = CompactionOptions.from_options(options or TWO)
-    return log_compaction.schedule(open_table(table.storage), table.manager(), parsed)
+    return table.plan_logs(options)
 
 
 def compact_logs(table: LiveTable, plan: str | None) -> Any:
     assert plan is not None
-    return log_compaction.execute(HERE, open_table(table.storage), table.manager(), plan)
+    return table.execute_logs(plan)
 
 
 def logs_of(table: LiveTable) -> list[tuple[str, ...]]:
@@ -296,7 +291,7 @@ def test_an_overwrite_beats_a_log_compaction_that_completes_after_it(tmp_path: P
         table.write([(3, 1, "new")], "p", "insert_overwrite")
         return reports or run_here(task, operations)
 
-    log_compaction.execute(executor_of(overwrite_meanwhile), open_table(table.storage), table.manager(), plan)
+    table.execute_logs(plan, overwrite_meanwhile)
     assert table.agreed() == [("p", 3, 1, "new")]
 
 

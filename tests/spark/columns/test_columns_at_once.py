@@ -8,17 +8,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
-from table import write_arrow
+from table import BuiltTable, write_arrow
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.ways import split_by_types
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import compaction
-from lakelatch.engine.table import making, opening
-from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table import making
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.spark.spark_types import to_spark
@@ -136,13 +131,12 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
     """Nobody knows with which type its file has it, so it is not left to Spark's own reader."""
     table.upsert(row(1))
     path = str(table.path)
-    opened = opening.open_table(plan_read(path).table.storage)
-    with open_manager(opened.storage, WriteOptions.parse(OPTIONS).manager) as manager:
-        plan = compaction.schedule(opened, manager, CompactionOptions(least_logs=1))
-        assert plan is not None
-        table.upsert(row(2, w=ints(5)), MERGE)
-        compaction.execute(HERE, opening.open_table(opened.storage), manager, plan)
-        table.upsert(row(3, w=pa.array(["x"])), TEXTS)
+    built = BuiltTable.at(plan_read(path).table.storage, OPTIONS)
+    plan = built.plan()
+    assert plan is not None
+    table.upsert(row(2, w=ints(5)), MERGE)
+    built.execute(plan)
+    table.upsert(row(3, w=pa.array(["x"])), TEXTS)
     read = plan_read(path)
     native, merged = split_by_types(read.table, read.schema, [found.without_logs() for found in read.slices])
     assert (len(native), len(merged)) == (0, 1)
