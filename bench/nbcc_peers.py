@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.uris import open_storage
@@ -68,7 +68,7 @@ class NbccWriter(TableWriter):
         super().__init__(path)
         # In a store the locks lie beside the table, as they do by default.
         options = {key: value for key, value in OPTIONS.items() if key != PROVIDER or "://" not in path}
-        open_for_write(open_storage(path), WriteOptions.parse(options), SCHEMA)  # makes the table
+        open_for_write(open_storage(path), Call(options).write(), SCHEMA)  # makes the table
         self._table = ArrowTable(path, options)
 
     def add(self, rows: pa.Table) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 from bench.harness import Result, time_ms
 
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.table import OpenedTable
@@ -83,7 +83,7 @@ def run() -> list[Result]:
     store = DistantStore(f"bench-{REAL_SYSTEM.new_id()}")
     partitions = [f"day={number:05}" for number in range(_PARTITIONS)]
     options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "part"}
-    table = open_for_write(store, WriteOptions.parse(options), _SCHEMA)
+    table = open_for_write(store, Call(options).write(), _SCHEMA)
     provider = InProcessLockProvider(LockScope(store.uri, {}))
     manager = TransactionManager(store, provider, HybridTimeGenerator(provider))
     for files in ("base", "log", "log"):

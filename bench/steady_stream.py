@@ -21,7 +21,7 @@ from bench.harness import Result, time_ms
 from bench.services.stream import KEYS, ROWS, Stream
 
 from lakelatch.engine.run.report import FAILED
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 
 _COMMITS = int(os.environ.get("STEADY_COMMITS", "4000"))
 _FOLDER = os.environ.get("STEADY_FOLDER", "")

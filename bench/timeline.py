@@ -27,8 +27,9 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import forget_all
 from lakelatch.timeline.history.manifest import load_manifest
 from lakelatch.timeline.history.writer import HistoryRow, HistoryWriter
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
 _INSTANTS = int(os.environ.get("LAKELATCH_BENCH_INSTANTS", "100000"))
@@ -78,7 +79,7 @@ def _transactions(storage: LocalStorage, empty: LocalStorage) -> list[Result]:
 
 
 def _looks(storage: LocalStorage) -> list[Result]:
-    load_ms = statistics.median(time_ms(partial(Timeline.load, storage)) for _ in range(20))
+    load_ms = statistics.median(time_ms(partial(Snapshot.load, storage)) for _ in range(20))
     cold = [time_ms(partial(_find, storage, number, True)) for number in range(_FINDS)]
     names = storage.names(TIMELINE_FOLDER)
     forget_all()

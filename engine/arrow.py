@@ -24,7 +24,7 @@ from lakelatch.engine.options.arguments import (
     with_named_index,
     without_index,
 )
-from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import OPERATION, WriteOptions, refuse_known_keys
 from lakelatch.engine.read.plan import plan_read_of
 from lakelatch.engine.run.executor import HERE, Executor
@@ -103,9 +103,8 @@ class ArrowTable:
         return self._write(keys, DELETE, options)
 
     def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> pa.RecordBatchReader:
-        options = ReadOptions.parse(reading({**self._options, **more}, columns, meta_columns))
-        table = open_table(open_place(self.path, self._options))
-        plan = plan_read_of(table, options, self._system)
+        call = Call(reading({**self._options, **more}, columns, meta_columns))
+        plan = plan_read_of(open_table(open_place(self.path, call)), call.read(), self._system)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for file_slice in plan.slices:

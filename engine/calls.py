@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.services import (
     archiving,
     cancelling,
@@ -144,7 +144,7 @@ def verify(path: str, options: Mapping[str, object] | None = None, deep: bool = 
 
 def preview_clean(path: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Paths of the files that `clean` would remove now; nothing is changed, but for a look at the storage's clock."""
-    parsed = ServiceOptions.parse(options)
+    parsed = Call(options).services()
     storage = open_storage(path, parsed.manager.storage)
     plan = cleaning.preview(storage, load_config(storage), parsed.cleaning)
     return () if plan is None else plan.paths

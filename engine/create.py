@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from lakelatch.engine.options.arguments import Options, names_of
-from lakelatch.engine.options.write import BUCKET_COUNT, ORDERING_FIELD, PARTITION_FIELD, RECORD_KEY, WriteOptions
+from lakelatch.engine.options import keywords
+from lakelatch.engine.options.arguments import Options
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest
@@ -29,14 +30,8 @@ def create(
     """See `Table.create`; `schema` is asked once the options are known to be right."""
     if if_exists not in ("error", "ignore"):
         raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'ignore'", option="if_exists")
-    said: dict[str, object] = {RECORD_KEY: names_of(key, "key")}
-    if ordering is not None:
-        said[ORDERING_FIELD] = ordering
-    if partition_by:
-        said[PARTITION_FIELD] = names_of(partition_by, "partition_by")
-    if buckets is not None:
-        said[BUCKET_COUNT] = buckets
-    parsed = WriteOptions.parse({**(options or {}), **said})
+    said = keywords.options(key=key, ordering=ordering, partition_by=partition_by or None, buckets=buckets)
+    parsed = Call({**(options or {}), **said}).write()
     storage = open_storage(path, parsed.manager.storage)
     if if_exists == "error" and is_table(storage):
         raise InvalidRequest(f"there is a table at {path} already: use it, or say if_exists='ignore'")

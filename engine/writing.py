@@ -12,8 +12,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from lakelatch.engine.options.batch import refuse_batch
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions, normalise
+from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions
 from lakelatch.engine.run.executor import NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
@@ -87,14 +88,14 @@ class Rows(Protocol):
 
 def parse_write(options: Mapping[str, object] | None) -> tuple[WriteOptions, ServiceOptions]:
     """The options of a write that has rows, and of the services after it. Errors: `InvalidRequest`."""
-    values = normalise(options)
-    write_options = WriteOptions.from_options(values)
+    call = Call(options)
+    write_options = call.write()
     if write_options.operation == DELETE_PARTITION:
         raise InvalidRequest(
             f"{OPERATION}={DELETE_PARTITION} writes no rows: call lakelatch.delete_partitions(path, partitions)",
             option=OPERATION,
         )
-    return write_options, ServiceOptions.beside(write_options, values)
+    return write_options, call.services()
 
 
 def write_rows(
@@ -235,8 +236,8 @@ def delete_partitions(
     None, hoodie.datasource.write.partitions.to.delete names them, separated by commas. The files stay until they are
     cleaned, and time travel reads them. Errors: `InvalidRequest` if there is no such partition, and those of `write`.
     """
-    write_options = WriteOptions.parse({**(options or {}), OPERATION: DELETE_PARTITION})
-    service_options = ServiceOptions.parse(options)
+    call = Call({**(options or {}), OPERATION: DELETE_PARTITION})
+    write_options, service_options = call.write(), call.services()
     refuse_batch(write_options.batch, "a deletion of partitions")
     names = _names(write_options, partitions)
     table = open_existing(open_storage(path, write_options.manager.storage), write_options)

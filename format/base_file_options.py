@@ -10,23 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.option_values import flag, fraction, one_of, whole_number
+from lakelatch.option_values import Option, ParsedOptions, flag, fraction, one_of, option, whole
 
 BLOCK_SIZE = "hoodie.parquet.block.size"
-PAGE_SIZE = "hoodie.parquet.page.size"
 CODEC = "hoodie.parquet.compression.codec"
-DICTIONARY = "hoodie.parquet.dictionary.enabled"
 BLOOM_FILTER = "parquet.bloom.filter.enabled"
 BLOOM_VALUES = "parquet.bloom.filter.expected.ndv"
 BLOOM_ERROR = "parquet.bloom.filter.fpp"
-BASE_FILE_KEYS = frozenset({BLOCK_SIZE, PAGE_SIZE, CODEC, DICTIONARY, BLOOM_FILTER})
 
 ZSTD, SNAPPY, GZIP, UNCOMPRESSED = "zstd", "snappy", "gzip", "uncompressed"
 CODECS = (ZSTD, SNAPPY, GZIP, UNCOMPRESSED)
 _OF_COLUMN = "#"
-_BLOCK_BYTES_LEAST = 64 * 1024
-_PAGE_BYTES_LEAST = 1024
-_PAGE_BYTES = 1024 * 1024  # Hudi's default, and the library's
 _BYTES_MOST = 2**31 - 1  # a number of Java's
 _VALUES_MOST = 10**12
 _FALSE_POSITIVES = 0.01  # parquet-mr's default
@@ -45,35 +39,33 @@ class BloomFilter:
     false_positives: float = _FALSE_POSITIVES
 
 
+def _not_all(key: str, text: str) -> None:
+    if flag(key, text):
+        raise InvalidRequest(
+            f"{key}=true would make a filter for every column, which few reads would use: name the columns, "
+            f"as in {key}#customer=true",
+            option=key,
+        )
+
+
 @dataclass(frozen=True)
-class BaseFileOptions:
+class BaseFileOptions(ParsedOptions):
     """How a base file is laid out, whatever rows are in it.
 
     A row group has at most `block_bytes` of rows, as they are in memory; None: what is usual where it is written.
     """
 
-    block_bytes: int | None = None
-    page_bytes: int = _PAGE_BYTES
-    codec: str = ZSTD
-    dictionary: bool = True
+    also = (Option(BLOOM_FILTER, _not_all, None),)
+    block_bytes: int | None = option(BLOCK_SIZE, whole(64 * 1024, _BYTES_MOST))
+    page_bytes: int = option("hoodie.parquet.page.size", whole(1024, _BYTES_MOST), 1024 * 1024)  # as in Hudi
+    codec: str = option(CODEC, one_of(*CODECS), ZSTD)
+    dictionary: bool = option("hoodie.parquet.dictionary.enabled", flag, True)
     bloom_filters: tuple[BloomFilter, ...] = ()
 
-    @classmethod
-    def from_options(cls, values: Mapping[str, str]) -> BaseFileOptions:
-        """Columns are in lower case here, as keys of options are; see `for_table`.
-
-        Errors: `InvalidRequest`, naming the option, its value and what is possible.
-        """
-        default = cls()
-        return cls(
-            block_bytes=(
-                whole_number(values, BLOCK_SIZE, 0, _BLOCK_BYTES_LEAST, _BYTES_MOST) if BLOCK_SIZE in values else None
-            ),
-            page_bytes=whole_number(values, PAGE_SIZE, default.page_bytes, _PAGE_BYTES_LEAST, _BYTES_MOST),
-            codec=one_of(values, CODEC, CODECS, default.codec),
-            dictionary=flag(values, DICTIONARY, default.dictionary),
-            bloom_filters=_bloom_filters(values),
-        )
+    def completed(self, values: Mapping[str, str]) -> BaseFileOptions:
+        """With Bloom filters, whose columns are in lower case here, as keys of options are; see `for_table`."""
+        found = _bloom_filters(values)
+        return replace(self, bloom_filters=found) if found else self
 
     def for_table(self, schema: pa.Schema) -> BaseFileOptions:
         """The same with columns as the table, whose schema with meta columns is given, calls them.
@@ -90,12 +82,6 @@ def is_bloom_key(key: str) -> bool:
 
 
 def _bloom_filters(values: Mapping[str, str]) -> tuple[BloomFilter, ...]:
-    if flag(values, BLOOM_FILTER):
-        raise InvalidRequest(
-            f"{BLOOM_FILTER}=true would make a filter for every column, which few reads would use: name the columns, "
-            f"as in {BLOOM_FILTER}#customer=true",
-            option=BLOOM_FILTER,
-        )
     found = []
     for key in sorted(filter(is_bloom_key, values)):
         name, _, column = key.partition(_OF_COLUMN)
@@ -106,11 +92,11 @@ def _bloom_filters(values: Mapping[str, str]) -> tuple[BloomFilter, ...]:
                     f"{BLOOM_FILTER}#{column}=true as well, or remove it",
                     option=key,
                 )
-        elif flag(values, key):
+        elif flag(key, values[key]):
             _ensure_can_write(key)
-            count, share = f"{BLOOM_VALUES}#{column}", f"{BLOOM_ERROR}#{column}"
-            number = whole_number(values, count, 1, 1, _VALUES_MOST) if count in values else None
-            found.append(BloomFilter(column, number, fraction(values, share, _FALSE_POSITIVES)))
+            count = Option(f"{BLOOM_VALUES}#{column}", whole(1, _VALUES_MOST), None)
+            share = Option(f"{BLOOM_ERROR}#{column}", fraction(_FALSE_POSITIVES), _FALSE_POSITIVES)
+            found.append(BloomFilter(column, count.of(values), share.of(values)))
     return tuple(found)
 
 

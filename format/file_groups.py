@@ -16,9 +16,9 @@ from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, suc
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import REPLACE_COMMIT
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import ABORTED, HISTORY_NAME, Instant, parse_file_name
 from lakelatch.timeline.log.whole_timeline import read_completed
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
-from lakelatch.timeline.timeline import ABORTED, HISTORY_NAME, Instant, parse_file_name
 
 _REPLACED_MAX = 10_000  # of the names that tasks carry; about half a megabyte
 _WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")

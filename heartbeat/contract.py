@@ -16,8 +16,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.option_values import ParsedOptions, option, whole
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 
+HEARTBEAT_INTERVAL_OPTION = "hoodie.client.heartbeat.interval_in_ms"
+HEARTBEAT_MISSES_OPTION = "hoodie.client.heartbeat.tolerable.misses"
 STORAGE = "storage"  # beats are files that are replaced
 LEASE = "lease"  # beats are the renewals of a lease of the lock provider
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
@@ -55,22 +58,20 @@ SHORTEST_EXPIRY_MS = 2 * _INTERVAL_LEAST_MS
 
 
 @dataclass(frozen=True)
-class HeartbeatSettings:
+class HeartbeatSettings(ParsedOptions):
     """Hudi's two options: the interval, and how many beats may be missed before a writer counts as dead."""
 
-    interval_ms: int = 60_000
-    tolerable_misses: int = 2
+    interval_ms: int = option(HEARTBEAT_INTERVAL_OPTION, whole(_INTERVAL_LEAST_MS, 86_400_000), 60_000)
+    tolerable_misses: int = option(HEARTBEAT_MISSES_OPTION, whole(1, 1000), 2)
 
     def __post_init__(self) -> None:
         if self.interval_ms < _INTERVAL_LEAST_MS:
             raise InvalidRequest(
-                f"hoodie.client.heartbeat.interval_in_ms={self.interval_ms} is below {_INTERVAL_LEAST_MS}: "
+                f"{HEARTBEAT_INTERVAL_OPTION}={self.interval_ms} is below {_INTERVAL_LEAST_MS}: "
                 "a busy writer would look dead"
             )
         if self.tolerable_misses < 1:
-            raise InvalidRequest(
-                f"hoodie.client.heartbeat.tolerable.misses={self.tolerable_misses}: allow for at least 1"
-            )
+            raise InvalidRequest(f"{HEARTBEAT_MISSES_OPTION}={self.tolerable_misses}: allow for at least 1")
 
     @property
     def expiry_ms(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.option_values import whole_number
+from lakelatch.option_values import Option, Parse, ParsedOptions, option, whole
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS, TIMEOUT_S
 from lakelatch.storage.options import PREFIX as STORAGE_PREFIX
 from lakelatch.storage.uris import scheme_of
@@ -16,13 +16,7 @@ from lakelatch.storage.uris import scheme_of
 PREFIX = "hoodie.write.lock."
 PROVIDER = PREFIX + "provider"
 WAIT_TIME = PREFIX + "wait_time_ms"
-CLIENT_RETRIES = PREFIX + "client.num_retries"
-CLIENT_RETRY_WAIT = PREFIX + "client.wait_time_ms_between_retry"
-RETRIES = PREFIX + "num_retries"
-RETRY_WAIT = PREFIX + "wait_time_ms_between_retry"
-RETRY_WAIT_MAX = PREFIX + "max_wait_time_ms_between_retry"
 FILESYSTEM_PATH = PREFIX + "filesystem.path"
-FILESYSTEM_EXPIRE = PREFIX + "filesystem.expire"
 IN_PROCESS_LEASE = "lakelatch.lock.in_process.lease_s"
 LEASE = "lakelatch.lock.lease_s"
 
@@ -33,18 +27,16 @@ _LOCAL = ("", "file", "memory")
 _FOR_LOCKS = KNOWN_STORAGE_KEYS - {TIMEOUT_S}
 _DAY_MS = 86_400_000
 WITHOUT_EFFECT = {  # accepted, so that Hudi's configurations can be pasted, with the greatest value of each
-    CLIENT_RETRIES: 1_000_000,
-    CLIENT_RETRY_WAIT: _DAY_MS,
-    RETRIES: 1_000_000,
-    RETRY_WAIT: _DAY_MS,
-    RETRY_WAIT_MAX: _DAY_MS,
-    FILESYSTEM_EXPIRE: 10_000_000,
+    f"{PREFIX}client.num_retries": 1_000_000,
+    f"{PREFIX}client.wait_time_ms_between_retry": _DAY_MS,
+    f"{PREFIX}num_retries": 1_000_000,
+    f"{PREFIX}wait_time_ms_between_retry": _DAY_MS,
+    f"{PREFIX}max_wait_time_ms_between_retry": _DAY_MS,
+    f"{PREFIX}filesystem.expire": 10_000_000,
 }
-KNOWN_LOCK_KEYS = frozenset({PROVIDER, WAIT_TIME, FILESYSTEM_PATH, IN_PROCESS_LEASE, LEASE, *WITHOUT_EFFECT})
 
 LEASE_LEAST_S, LEASE_MOST_S = 1.0, 3600.0
 DEFAULT_LEASE_S = 15.0
-_IN_PROCESS_LEAST_S = 0.05
 _PROVIDER_KEY = re.compile(re.escape(PREFIX) + r"([a-z0-9_]+)\..+")
 _OUR_GROUPS = ("client", "filesystem", "conflict")  # their keys are all known, so any other is misspelt
 
@@ -78,8 +70,33 @@ def is_provider_key(key: str) -> bool:
     return match is not None and match.group(1) not in _OUR_GROUPS
 
 
+def _text(key: str, text: str) -> str:
+    if not text.strip():
+        raise InvalidRequest(f"{key}={text!r} is empty: give it a value, or remove it", option=key)
+    return text.strip()
+
+
+def _lease_s(least_s: float = LEASE_LEAST_S) -> Parse[float]:
+    """A lease time in seconds."""
+
+    def parse(key: str, text: str) -> float:
+        text = text.strip()
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least_s <= value <= LEASE_MOST_S:
+            raise InvalidRequest(
+                f"{key}={text!r} is no lease time: use {least_s:g} to {LEASE_MOST_S:g} seconds, or remove it",
+                option=key,
+            )
+        return value
+
+    return parse
+
+
 @dataclass(frozen=True)
-class LockOptions:
+class LockOptions(ParsedOptions):
     """How locks are taken, as far as all providers have it in common.
 
     `wait_time_ms` is the whole time that a caller waits for a key. Hudi waits that long again and again
@@ -88,52 +105,17 @@ class LockOptions:
     counts as dead (the providers' default, mostly 15, if it is None).
     """
 
-    provider: str = DEFAULT_PROVIDER
-    wait_time_ms: int = 60_000
-    filesystem_path: str | None = None
-    in_process_lease_s: float | None = None
-    lease_s: float | None = None
+    also = tuple(Option(key, whole(0, most), None) for key, most in WITHOUT_EFFECT.items())
+    provider: str = option(PROVIDER, _text, DEFAULT_PROVIDER)
+    wait_time_ms: int = option(WAIT_TIME, whole(0, 7 * _DAY_MS), 60_000)
+    filesystem_path: str | None = option(FILESYSTEM_PATH, _text)
+    in_process_lease_s: float | None = option(IN_PROCESS_LEASE, _lease_s(0.05))
+    lease_s: float | None = option(LEASE, _lease_s())
 
     @property
     def timeout_s(self) -> float:
         """`wait_time_ms` in seconds, as `LockProvider.acquire` takes it."""
         return self.wait_time_ms / 1000
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> LockOptions:
-        """Reads the keys of `KNOWN_LOCK_KEYS` and ignores all others.
 
-        Errors: `InvalidRequest`, naming the option, its value and what is possible.
-        """
-        for key, most in WITHOUT_EFFECT.items():
-            whole_number(options, key, 0, 0, most)
-        return cls(
-            provider=_text(options, PROVIDER, DEFAULT_PROVIDER),
-            wait_time_ms=whole_number(options, WAIT_TIME, 60_000, 0, 7 * _DAY_MS),
-            filesystem_path=_text(options, FILESYSTEM_PATH, None) if FILESYSTEM_PATH in options else None,
-            in_process_lease_s=lease_s_of(options, IN_PROCESS_LEASE, _IN_PROCESS_LEAST_S),
-            lease_s=lease_s_of(options, LEASE),
-        )
-
-
-def _text(options: Mapping[str, str], key: str, default: str | None) -> str:
-    text = options.get(key, default)
-    if text is None or not text.strip():
-        raise InvalidRequest(f"{key}={text!r} is empty: give it a value, or remove it", option=key)
-    return text.strip()
-
-
-def lease_s_of(options: Mapping[str, str], key: str, least_s: float = LEASE_LEAST_S) -> float | None:
-    """An option that is a lease time in seconds; None if it is not set."""
-    if key not in options:
-        return None
-    text = str(options[key]).strip()
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least_s <= value <= LEASE_MOST_S:
-        raise InvalidRequest(
-            f"{key}={text!r} is no lease time: use {least_s:g} to {LEASE_MOST_S:g} seconds, or remove it", option=key
-        )
-    return value
+KNOWN_LOCK_KEYS = frozenset(one.key for one in LockOptions.options())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import cleaning, clustering, compaction, log_compaction
@@ -106,7 +106,7 @@ def maintain(
     is given each piece when it ends. Any number of calls may run at once. Errors: `InvalidRequest` for the options, or
     if there is no table that can be written.
     """
-    service_options = ServiceOptions.parse(options)
+    service_options = Call(options).services()
     return maintain_with(SparkExecutor.of(spark), path, service_options, system, tell)
 
 

@@ -27,7 +27,9 @@ from pyspark.sql.datasource import (
 
 from lakelatch.engine.handed_over import begin_write
 from lakelatch.engine.options.batch import refuse_batch
-from lakelatch.engine.options.write import COLUMNS, OPERATION, READ_META, normalise
+from lakelatch.engine.options.read import COLUMNS, READ_META
+from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.write import OPERATION
 from lakelatch.engine.read.images import ImagePlan
 from lakelatch.engine.read.plan import ReadPlan, plan_query, read_schema
 from lakelatch.engine.read.tasks import ReadTask
@@ -97,7 +99,7 @@ class LakelatchDataSource(DataSource):
         if "path" in self.options:
             return str(self.options["path"])
         if "paths" in self.options:  # as of load([...])
-            normalise({"paths": self.options["paths"]})
+            Call({"paths": self.options["paths"]})
         at = f"WITH ('path' = '{_ANY_PATH}')"
         if writes:
             ways = f"INSERT INTO t {at} SELECT ..., or df.writeTo('t').option('path', '{_ANY_PATH}').append()"
@@ -131,7 +133,7 @@ class LakelatchDataSource(DataSource):
 
 def overwriting(options: dict[str, object]) -> dict[str, object]:
     """The options of a write in the mode `overwrite`: all that is in the table goes, unless they name partitions."""
-    operation = normalise(options).get(OPERATION)
+    operation = Call(options).get(OPERATION)
     if operation == DELETE:
         raise InvalidRequest(
             f'{OPERATION}={DELETE} and mode("overwrite"): a deletion overwrites nothing, use mode("append")',

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selected
 from lakelatch.engine.read.tasks import packed_for
@@ -45,13 +46,14 @@ def read(
     incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
     completes until then would change the answer.
     """
-    asked = ReadOptions.parse(options)
+    call = Call(options)
+    asked = call.read()
     if asked.images:
         changes = read_images(spark, path, asked)
         return changes if where is None else changes.where(where)
     if where is None:
-        return _frame(spark, plan_read(path, options))
-    plan = plan_read(path, options, where=where) if isinstance(where, str) else plan_read(path, all_columns(options))
+        return _frame(spark, plan_read(path, call))
+    plan = plan_read(path, call, where=where) if isinstance(where, str) else plan_read(path, all_columns(call))
     frame = _named(plan, _frame(spark, plan)).where(where)
     return frame.select(*selected(plan.table.full_schema, asked).names)
 

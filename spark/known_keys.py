@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.options.write import COLUMNS, DROP, KNOWN_KEYS_POLICY, WriteOptions
+from lakelatch.engine.options.read import COLUMNS
+from lakelatch.engine.options.write import DROP, KNOWN_KEYS_POLICY, WriteOptions
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.columns import analysed, checked, folder_value, same_rows

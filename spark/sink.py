@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from lakelatch.engine.options import archiving, cleaning
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER
 from lakelatch.engine.options.inline import ARCHIVE_ASYNC, CLUSTER_ASYNC, COMPACT_ASYNC
-from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import normalise
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.errors import InvalidRequest
-from lakelatch.option_values import flag
+from lakelatch.option_values import flag, text_of
 from lakelatch.spark.frames_in import write
 from lakelatch.spark.query_services import wake_beside
 from lakelatch.system import REAL_SYSTEM, System
@@ -49,27 +48,27 @@ def write_batch(
     Without a query that can be watched, as under Spark Connect, there is none, and options that ask for services there
     are refused. Errors: those of `write`.
     """
-    values = normalise(options)
+    call = Call(options)
     context = _context_of(df)
     if context is None:
-        ensure_nothing_beside(values)
+        ensure_nothing_beside(call)
     query = None if context is None else context.getLocalProperty(_QUERY_ID)
-    application = values.get(BATCH_APPLICATION) or query
+    application = call.get(BATCH_APPLICATION) or query
     if not application:
         raise InvalidRequest(
             f"{BATCH_APPLICATION} is not set, and the frame is not a batch of a streaming query, whose id would do: "
             "name the application whose batch this is",
             option=BATCH_APPLICATION,
         )
-    batch = {**values, BATCH_APPLICATION: application, BATCH_NUMBER: number}
+    batch = {BATCH_APPLICATION: application, BATCH_NUMBER: text_of(BATCH_NUMBER, number)}
     if query is None:
-        return write(df, path, batch, system)
-    service_options = ServiceOptions.parse(values)
+        return write(df, path, call.having(batch), system)
+    service_options = call.services()
     if service_options.cleaning.asynchronous:
         batch[cleaning.AUTOMATIC] = "false"
     if service_options.inline.archive_beside:
         batch[archiving.AUTOMATIC] = "false"
-    result = write(df, path, batch, system)
+    result = write(df, path, call.having(batch), system)
     wake_beside(df.sparkSession, query, path, service_options, system)
     return result
 
@@ -77,7 +76,7 @@ def write_batch(
 def ensure_nothing_beside(values: Mapping[str, str], why: str = _NOT_SEEN) -> None:
     """`InvalidRequest` for options that ask for services beside the query, where nobody can see whether it runs."""
     for key in _BESIDE:
-        if flag(values, key):
+        if key in values and flag(key, values[key]):
             raise InvalidRequest(
                 f"{key}=true asks for a service beside the query, which ends with it, and {why}: leave it out, and set "
                 "the service's inline option, call lakelatch.maintain, or keep the table with `lakelatch service run`",

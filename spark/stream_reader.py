@@ -13,32 +13,30 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import (
-    AS_OF,
+from lakelatch.engine.options.read import (
     BEGIN_INSTANT,
     COLUMNS,
+    EARLIEST,
     END_INSTANT,
     INCREMENTAL,
-    INCREMENTAL_FORMAT,
+    LATEST,
     MAX_COMMITS,
     MAX_FILES,
     QUERY_TYPE,
     READ_META,
     START_OFFSET,
-    normalise,
+    UNLIMITED,
 )
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, read_schema
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.option_values import whole_number
 from lakelatch.spark.shown_errors import shown_plainly
 from lakelatch.spark.wanted import Wanted
 from lakelatch.storage.uris import open_storage
-from lakelatch.timegen.instant_time import parse_user_instant
 from lakelatch.timeline.actions import SERVICE_OPERATIONS
-from lakelatch.timeline.timeline import Instant
+from lakelatch.timeline.instant import Instant
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -52,41 +50,8 @@ else:
         class SupportsTriggerAvailableNow: ...
 
 
-EARLIEST, LATEST = "earliest", "latest"
 _COMPLETION = "completion"  # in an offset
 _BEGINNING = "0" * 17
-_MANY = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """Where a query begins, and how much one batch takes. `start` is `earliest`, `latest` or a 17-digit instant."""
-
-    start: str
-    max_commits: int
-    max_files: int
-
-    @classmethod
-    def parse(cls, options: Mapping[str, object]) -> StreamOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        values = normalise(options)
-        for key in (AS_OF, BEGIN_INSTANT, END_INSTANT, QUERY_TYPE, INCREMENTAL_FORMAT):
-            if key in values:
-                raise InvalidRequest(
-                    f"{key}={values[key]}: a stream reads what completes after {START_OFFSET} ({EARLIEST}, {LATEST} or "
-                    "a time), and never ends: remove it",
-                    option=key,
-                )
-        start = values.get(START_OFFSET, EARLIEST).strip().lower()
-        return cls(
-            start if start in (EARLIEST, LATEST) else parse_user_instant(start),
-            whole_number(values, MAX_COMMITS, _MANY, 1, _MANY),
-            whole_number(values, MAX_FILES, _MANY, 1, _MANY),
-        )
-
-    @property
-    def limited(self) -> bool:
-        return self.max_commits < _MANY or self.max_files < _MANY
 
 
 @dataclass
@@ -101,12 +66,13 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Reads windows of commits. Lives as long as the query; copies of it read on the executors."""
 
     def __init__(self, path: str, options: Mapping[str, object], schema: StructType) -> None:
-        self._stream = StreamOptions.parse(options)
+        call = Call(options)
+        self._stream = call.stream()
         own = (START_OFFSET, MAX_COMMITS, MAX_FILES)
-        given = {key: value for key, value in normalise(options).items() if key not in own}
+        given = {key: value for key, value in call.items() if key not in own}
         self._wanted = Wanted.of(schema, read_schema(path, all_columns(given)))
         self._path, self._options = path, {**given, COLUMNS: ",".join(self._wanted.names), READ_META: "false"}
-        self._storage = open_storage(path, ReadOptions.parse(given).storage)
+        self._storage = open_storage(path, call.read().storage)
         self._target: str | None = None  # where a query ends that was started to read what is there
 
     @shown_plainly
@@ -179,7 +145,7 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _first(self, view: TableView, found: list[Instant]) -> list[Instant]:
         """As many as the options allow, and one at least."""
         found = found[: self._stream.max_commits]
-        if self._stream.max_files == _MANY:
+        if self._stream.max_files == UNLIMITED:
             return found
         files = 0
         for index, instant in enumerate(found):

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from lakelatch.engine.handed_over import BegunWrite, TaskWrite, begin_write
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
-from lakelatch.engine.options.write import normalise
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.writing import parse_write
 from lakelatch.errors import InvalidRequest
@@ -46,7 +46,7 @@ class LakelatchStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query. Making one has no effect; shipping it to tasks begins a transaction."""
 
     def __init__(self, path: str, options: Mapping[str, object], schema: StructType) -> None:
-        values: dict[str, object] = dict(normalise(options))
+        values: dict[str, object] = dict(Call(options))
         if BATCH_NUMBER in values:
             raise InvalidRequest(
                 f"{BATCH_NUMBER}={values[BATCH_NUMBER]}: Spark numbers the batches of a query, remove it",

@@ -10,7 +10,7 @@ from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.calls import verify
 from lakelatch.engine.create import create
 from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
-from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import (
     DROP,
     FAIL,
@@ -83,7 +83,7 @@ class Table:
     @classmethod
     def is_table(cls, path: str | PathLike[str], options: Options | None = None) -> bool:
         """Whether there is a table at a path."""
-        return is_table(open_storage(fspath(path), ReadOptions.parse(options).storage))
+        return is_table(open_storage(fspath(path), Call(options).read().storage))
 
     @classmethod
     def create(
@@ -180,9 +180,7 @@ class Table:
         if images:
             if columns is not None or meta_columns:
                 raise InvalidRequest("images=True goes without columns and meta_columns: select from the images")
-            return read_images(
-                self.spark, self.path, ReadOptions.parse({**self._options, **window(after, until)}), True
-            )
+            return read_images(self.spark, self.path, Call({**self._options, **window(after, until)}).read(), True)
         return self._read(window(after, until), columns, meta_columns)
 
     @property

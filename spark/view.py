@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions
 from pyspark.sql.udtf import AnalyzeResult
 
-from lakelatch.engine.options.write import COLUMNS, READ_META
+from lakelatch.engine.options.read import COLUMNS, READ_META
 from lakelatch.engine.read.plan import ReadPlan, plan_read, read_schema
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.spark_types import to_spark

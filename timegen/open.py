@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import LockProvider
+from lakelatch.option_values import Option, stripped
 from lakelatch.plugins import find_component
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
-from lakelatch.timegen.skew_adjusting import SKEW_OPTION
+from lakelatch.timegen.skew_adjusting import SKEW_OPTION, parse_skew
 
 TIME_GENERATORS = "lakelatch.time_generators"
 TYPE_OPTION = "hoodie.time.generator.type"
-DEFAULT_TYPE = "hybrid"
-KNOWN_TIME_KEYS = frozenset({TYPE_OPTION, SKEW_OPTION})
+_TYPE = Option(TYPE_OPTION, stripped, "hybrid")
+TIME_GENERATOR_OPTIONS = (_TYPE, Option(SKEW_OPTION, parse_skew, None))
 
 
 def open_time_generator(
@@ -26,7 +27,7 @@ def open_time_generator(
 
     Errors: `InvalidRequest`, with the nearest known name and what is installed.
     """
-    name = options.get(TYPE_OPTION, DEFAULT_TYPE).strip()
+    name = _TYPE.of(options)
     generator = find_component(TIME_GENERATORS, name, "time generator", TYPE_OPTION)(provider, system)
     if not isinstance(generator, TimeGenerator):
         raise InvalidRequest(

@@ -9,6 +9,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.locks.contract import TABLE_KEY, LockProvider, check_count
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.lease import Lease
+from lakelatch.option_values import Option
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 
@@ -80,10 +81,14 @@ class SkewAdjustingTimeGenerator(TimeGenerator):
 
 def _choose_skew_ms(provider: LockProvider) -> int:
     default = DEFAULT_SKEW_IN_PROCESS_MS if isinstance(provider, InProcessLockProvider) else DEFAULT_SKEW_MS
-    text = str(provider.scope.options.get(SKEW_OPTION, default)).strip()
+    return Option(SKEW_OPTION, parse_skew, default).of(provider.scope.options)
+
+
+def parse_skew(key: str, text: str) -> int:
+    """The bound for the skew of clocks, in milliseconds. Errors: `InvalidRequest`."""
+    text = text.strip()
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and 1 <= int(text) <= _SKEW_MOST_MS):
         raise InvalidRequest(
-            f"{SKEW_OPTION}={text!r} is no bound for the skew of clocks: use 1 to {_SKEW_MOST_MS} milliseconds",
-            option=SKEW_OPTION,
+            f"{key}={text!r} is no bound for the skew of clocks: use 1 to {_SKEW_MOST_MS} milliseconds", option=key
         )
     return int(text)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from lakelatch.timeline.actions import COMMIT, COMPLETED_ACTIONS, DELTA_COMMIT, RESTORE, ROLLBACK
 
@@ -20,8 +20,7 @@ _COMPLETED_NAMES = frozenset(COMPLETED_ACTIONS.values())
 _ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
 
 
-@dataclass(frozen=True, order=True)
-class Instant:
+class Instant(NamedTuple):
     """One file of the timeline. `action` is the completed action's name once completed, the pending one's before."""
 
     requested: str
@@ -71,10 +70,10 @@ def parse_file_name(name: str) -> Instant | None:
     """The instant that a file of the timeline folder stands for, or None for a name that is no instant's."""
     head, _, rest = name.partition(".")
     start, underscore, completion = head.partition("_")
-    if not _is_time(start):
+    if not is_time(start):
         return None
     if underscore:
-        known = rest in _COMPLETED_NAMES and _is_time(completion)
+        known = rest in _COMPLETED_NAMES and is_time(completion)
         return Instant(start, rest, COMPLETED, completion) if known else None
     if rest == INFLIGHT:
         return Instant(start, COMMIT, INFLIGHT)
@@ -84,8 +83,20 @@ def parse_file_name(name: str) -> Instant | None:
     return None
 
 
-def _is_time(text: str) -> bool:
+def requested_time(name: str) -> str:
+    """The time with which a name begins: of a file of the timeline, a claim, or a request to cancel a plan."""
+    return name.partition(".")[0].partition("_")[0]
+
+
+def is_time(text: str) -> bool:
+    """Whether this is an instant's time."""
     return len(text) in (14, 17) and text.isascii() and text.isdigit()
+
+
+def is_completed(name: str) -> bool:
+    """Whether a name on a timeline is that of a completed instant."""
+    one = parse_file_name(name)
+    return one is not None and one.completion is not None
 
 
 def undoes(name: str) -> bool:

@@ -28,13 +28,30 @@ from lakelatch.timeline.instant import (
     undoes,
 )
 
-_LISTINGS_MAX = 200
+LISTINGS_MAX = 200
 _CHANGES_MAX = 64  # beyond which it is cheaper to sort anew
-_SECOND_SPELLING = f".{COMMIT}.{INFLIGHT}"
 _numbers = count(1)
 _by_name = attrgetter("file_name")
 _by_completion = attrgetter("completion", "requested", "action")
 _by_requested = attrgetter("requested", "completion")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The timeline as a transaction found it when it began: nothing of it is in the transaction's way. Pickles.
+
+    `slot` is the last one by then, and `time` that slot's own, "" for a plan, which began before its executor did.
+    Files that no later slot names are a foreign writer's if they are not among the `names`.
+    """
+
+    slot: int
+    time: str = ""
+    names: frozenset[str] = frozenset()
+    moving: frozenset[str] = frozenset()  # the names that say where file groups are, and perhaps some more
+
+    def snapshot(self) -> Snapshot:
+        """What these names show."""
+        return Snapshot.of_names(self.names)
 
 
 @dataclass(frozen=True)
@@ -76,12 +93,12 @@ class Snapshot:
         reader would then go past a commit that it never saw. Errors: `Unavailable` on a table that never rests.
         """
         before = storage.list(TIMELINE_FOLDER)
-        for _ in range(_LISTINGS_MAX):
+        for _ in range(LISTINGS_MAX):
             listing = storage.list(TIMELINE_FOLDER)
             if listing == before:
                 return cls._of(listing)
             before = listing
-        raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {_LISTINGS_MAX} listings: try again")
+        raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {LISTINGS_MAX} listings: try again")
 
     @classmethod
     def look(cls, storage: Storage) -> Snapshot:
@@ -96,27 +113,20 @@ class Snapshot:
     def of_names(cls, names: Iterable[str]) -> Snapshot:
         """That of a listing which somebody has made, perhaps a while ago; from the names alone."""
         listed = frozenset(names)
+        found = [one for one in map(parse_file_name, sorted(listed)) if one is not None]
         groups: dict[str, list[Instant]] = {}
-        done: list[Instant] = []
-        over: list[Instant] = []
-        for name in sorted(listed):
-            one = parse_file_name(name)
-            if one is None or (name.endswith(_SECOND_SPELLING) and one.file_name in listed):
-                continue
+        for one in found:
             groups.setdefault(one.requested, []).append(one)
-            if one.completion is not None:
-                done.append(one)
-            elif one.state == ABORTED:
-                over.append(one)
         by_requested = {time: tuple(group) for time, group in groups.items()}
-        for time in by_requested.keys() & {name.removesuffix(_SECOND_SPELLING) for name in listed}:
-            by_requested[time] = _in_order(by_requested[time])
-        by_completion = tuple(sorted(done, key=_by_completion))
+        for time in {one.requested for one in found if one.action == COMMIT and one.state == INFLIGHT}:
+            by_requested[time] = _in_order({*groups[time]})  # its name has two spellings
+        by_completion = tuple(sorted((one for one in found if one.completion is not None), key=_by_completion))
+        over = tuple(one for one in found if one.state == ABORTED)
         by_action: dict[str, list[Instant]] = {}
         for one in by_completion:
             by_action.setdefault(one.action, []).append(one)
-        open_times = sorted(by_requested.keys() - {one.requested for one in chain(done, over)})
-        begun = [one for time in open_times if (one := _pending(by_requested[time])) is not None]
+        open_times = sorted(by_requested.keys() - {one.requested for one in chain(by_completion, over)})
+        begun = filter(None, (_pending(by_requested[time]) for time in open_times))
         return cls(
             listed,
             names=listed,
@@ -125,8 +135,8 @@ class Snapshot:
             by_action={action: tuple(instants) for action, instants in by_action.items()},
             writes=tuple(one for one in by_completion if one.action in WRITE_ACTIONS),
             pending=tuple(begun),
-            aborted=tuple(over),
-            undoers=frozenset(filter(undoes, listed)),
+            aborted=over,
+            undoers=frozenset(filter(undoes, listed)) if undoes("\n".join(listed)) else frozenset(),
             latest_time=max((*by_requested, by_completion[-1].completion or "" if by_completion else ""), default=""),
         )
 
@@ -214,21 +224,19 @@ class Snapshot:
         moment = max(self.latest_completion, until)
         return not any(one is not None and one.is_as_old_as(moment) for one in map(parse_file_name, come))
 
-    def since(self, known: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-        """The names that are not among the known ones, and the known ones that are gone; compared once."""
-        if known not in self._compared:
-            self._compared[known] = _difference(self.names, known)
-        return self._compared[known]
+    def since(self, mark: Mark) -> tuple[frozenset[str], frozenset[str]]:
+        """The names that the mark has not, and those of it that are gone; compared once."""
+        if mark.names not in self._compared:
+            self._compared[mark.names] = _difference(self.names, mark.names)
+        return self._compared[mark.names]
 
     @cached_property
     def _compared(self) -> dict[frozenset[str], tuple[frozenset[str], frozenset[str]]]:
         return {}
 
-    def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
-        """Completed instants whose files are not among the known ones, by completion time."""
-        if not known:
-            return self.by_completion
-        fresh = map(parse_file_name, self.since(known)[0])
+    def completed_since(self, mark: Mark) -> tuple[Instant, ...]:
+        """Completed instants whose files the mark has not, by completion time."""
+        fresh = map(parse_file_name, self.since(mark)[0])
         done = (one for one in fresh if one is not None and one.completion is not None)
         return tuple(sorted(done, key=_by_completion))
 
@@ -249,8 +257,12 @@ class Snapshot:
         """Whether archivers may have taken anything off it."""
         return HISTORY_NAME in self.names
 
+    def mark(self, slot: int, time: str = "") -> Mark:
+        """What a transaction that begins after this slot, of this time, has found."""
+        return Mark(slot, time, self.names, self.moving)
+
     @property
-    def moving_files(self) -> frozenset[str]:
+    def moving(self) -> frozenset[str]:
         """Names that say where file groups are: completed replace commits, cancelled plans, and that of the history."""
         found = chain(self.by_action.get(REPLACE_COMMIT, ()), self.aborted)
         return self.names.intersection(chain((one.file_name for one in found), (HISTORY_NAME,)))

@@ -80,7 +80,7 @@ def append_claimed(
 
     def take_time(tail_time: str) -> str:
         release()  # of a slot that was lost; kept until the end, all of them would soon look like dead writers
-        floor = max(tail_time, above, context.folder.latest_time)
+        floor = max(tail_time, above, context.snapshot.latest_time)
         beat = beat_of(context, operation_id, context.log.last.number if context.log.last else 0)
         make = partial(Heartbeat, context.storage, system=context.system)
         instant, _ = context.clock.claim(floor, beat, lease, make)
@@ -133,7 +133,7 @@ class FirstLook:
         return self._owned if tail is self._tail else None
 
     def _list(self) -> None:
-        self._listing = self._log.projections.list_timeline()
+        self._listing = self._log.snapshots.list()
 
     def _ask(self) -> None:
         self._owned = self._owns()
@@ -153,7 +153,7 @@ def append_completion(
     """
 
     def take_time(above: str) -> str:
-        floor = max(above, instant, context.folder.latest_time)
+        floor = max(above, instant, context.snapshot.latest_time)
         return context.clock.now(floor) if lease is None else context.clock.next(floor, lease)
 
     return context.log.append(decide, take_time, partial(_oldest_needed, context), lease is not None, first, shown)

@@ -15,12 +15,12 @@ from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.timeline.instant import COMPLETED, Instant, aborted, inflight, requested
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import ABORT, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_aborted_plan, service_plan
-from lakelatch.timeline.timeline import COMPLETED, Instant, aborted, inflight, requested
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.cancellation_requests import (
@@ -60,17 +60,15 @@ def execute_cancel(context: TransactionContext, instant: str, outputs_of: Output
     completed it, which then stands; `PlanGone` for an instant that is not there; `InvalidRequest` where nobody has
     asked for the whole of it to be cancelled.
     """
-    tail = context.log.tail()
+    tail, snapshot = context.look()
     context.log.ensure_same_locks(tail)
-    context.log.project(tail)
-    context.folder.refresh(tail.number)
     ended = find_ended(context, instant)
     if ended is not None and ended.state == COMPLETED:
         raise _completed(context, ended)
     if ended is not None:
         tidy_up(context, ended, outputs_of)
         return False
-    pending = next((one for one in context.folder.pending() if one.requested == instant), None)
+    pending = next((one for one in snapshot.pending if one.requested == instant), None)
     if pending is None:
         raise PlanGone(f"there is no instant {instant!r} on the timeline: see `lakelatch timeline`")
     asked = request_of(context.storage, instant, pending.action)
@@ -163,9 +161,9 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
     with table_lock(context) as lease:
 
         def decide(tail: Tail) -> Event | GivenUp[Instant | None]:
-            context.folder.refresh(tail.number, tail.listing)
+            snapshot = context.snapshots.take(tail)
             ended = find_ended(context, instant)
-            if ended is not None or not context.folder.has(requested(instant, action)):
+            if ended is not None or not snapshot.has(requested(instant, action)):
                 return GivenUp(ended)
             return Event(
                 ABORT, action, instant, operation_id, context.writer, target=instant, content=data, token=lease.token
@@ -189,7 +187,7 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
 
 def _ended_meanwhile(context: TransactionContext, pending: Instant) -> Instant | None:
     """The terminal state of a plan whose file has gone since, None if it has none. Errors: `PlanCompleted`."""
-    context.folder.refresh(context.log.tail_number())
+    context.snapshots.take()
     ended = find_ended(context, pending.requested)
     if ended is not None and ended.state == COMPLETED:
         raise _completed(context, ended)

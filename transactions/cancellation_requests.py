@@ -15,13 +15,14 @@ from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.instant import COMPLETED, Instant, parse_file_name, requested, requested_time
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_service_plan, service_plan
-from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder, parse_file_name, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.base.context import TransactionContext
 
@@ -73,7 +74,7 @@ def request_cancel(
     operation_id = context.system.new_id()
 
     def decide(tail: Tail) -> Event | GivenUp[CancelRequest | None]:
-        context.folder.refresh(tail.number, tail.listing)
+        context.snapshots.take(tail)
         plan = _plan_to_cancel(context, instant, by_executor)
         if plan is None:
             return GivenUp(None)
@@ -121,15 +122,15 @@ def part_to_cancel(plan: ServicePlan, part: Collection[FileGroup] | None) -> fro
     return wanted
 
 
-def requests(storage: Storage, folder: TimelineFolder | None = None) -> list[CancelRequest]:
+def requests(storage: Storage, snapshot: Snapshot | None = None) -> list[CancelRequest]:
     """What was asked for and is not carried out yet, by the plans' requested times. One listing where there is none.
 
-    With a folder only those of plans that are pending in it; others are left over, and are removed by and by.
+    With a snapshot only those of plans that are pending in it; others are left over, and are removed by and by.
     """
     names: dict[str, list[str]] = {}
     for name in storage.names(CANCEL_FOLDER):
-        names.setdefault(name.partition("_")[0], []).append(name)
-    pending = None if folder is None else {one.requested for one in folder.pending()}
+        names.setdefault(requested_time(name), []).append(name)
+    pending = None if snapshot is None else {one.requested for one in snapshot.pending}
     found = (_read(storage, instant, inside) for instant, inside in sorted(names.items()))
     return [one for one in found if one is not None and (pending is None or one.instant in pending)]
 
@@ -139,7 +140,7 @@ def request_of(storage: Storage, instant: str, action: str) -> CancelRequest | N
 
     At a place in the log (after the tail's projection is complete) that is all that was ever asked for before it.
     """
-    names = [name for name in storage.names(CANCEL_FOLDER) if name.partition("_")[0] == instant]
+    names = [name for name in storage.names(CANCEL_FOLDER) if requested_time(name) == instant]
     if instant in names:
         return CancelRequest(instant, action)
     return _read(storage, instant, names)
@@ -152,7 +153,7 @@ def is_cancelled(storage: Storage, instant: str) -> bool:
 
 def forget_requests(storage: Storage, instant: str) -> None:
     """Removes the files of what was asked for, once the plan has ended. The whole's goes last: it bars executors."""
-    names = [name for name in storage.names(CANCEL_FOLDER) if name.partition("_")[0] == instant]
+    names = [name for name in storage.names(CANCEL_FOLDER) if requested_time(name) == instant]
     for name in sorted(names, reverse=True):
         storage.delete(f"{CANCEL_FOLDER}/{name}")
 
@@ -171,14 +172,14 @@ def plan_of(storage: Storage, pending: Instant) -> ServicePlan | None:
 
 
 def find_ended(context: TransactionContext, instant: str) -> Instant | None:
-    """The completed or aborted instant of this requested time, in the context's folder or in the history."""
-    for done in context.folder.completed_since(frozenset()):
+    """The completed or aborted instant of this requested time, in the context's snapshot or in the history."""
+    for done in context.snapshot.by_completion:
         if done.requested == instant:
             return done
-    for over in context.folder.aborted():
+    for over in context.snapshot.aborted:
         if over.requested == instant:
             return over
-    archived = find_archived(context.storage, context.folder.names, instant)
+    archived = find_archived(context.storage, context.snapshot.names, instant)
     return None if archived is None else archived.instant
 
 
@@ -193,7 +194,7 @@ def _plan_to_cancel(context: TransactionContext, instant: str, by_executor: bool
         )
     if ended is not None:
         return None
-    pending = next((one for one in context.folder.pending() if one.requested == instant), None)
+    pending = next((one for one in context.snapshot.pending if one.requested == instant), None)
     if pending is None:
         raise PlanGone(f"there is no instant {instant!r} on the timeline: see `lakelatch timeline`")
     if pending.action not in REWRITING_SERVICES:

@@ -38,7 +38,7 @@ def make_heartbeat(context: TransactionContext, instant: str, beat: Beat) -> Hea
 
 def heartbeat_of(context: TransactionContext, state: TransactionState) -> Heartbeat:
     """The heartbeat of a transaction that has begun."""
-    return make_heartbeat(context, state.instant, beat_of(context, state.operation_id, state.start_slot))
+    return make_heartbeat(context, state.instant, beat_of(context, state.operation_id, state.mark.slot))
 
 
 def owns_claim(context: TransactionContext, instant: str, operation_id: str) -> bool:

@@ -12,11 +12,12 @@ from lakelatch.locks.lease import Lease
 from lakelatch.timeline import actions
 from lakelatch.timeline.actions import RESTORE, SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import HISTORY_NAME, Instant, inflight, is_completed, parse_file_name, requested_time
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, PLAN, ROLLBACK, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
-from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, inflight, parse_file_name
+from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.append import FirstLook, append_completion, in_turn, table_lock, token_of
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, Ended, Outcome, PlanCancelled, Unknown
@@ -46,7 +47,7 @@ class Resolved:
 
 #: Called at the transaction's place in the log, perhaps several times. It sees the timeline as it is before that place,
 #: and the writes that have completed since the transaction began.
-Resolve: TypeAlias = Callable[[TimelineFolder, list[OtherWrite]], Resolved | Displaced]
+Resolve: TypeAlias = Callable[[Snapshot, list[OtherWrite]], Resolved | Displaced]
 
 
 def append_commit(
@@ -66,14 +67,14 @@ def append_commit(
     """
 
     def decide(tail: Tail) -> Event | GivenUp[Outcome | InTheWay]:
-        context.folder.refresh(tail.number, tail.listing)
+        snapshot = context.snapshots.take(tail)
         others = others_since(context, state, tail, first.owned(tail) if first is not None else None)
         if isinstance(others, Ended):
             return GivenUp(others)
         foreign = others.foreign
         if foreign and watch is None:  # the log has gone on, or somebody writes who knows nothing but the lock
             raise LogMoved("no slot up to this one names some of the writes: read the tail again")
-        resolved = Resolved(metadata, []) if resolve is None else resolve(context.folder, others.completed())
+        resolved = Resolved(metadata, []) if resolve is None else resolve(snapshot, others.completed())
         if isinstance(resolved, Displaced):
             return GivenUp(resolved)
         if not cancelled_groups(context, state).isdisjoint(resolved.metadata.replaced_file_groups()):
@@ -92,7 +93,7 @@ def append_commit(
         if watch is not None:
             watch.ensure_both_take_it(foreign, tail)
         failpoint("commit.after_check")
-        decided.append((resolved.metadata, context.folder.names))
+        decided.append((resolved.metadata, snapshot.names))
         token = token_of(watch.lease if watch is not None else None, tail)
         return _completion(context, state, token, resolved.metadata.to_avro(), groups)
 
@@ -147,7 +148,7 @@ def cancelled_groups(context: TransactionContext, state: TransactionState) -> fr
 
 
 def append_service_completion(
-    context: TransactionContext, state: TransactionState, build: Callable[[TimelineFolder], bytes]
+    context: TransactionContext, state: TransactionState, build: Callable[[Snapshot], bytes]
 ) -> Event:
     """Adds the slot of an instant that writes no rows (a clean, a savepoint, a restore): nothing is in its way.
 
@@ -156,11 +157,11 @@ def append_service_completion(
     """
 
     def decide(tail: Tail) -> Event | GivenUp[Ended]:
-        context.folder.refresh(tail.number, tail.listing)
+        snapshot = context.snapshots.take(tail)
         others = others_since(context, state, tail)
         if isinstance(others, Ended):
             return GivenUp(others)
-        content = build(context.folder)
+        content = build(snapshot)
         failpoint("commit.after_check")
         return _completion(context, state, lease.token, content)
 
@@ -207,9 +208,9 @@ class TableOthers(Others):
 
 
 def foreign_writes(context: TransactionContext, state: TransactionState, events: list[Event]) -> list[Instant]:
-    """Completed writes since a transaction began that no slot names, in the folder's last listing."""
+    """Completed writes since a transaction began that no slot names, in the last snapshot."""
     slots = {event.file for event in events}
-    since = context.folder.completed_since(state.known_files)
+    since = context.snapshot.completed_since(state.mark)
     return [found for found in since if found.action in WRITE_ACTIONS and found.file_name not in slots]
 
 
@@ -218,10 +219,10 @@ def still_there(context: TransactionContext, events: list[Event]) -> list[Event]
 
     What such a commit replaced is live again, and nothing of it is in anybody's way. What was archived counts.
     """
-    names = context.folder.names
+    names = context.snapshot.names
     gone = {event.instant for event in events if event.kind == COMPLETE and event.file not in names}
     if gone:
-        gone.difference_update(one for one in list(gone) if context.folder.snapshot.has_completed(one))
+        gone.difference_update(one for one in list(gone) if context.snapshot.has_completed(one))
         gone.difference_update(History.load(context.storage).find_all(gone))
     return [event for event in events if event.kind != COMPLETE or event.instant not in gone]
 
@@ -232,14 +233,14 @@ def archived_since(context: TransactionContext, state: TransactionState, slots: 
     Free while nothing can have been archived since. What an archiver takes first may be what completed last: it goes by
     requested times.
     """
-    names = context.folder.names
+    names = context.snapshot.names
     if HISTORY_NAME not in names or _kept_all(context, state):
         return []
-    files = (instant for instant in map(parse_file_name, state.known_files) if instant is not None)
+    files = (instant for instant in map(parse_file_name, state.mark.names) if instant is not None)
     completions = [instant.completion or "" for instant in files]
-    began_after = max([state.start_time, *completions]) if completions else state.instant
+    began_after = max([state.mark.time, *completions]) if completions else state.instant
     found = History.load(context.storage).instants(WRITE_ACTIONS, after=began_after)
-    known = state.known_files | slots | names
+    known = state.mark.names | slots | names
     return [one.instant for one in found if one.instant.file_name not in known]
 
 
@@ -250,38 +251,39 @@ def _kept_all(context: TransactionContext, state: TransactionState) -> bool:
     with a lock that such writers take the history itself is asked, and by a plan, which began before its executor did.
     """
     by_foreign = context.provider.taken_by_hudi
-    return bool(state.start_time) and not by_foreign and not context.folder.snapshot.since(state.known_files)[1]
+    return bool(state.mark.time) and not by_foreign and not context.snapshot.since(state.mark)[1]
 
 
-def known_to_plan(folder: TimelineFolder, instant: str, action: str) -> frozenset[str]:
-    """Names of the timeline that whoever carries out a plan need not hold against it.
+def known_to_plan(snapshot: Snapshot, instant: str, action: str, slot: int) -> Mark:
+    """What whoever carries out a plan need not hold against it.
 
     A service that replaces file groups read them for its plan, so all that has completed since then counts, also if it
     did so before the service began and its slot is gone.
     """
     if action not in SERVICES_THAT_REPLACE:
-        return folder.names
-    later = [found for found in folder.completed_since(frozenset()) if (found.completion or "") > instant]
-    return folder.names.difference(found.file_name for found in later)
+        return snapshot.mark(slot)
+    later = [found for found in snapshot.by_completion if (found.completion or "") > instant]
+    names = snapshot.names.difference(found.file_name for found in later)
+    return Mark(slot, "", names, names & snapshot.moving)
 
 
 def others_since(
     context: TransactionContext, state: TransactionState, tail: Tail, owned: bool | None = None
 ) -> TableOthers | Ended:
-    """Who completed since the transaction began, up to this tail; the context's folder must be as new.
+    """Who completed since the transaction began, up to this tail; the context's snapshot must be as new.
 
     `Ended` if one of the events since then, or its absence, has ended the transaction. `owned`: whether its claim was
     there, for a caller who has looked since it closed.
     """
-    own = context.folder.snapshot.of(state.instant)
-    if any(one.completion is not None and one.file_name not in state.known_files for one in own):
+    own = context.snapshot.of(state.instant)
+    if any(one.completion is not None and one.file_name not in state.mark.names for one in own):
         return _completed_elsewhere(state)
     owned = owns_claim(context, state.instant, state.operation_id) if owned is None else owned
-    if state.start_slot + 1 < tail.watermark or not owned:
+    if state.mark.slot + 1 < tail.watermark or not owned:
         return _ended(state, "its heartbeat was missed for too long")
-    if not context.folder.has(inflight(state.instant, state.action)):
+    if not context.snapshot.has(inflight(state.instant, state.action)):
         return _ended(state, "its inflight file is gone")
-    events = context.log.events_after(state.start_slot, tail)
+    events = context.log.events_after(state.mark.slot, tail)
     for event in events:
         if event.target == state.instant and (event.kind == ABORT or (event.kind == CANCEL and not event.file_groups)):
             return Ended(PlanCancelled.of(state.action, state.instant))
@@ -295,7 +297,7 @@ def others_since(
     if foreign_restore and state.action != RESTORE:
         return _overtaken(state, f"restore {foreign_restore} of another engine is under way, or was left unfinished")
     planned = state.action not in WRITE_ACTIONS  # which others may have begun, and rolled back, before
-    snapshot = context.folder.snapshot
+    snapshot = context.snapshot
     undoers = snapshot.undoers - snapshot.late
     foreign = context.log.projections.rollback_of(state.instant, undoers, pending_only=planned, beginning=True)
     if foreign:
@@ -353,10 +355,10 @@ def _pending_foreign_restore(context: TransactionContext) -> str:
 
     Its instants go one after the other, and what is committed meanwhile may stand on one that is still to go.
     """
-    snapshot = context.folder.snapshot
+    snapshot = context.snapshot
     names = [name for name in snapshot.undoers - snapshot.late if f".{RESTORE}" in name]
-    done = {name.partition("_")[0] for name in names if "_" in name}
-    pending = sorted({name.partition(".")[0] for name in names if "_" not in name} - done)
+    done = {requested_time(name) for name in names if is_completed(name)}
+    pending = sorted(set(map(requested_time, names)) - done)
     return next((restore for restore in pending if context.observer.beat_of(restore) is None), "")
 
 

@@ -14,8 +14,8 @@ from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.locks.lease import Lease
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.instant import COMPLETED, Instant, parse_file_name
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.timeline import COMPLETED, Instant, parse_file_name
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.outcome import Conflicted
 
@@ -81,7 +81,7 @@ class LockWatch:
         """Warns of foreign commits that appeared between the check and the commit, which nobody can undo any more."""
         context = self.context
         try:
-            fresh = context.log.projections.listing.listed.difference(known)
+            fresh = context.snapshots.listing.listed.difference(known)
             found = [one for one in map(parse_file_name, sorted(fresh)) if one is not None and _is_write(one)]
             if not found:
                 return

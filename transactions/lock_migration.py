@@ -21,7 +21,7 @@ from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import LOCKS, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.properties_update import record_lock_options
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 
 
 def change_locks(
@@ -40,7 +40,7 @@ def change_locks(
 
     Errors: `InvalidRequest` if the table's locks are not `old`; `LockTimeout` if somebody kept the old table lock.
     """
-    log, folder, observer = CommitLog(storage, system), TimelineFolder(storage), Observer(storage)
+    log, observer = CommitLog(storage, system), Observer(storage)
     if new.domain == old.domain:
         raise InvalidRequest(f"the old and the new locks are the same ({new.domain!r}): name another provider")
     tail = log.tail()
@@ -51,8 +51,8 @@ def change_locks(
     held: AbstractContextManager[Lease | None] = nullcontext() if old_is_gone else old.acquire(TABLE_KEY, timeout_s)
     operation_id = system.new_id()
     with held as lease:
-        folder.refresh(log.tail().number)
-        latest_ms = to_ms(folder.latest_time) if folder.latest_time else 0
+        latest_time = Snapshot.look(storage).latest_time
+        latest_ms = to_ms(latest_time) if latest_time else 0
         if not old_is_gone:
             latest_ms = max(latest_ms, HybridTimeGenerator(old, system).next(latest_ms))
         generator = HybridTimeGenerator(new, system)

@@ -22,11 +22,12 @@ from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
+from lakelatch.timeline.instant import Instant, inflight, requested
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT, GivenUp
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
-from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight, requested
+from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.append import append_claimed, table_lock
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
@@ -87,7 +88,6 @@ class TransactionManager:
             strategy=strategy or (NonBlockingConflictStrategy() if settings.mode == NON_BLOCKING else by_options),
             system=system,
             log=self.memory.log,
-            folder=self.memory.folder,
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
             elision=LockElision(settings.lock_elision, provider, generator, self.memory.queue),
         )
@@ -111,9 +111,9 @@ class TransactionManager:
         return self.context.writer
 
     @property
-    def folder(self) -> TimelineFolder:
+    def snapshot(self) -> Snapshot:
         """The timeline as this manager has seen it last."""
-        return self.context.folder
+        return self.context.snapshot
 
     def begin(self, action: str = DELTA_COMMIT, for_tasks: bool = True) -> Transaction:
         """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat.
@@ -130,11 +130,11 @@ class TransactionManager:
         operation_id = context.system.new_id()
         tail = context.log.last
         if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
-            tail = self._first_look()
+            tail, _ = context.look()
         for _ in range(_BEGINS_MAX):
             context.log.ensure_same_locks(tail)
             instant, heartbeat = context.clock.claim(
-                max(tail.time, context.folder.latest_time),
+                max(tail.time, context.snapshot.latest_time),
                 beat_of(context, operation_id, tail.number),
                 None,
                 partial(make_heartbeat, context),
@@ -161,12 +161,12 @@ class TransactionManager:
             raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
-            known, moving = self._known_files(tail)
+            mark = self._mark(tail)
             self._show_begun(instant, action, for_tasks)
         heartbeat.start()
         _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
-        state = TransactionState(instant, action, operation_id, tail.number, began_ms, known, tail.time, moving)
+        state = TransactionState(instant, action, operation_id, mark, began_ms)
         own_files = None if for_tasks else OwnFiles(context, state)
         return Transaction(context, state, heartbeat, begun_here=True, own_files=own_files)
 
@@ -183,18 +183,15 @@ class TransactionManager:
         was called off: `execute_cancel` then tidies up. `PlanBusy` while another one works on it.
         """
         context = self.context
-        tail = context.log.tail()
+        tail, snapshot = context.look()
         context.log.ensure_same_locks(tail)
-        tail = context.log.look(tail)
-        context.folder.refresh(tail.number, tail.listing)
-        if all(pending.requested != instant or pending.action != action for pending in context.folder.pending()):
+        if all(pending.requested != instant or pending.action != action for pending in snapshot.pending):
             raise TransactionEnded(f"{action} {instant} is not pending: it has ended, or was never scheduled")
         ensure_none_lost(context.log, tail, since=instant)  # perhaps its own
         if is_cancelled(context.storage, instant):
             raise PlanCancelled.of(action, instant)
-        known = known_to_plan(context.folder, instant, action)
-        began_ms = context.system.realtime_ms()
-        state = TransactionState(instant, action, context.system.new_id(), tail.number, began_ms, known)
+        mark = known_to_plan(snapshot, instant, action, tail.number)
+        state = TransactionState(instant, action, context.system.new_id(), mark, context.system.realtime_ms())
         heartbeat = heartbeat_of(context, state)
         if not heartbeat.claim():
             if instant not in context.observer.dead([instant]):
@@ -210,7 +207,7 @@ class TransactionManager:
         heartbeat.start()
         return Transaction(context, state, heartbeat, begun_here=True)
 
-    def schedule(self, build: Callable[[TimelineFolder], bytes | None], action: str = COMPACTION) -> str | None:
+    def schedule(self, build: Callable[[Snapshot], bytes | None], action: str = COMPACTION) -> str | None:
         """Puts a table service's plan on the timeline and returns its requested time; None if there is nothing to do.
 
         `build` sees the timeline exactly as it is before the plan's place in the log, so a plan misses no commit whose
@@ -221,9 +218,8 @@ class TransactionManager:
         operation_id = context.system.new_id()
 
         def decide(tail: Tail) -> Event | GivenUp[None]:
-            context.folder.refresh(tail.number, tail.listing)
             try:
-                content = build(context.folder)
+                content = build(context.snapshots.take(tail))
             except CorruptTable:
                 ensure_none_lost(context.log, tail)  # which may be why
                 raise
@@ -258,7 +254,7 @@ class TransactionManager:
         recovery = Recovery(self.context)
         long_ago = memory.cleared_ns is None or now_ns - memory.cleared_ns >= _CLEARED_EVERY * interval_ns
         recovered: list[str] = []
-        if long_ago or not recovery.finds_nobody(check):
+        if long_ago or not recovery.finds_nobody(None if check is None else check.claims):
             recovered = recovery.recover()
             memory.cleared_ns = now_ns
         memory.recovered_ns = now_ns
@@ -272,17 +268,8 @@ class TransactionManager:
         context, log = self.context, self.memory.log
         self.memory = TableMemory.new(context.storage, context.system, log.slots_kept, context.provider.domain)
         self.memory.queue = context.elision.queue
-        self.context = replace(context, log=self.memory.log, folder=self.memory.folder)
+        self.context = replace(context, log=self.memory.log)
         return False
-
-    def _first_look(self) -> Tail:
-        """The tail for a process that has not seen any, and the timeline, whose times the first one has to be above."""
-        log = self.context.log
-        tail = log.tail()
-        log.ensure_same_locks(tail)
-        tail = log.look(tail)
-        self.context.folder.refresh(tail.number, tail.listing)
-        return tail
 
     def _show_begun(self, instant: str, action: str, for_tasks: bool) -> None:
         """Opens a claimed instant for its tasks, if there will be any, and puts it on the timeline.
@@ -306,24 +293,21 @@ class TransactionManager:
             partial(show, inflight(instant, action), "begin.after_inflight"),
         )
 
-    def _known_files(self, tail: Tail) -> tuple[frozenset[str], frozenset[str]]:
-        """Names of the timeline as of this tail: whatever else appears, and no slot names, is a foreign writer's.
+    def _mark(self, tail: Tail) -> Mark:
+        """The timeline as of this tail.
 
-        The second ones are those of what moves file groups, and perhaps some more.
-
-        The last listing will do, with what the log has added since: a process that commits often lists once a commit.
+        The last snapshot will do, with what the log has added since: a process that commits often lists once a commit.
         It will not if any of that was undone since, as the log says of our rollbacks; Java's are in no slot, so that
         what was added between two calls of a process is listed.
         """
-        folder = self.context.folder
-        listed, remembered, self._remembered = folder.slot, self._remembered, False
+        snapshots = self.context.snapshots
+        listed, remembered, self._remembered = snapshots.slot, self._remembered, False
         if listed is not None and listed + 1 >= tail.watermark and not (remembered and listed < tail.number):
             try:
                 events = self.context.log.events_after(listed, tail)
             except LogMoved:
                 events = None
             if events is not None and not any(event.undoes for event in events):
-                added = {event.file for event in events}
-                return folder.names | added, folder.snapshot.moving_files | added
-        folder.refresh(tail.number)
-        return folder.names, folder.snapshot.moving_files
+                known, added = snapshots.current, {event.file for event in events}
+                return Mark(tail.number, tail.time, known.names | added, known.moving | added)
+        return snapshots.take(tail).mark(tail.number, tail.time)

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 
 from lakelatch.errors import CommitUnknown, InvalidRequest
-from lakelatch.timeline.actions import CLUSTER, SERVICES_THAT_REPLACE, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLUSTER, CLUSTERING, SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import ServicePlan
 from lakelatch.transactions.base.context import TransactionContext
@@ -31,12 +31,12 @@ class InTheWay:
 
 
 def plans_in_the_way(context: TransactionContext, contender: Contender) -> InTheWay | Conflict | None:
-    """What pending clusterings are to a write at its place in the log; the context's folder must be as new.
+    """What pending clusterings are to a write at its place in the log; the context's snapshot must be as new.
 
     Free where no clustering is pending.
     """
     cancellable = []
-    for pending in context.folder.pending_clusterings():
+    for pending in (one for one in context.snapshot.pending if one.action == CLUSTERING):
         plan = plan_of(context.storage, pending) if pending.requested != contender.instant else None
         touched = context.strategy.common(plan.groups, contender.file_groups) if plan is not None else None
         if plan is None or not touched:

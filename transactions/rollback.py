@@ -16,6 +16,7 @@ from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, SupportsSweep
 from lakelatch.timeline import actions
+from lakelatch.timeline.instant import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
@@ -23,9 +24,8 @@ from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.append import append_claimed, append_completion, table_lock
-from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
+from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants
@@ -49,11 +49,11 @@ class Recovery:
         """
         context = self._context
         tail, beating, noted, marked = self._look_at_all()
-        context.folder.refresh(tail.number, tail.listing)
-        for undone in context.log.projections.undone(context.folder.listing):
+        snapshot = context.snapshots.take(tail)
+        for undone in context.log.projections.undone(context.snapshots.listing):
             self._storage.delete(undone.path)
-        self._forget_aborted()
-        pending = context.folder.pending()
+        self._forget_aborted(snapshot)
+        pending = snapshot.pending
         plans = {instant.requested for instant in pending if instant.action in actions.PLANNED_SERVICES}
         suspects = {instant.requested for instant in pending} - plans
         suspects |= (beating | noted | marked).difference(instant.requested for instant in pending) | (plans & beating)
@@ -102,31 +102,27 @@ class Recovery:
         )
         return looked[0], beating, noted, marked
 
-    def finds_nobody(self, check: MemoryCheck | None = None) -> bool:
+    def finds_nobody(self, claims: Collection[str] | None = None) -> bool:
         """Whether nothing is pending but plans, and nobody has a claim; two listings, and none of what others left.
 
-        Who leaves anything else behind that matters leaves one of these two as well. `check` has made them both.
+        Who leaves anything else behind that matters leaves one of these two as well. `claims` are for a caller who has
+        just listed them, and taken a snapshot.
         """
         context, last = self._context, self._context.log.last
         if last is None:
             return False
-        if check is not None:
-            claims, listing = check.claims, check.listing
-        else:
+        if claims is None:
             context.log.ensure_projected(last)
-            claimed, listed = list[str](), list[Snapshot]()
+            claimed = set[str]()
             context.storage.together(
-                lambda: claimed.extend(context.observer.instants()),
-                lambda: listed.append(context.log.projections.list_timeline()),
+                lambda: claimed.update(context.observer.instants()), lambda: context.snapshots.take(last)
             )
-            claims, listing = frozenset(claimed), listed[0]
-            context.folder.refresh(last.number, listing)
+            claims = claimed
         if claims:
             return False
-        begun = (one for one in context.folder.pending() if one.action not in actions.PLANNED_SERVICES)
-        return (
-            next(begun, None) is None and not context.folder.aborted() and not context.log.projections.undone(listing)
-        )
+        snapshot = context.snapshot
+        begun = any(one.action not in actions.PLANNED_SERVICES for one in snapshot.pending)
+        return not begun and not snapshot.aborted and not context.log.projections.undone(context.snapshots.listing)
 
     def roll_back(self, victim: str, action: str) -> bool:
         """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
@@ -134,12 +130,12 @@ class Recovery:
             operation_id = self._context.system.new_id()
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
-                self._context.folder.refresh(tail.number, tail.listing)
-                ended = self._why_not_abortable(victim, tail)
+                snapshot = self._context.snapshots.take(tail)
+                ended = self._why_not_abortable(victim, tail, snapshot)
                 if ended:
                     return GivenUp(ended)
                 nonlocal action  # of a claim nobody knows it before the instant is on the timeline
-                begun = (one.action for one in self._context.folder.pending() if one.requested == victim)
+                begun = (one.action for one in snapshot.pending if one.requested == victim)
                 found = next(begun, action)
                 if found not in (action, *actions.WRITE_ACTIONS):
                     return GivenUp(f"{victim} is a {found} that has begun meanwhile")
@@ -169,37 +165,34 @@ class Recovery:
         Rollbacks of ours have done so before. One of Java's, which is in no log, may have come before the files did.
         """
         context = self._context
-        tail = context.log.look(context.log.tail()) if announced else None
-        if tail is None:
+        if not announced:
             return
-        context.folder.refresh(tail.number, tail.listing)
-        completed = context.folder.snapshot.has_completed(instant)
-        if not completed and find_archived(self._storage, context.folder.names, instant) is None:
+        _, snapshot = context.look()
+        if not snapshot.has_completed(instant) and find_archived(self._storage, snapshot.names, instant) is None:
             for path in announced:
                 bar(self._storage, path)
 
-    def _forget_aborted(self) -> None:
+    def _forget_aborted(self, snapshot: Snapshot) -> None:
         """Removes the timeline files of plans that were cancelled: a late request made them, or a crash left them."""
-        for over in self._context.folder.aborted():
+        for over in snapshot.aborted:
             for left in (inflight(over.requested, over.action), requested(over.requested, over.action)):
-                if self._context.folder.has(left):
+                if snapshot.has(left):
                     self._storage.delete(left.path)
 
-    def _why_not_abortable(self, victim: str, tail: Tail) -> str:
+    def _why_not_abortable(self, victim: str, tail: Tail, snapshot: Snapshot) -> str:
         """Under the log: "" if the instant has not ended, and no other rollback is ending it."""
-        folder = self._context.folder
-        pending = {instant.requested: instant for instant in folder.pending()}
+        pending = {instant.requested: instant for instant in snapshot.pending}
         if victim not in pending and self._has_ended(victim, tail):
             return f"{victim} has ended"
         # A listing during an archiver's deletions may show the requested file and lack the completed one.
-        if find_archived(self._storage, folder.names, victim) is not None:
+        if find_archived(self._storage, snapshot.names, victim) is not None:
             return f"{victim} has completed, and was archived"
         for instant in pending.values():
             plan = self._plan(instant.requested) if instant.action == actions.ROLLBACK else None
             if plan is not None and plan.instant == victim:
                 return f"{victim} is being rolled back by {instant.requested}"
-            rollbacks = self._context.log.projections.rollbacks
-            if instant.action == actions.RESTORE and victim in rollbacks.targets_of(instant.requested, folder.listed):
+            rollbacks = self._context.snapshots.rollbacks
+            if instant.action == actions.RESTORE and victim in rollbacks.targets_of(instant.requested, snapshot.listed):
                 return f"{victim} is being undone by {instant.requested}"
         return ""
 
@@ -248,7 +241,7 @@ class Recovery:
             return  # others have finished it since, and yet others have archived it
         ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
         failpoint("rollback.after_plan")
-        listed = map(parse_file_name, context.folder.listed) if plan is not None else ()
+        listed = map(parse_file_name, context.snapshot.listed) if plan is not None else ()
         for done in (one for one in listed if one is not None and one.requested == victim and one.completion):
             self._storage.delete(done.path)
         known = [*(plan.files if plan is not None else ()), *self._unmarked(victim, action)]
@@ -272,7 +265,7 @@ class Recovery:
         victim = plan.instant
         if find_archived(self._storage, names, victim) is not None:
             return True
-        waiting = self._context.log.projections.rollbacks.is_waiting(rollback, names)
+        waiting = self._context.snapshots.rollbacks.is_waiting(rollback, names)
         completions = {rollback: "", victim: "" if waiting else rollback}  # and what a completion must be above
         for found in (one for one in map(parse_file_name, names) if one is not None and one.completion):
             if found.requested in completions and (found.completion or "") > completions[found.requested]:
@@ -323,11 +316,11 @@ class Recovery:
         with table_lock(context) as lease:
 
             def decide(tail: Tail) -> Event | GivenUp[str]:
-                context.folder.refresh(tail.number, tail.listing)
-                if not context.folder.has(requested(rollback, actions.ROLLBACK)):  # archived since it was looked for
+                snapshot = context.snapshots.take(tail)
+                if not snapshot.has(requested(rollback, actions.ROLLBACK)):  # archived since it was looked for
                     self._storage.delete(inflight(rollback, actions.ROLLBACK).path)
                     return GivenUp(f"{rollback} has been archived")
-                if all(instant.requested != rollback for instant in context.folder.pending()):
+                if all(instant.requested != rollback for instant in snapshot.pending):
                     return GivenUp(f"{rollback} has completed")
                 return Event(
                     COMPLETE,
@@ -359,7 +352,7 @@ class Recovery:
             raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
 
     def _is_unreadable(self, rollback: str, names: Collection[str]) -> bool:
-        return self._context.log.projections.rollbacks.is_unreadable(rollback, names)
+        return self._context.snapshots.rollbacks.is_unreadable(rollback, names)
 
     def _not_pending(self, dead: set[str]) -> list[str]:
         """Those that are not pending now either: one that began after our listing may be in the middle of a rollback.
@@ -368,9 +361,7 @@ class Recovery:
         """
         if not dead:
             return []
-        tail = self._context.log.tail()
-        self._context.folder.refresh(tail.number, tail.listing)
-        pending = self._context.folder.pending()
+        pending = self._context.look()[1].pending
         try:
             plans = [self._plan(one.requested) for one in pending if one.action == actions.ROLLBACK]
         except CorruptTable:  # whoever finishes that rollback says so; until then nobody knows whose markers it needs

@@ -14,7 +14,7 @@ from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.append import FirstLook
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
@@ -194,7 +194,7 @@ class Transaction:
     def _name(self) -> str:
         return f"{self.state.action} {self.instant}"
 
-    def complete(self, content: bytes | Callable[[TimelineFolder], bytes]) -> Event:
+    def complete(self, content: bytes | Callable[[Snapshot], bytes]) -> Event:
         """Completes an instant that writes no rows (a clean, a savepoint, a restore); returns the log's event of it.
 
         `content` is that of the completed file, or what makes it from the timeline as it is before the instant's place
@@ -267,7 +267,7 @@ class Transaction:
 
     def early_detection(self) -> EarlyDetection | None:
         """What tasks look for conflicts with while they are at work (`TaskFiles`); None if that is off."""
-        return early_detection(self._context, self.instant, self.state.action, self.state.start_slot)
+        return early_detection(self._context, self.instant, self.state.action, self.state.mark.slot)
 
     def found_early(self) -> WriteConflict | None:
         """The conflict that one of its tasks has lost, with all that was thrown away; None if there is none."""

@@ -20,21 +20,14 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, SAVEPOINT
+from lakelatch.timeline.instant import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackMetadata
 from lakelatch.timeline.plans.compacted_logs import compacted_log_name
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
-from lakelatch.timeline.timeline import (
-    COMPLETED,
-    TIMELINE_FOLDER,
-    Instant,
-    TimelineFolder,
-    inflight,
-    parse_file_name,
-    requested,
-)
+from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.append import append_claimed, table_lock
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.claims import clean_up, heartbeat_of
@@ -53,7 +46,7 @@ class Undo:
 
 
 def append_undo(
-    context: TransactionContext, kind: str, action: str, build: Callable[[TimelineFolder], Undo], above: str = ""
+    context: TransactionContext, kind: str, action: str, build: Callable[[Snapshot], Undo], above: str = ""
 ) -> tuple[str, str]:
     """Adds the slot of a rollback or restore; its requested time, and the operation that has claimed it.
 
@@ -63,8 +56,7 @@ def append_undo(
     operation_id = context.system.new_id()
 
     def decide(tail: Tail) -> Event:
-        context.folder.refresh(tail.number, tail.listing)
-        undo = build(context.folder)
+        undo = build(context.snapshots.take(tail))
         return Event(
             kind,
             action,
@@ -96,7 +88,7 @@ class Restoring:
         self._context = context
         self._storage = context.storage
 
-    def run(self, build: Callable[[TimelineFolder], Undo]) -> RestoreMetadata:
+    def run(self, build: Callable[[Snapshot], Undo]) -> RestoreMetadata:
         """Plans a restore and carries it out. Errors: those of `build`, with nothing changed; those of `finish`."""
         restore, operation_id = append_undo(self._context, PLAN, RESTORE, build)
         failpoint("restore.after_slot")
@@ -108,16 +100,12 @@ class Restoring:
         Errors: `RestoreBusy` while another live process works on it, `TransactionEnded` if one has completed it.
         """
         context = self._context
-        tail = context.log.tail()
-        context.log.project(tail)
-        context.folder.refresh(tail.number)
-        if all(
-            pending.requested != restore for pending in context.folder.pending()
-        ):  # a claim after its end would stay
+        tail, snapshot = context.look()
+        if all(one.requested != restore for one in snapshot.pending):  # a claim after its end would stay
             raise TransactionEnded(f"restore {restore} has completed, or was archived", instant=restore)
         began_ms = context.system.realtime_ms()
         operation = operation_id or context.system.new_id()
-        state = TransactionState(restore, RESTORE, operation, tail.number, began_ms, frozenset())
+        state = TransactionState(restore, RESTORE, operation, Mark(tail.number), began_ms)
         heartbeat = self._claim(state, own=bool(operation_id))
         with stopped_on_error(heartbeat):
             failpoint("restore.after_claim")

@@ -59,8 +59,8 @@ class Clustered:
             return
         services = self.stream.services
         if clustering.schedule(self.stream.table, self.manager, services.clustering, services.cancellation) is None:
-            self.manager.folder.refresh(0)
-            if not pending_plans(self.manager.folder, CLUSTERING):
+            self.manager.context.snapshots.take()
+            if not pending_plans(self.manager.snapshot, CLUSTERING):
                 raise AssertionError("nothing was planned")
         if self.state == "running":
             began = threading.Event()
@@ -90,8 +90,8 @@ class Clustered:
 
     def _called_off(self) -> bool:
         """Whether the writer has asked for all that it wrote to, or an executor has ended the plan for that."""
-        self.manager.folder.refresh(0)
-        waiting = pending_plans(self.manager.folder, CLUSTERING)
+        self.manager.context.snapshots.take()
+        waiting = pending_plans(self.manager.snapshot, CLUSTERING)
         return all(any(name.startswith(plan) for name in self.stream.storage.names(CANCEL_FOLDER)) for plan in waiting)
 
     def _held(self, began: threading.Event) -> Executor:
@@ -102,8 +102,8 @@ class Clustered:
         return _After(hold)
 
     def _execute(self, executor: Executor) -> None:
-        self.manager.folder.refresh(0)
-        for plan in pending_plans(self.manager.folder, CLUSTERING):
+        self.manager.context.snapshots.take()
+        for plan in pending_plans(self.manager.snapshot, CLUSTERING):
             with suppress(LakelatchError):
                 clustering.execute(executor, self.stream.table, self.manager, plan)
 

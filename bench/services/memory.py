@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from bench.harness import Result, save, time_ms
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import clustering, compaction
@@ -90,10 +90,10 @@ def _child(step: str, table: str) -> list[float]:
 
 
 def _act(step: str, folder: str) -> None:
-    storage, options = LocalStorage(folder), WriteOptions.parse(_OPTIONS)
+    storage, options = LocalStorage(folder), Call(_OPTIONS).write()
     provider = FilesystemLockProvider(LockScope(storage.uri, {}))
     manager = TransactionManager(storage, provider, HybridTimeGenerator(provider), options.manager.transactions)
-    services = ServiceOptions.parse(_OPTIONS)
+    services = Call(_OPTIONS).services()
     if step == "make":
         table = open_for_write(storage, options, _SCHEMA)
         for load in range(_LOADS):

@@ -8,8 +8,7 @@ from functools import partial
 import pyarrow as pa
 from bench.harness import time_ms
 
-from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
@@ -39,8 +38,8 @@ class Stream:
     def __init__(self, folder: str, options: Mapping[str, str]) -> None:
         given = {**_OPTIONS, **options}
         self.storage = LocalStorage(folder)
-        self.options = WriteOptions.parse(given)
-        self.services = ServiceOptions.parse(given)
+        self.options = Call(given).write()
+        self.services = Call(given).services()
         self.table = open_for_write(self.storage, self.options, _SCHEMA)
         self.manager = self.new_manager()
         self.count = 0

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from lakelatch.engine.options.write import normalise
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.table.opening import load_config
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
@@ -47,7 +47,7 @@ def read_options(pairs: list[str]) -> dict[str, str]:
         if not equals or not key:
             raise InvalidRequest(f"--option {pair!r}: write KEY=VALUE")
         values[key] = value
-    return normalise(values)
+    return dict(Call(values))
 
 
 def check_least(parsed: argparse.Namespace, **least: int) -> None:

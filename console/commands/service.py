@@ -16,7 +16,7 @@ from rich.markup import escape
 from lakelatch.console.commands.arguments import Outcome, add_option, check_least, read_options
 from lakelatch.console.commands.places import with_tables_nearby
 from lakelatch.console.commands.service_loop import ServiceLoop, parse_duration
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.services.keeping.maintenance import maintain_with
@@ -51,7 +51,7 @@ def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
     check_least(parsed, cores=0)
     every_s = parse_duration(parsed.every)
     said = read_options(parsed.option)
-    options = ServiceOptions.parse(said)
+    options = Call(said).services()
     session = LazySession(parsed.cores, console.is_terminal)
 
     def maintain(path: str, tell: Callable[[ServiceRun], None], go_on: Callable[[], bool]) -> MaintenanceReport:

@@ -10,7 +10,7 @@ from lakelatch.console.demo.checks import Check
 from lakelatch.console.demo.events import Events, read_events
 from lakelatch.console.demo.plan import FEEDS, KEEPER, DemoPlan
 from lakelatch.engine.options.clustering import INLINE, INLINE_COMMITS
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.report import CANCELLED, DONE, ServiceRun
 from lakelatch.engine.services.cancelling import request_cancel
 from lakelatch.engine.table.manager import open_manager
@@ -18,7 +18,7 @@ from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.failpoints import calling
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def cancel_in_flight(spark: SparkSession, plan: DemoPlan, events: Events) -> Non
         raise LakelatchError("there was nothing to cluster, and so nothing to cancel")
 
     def cancel(_: str) -> None:
-        with open_manager(plan.storage, ServiceOptions.parse(options).manager) as manager:
+        with open_manager(plan.storage, Call(options).services().manager) as manager:
             request_cancel(manager, instant)
 
     try:
@@ -74,7 +74,7 @@ def cancelled_check(plan: DemoPlan) -> Check:
     cancelled = [
         str(event["instant"]) for event in read_events(plan.events_file(KEEPER)) if event["event"] == CANCELLED
     ]
-    timeline = Timeline.load(plan.storage)
+    timeline = Snapshot.load(plan.storage)
     completed = {instant.requested for instant in timeline.completed} & set(cancelled)
     pending = {instant.requested for instant in timeline.pending} & set(cancelled)
     ended = {instant.requested for instant in timeline.aborted} & set(cancelled)
@@ -86,7 +86,7 @@ def cancelled_check(plan: DemoPlan) -> Check:
 
 def small_check(plan: DemoPlan) -> Check:
     """Whether the timeline is shorter than what was written, the rest being in the history."""
-    timeline = Timeline.load(plan.storage)
+    timeline = Snapshot.load(plan.storage)
     completed = len(timeline.completed)
     return Check("the timeline was archived", timeline.has_history, f"{completed} completed instants are active")
 

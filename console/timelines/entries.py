@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.instant import ABORTED, COMPLETED, Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_aborted_plan, read_service_plan
 from lakelatch.timeline.service_metadata import read_undone
-from lakelatch.timeline.timeline import ABORTED, COMPLETED, Instant
 from lakelatch.transactions.cancellation_requests import requests
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from lakelatch.console.timelines.entries import Entry
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.timeline import ABORTED
+from lakelatch.timeline.instant import ABORTED
 
 _TERMINAL = ("blue", "dark_orange", "green", "magenta", "red", "white")
 _SUFFIXES = (".svg", ".png", ".pdf")

@@ -10,7 +10,7 @@ from lakelatch.timeline.actions import RESTORE, ROLLBACK
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.log_reader import LogMoved
 from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.conflicts.report import recent_losses
 
 
@@ -47,7 +47,7 @@ def undone_writes(storage: Storage) -> list[Undone]:
     losses = {loss.instant: loss for loss in recent_losses(storage)}
     names = _names_in_log(storage)
     found: dict[str, Undone] = {}
-    for done in Timeline.load(storage).completed:
+    for done in Snapshot.load(storage).completed:
         if done.action not in (ROLLBACK, RESTORE):
             continue
         try:

@@ -9,15 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from lakelatch.engine.options.write import (
-    AS_OF,
-    BEGIN_INSTANT,
-    COLUMNS,
-    END_INSTANT,
-    INCREMENTAL,
-    QUERY_TYPE,
-    READ_META,
-)
+from lakelatch.engine.options.read import AS_OF, BEGIN_INSTANT, COLUMNS, END_INSTANT, INCREMENTAL, QUERY_TYPE, READ_META
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import parse_user_instant, to_instant
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.option_values import whole_number
+from lakelatch.option_values import Option, as_given, whole
 from lakelatch.storage.checksums import json_object
 
 BATCH_APPLICATION = "hoodie.datasource.write.streaming.checkpoint.identifier"
 BATCH_NUMBER = "lakelatch.write.batch.number"
 CHECKPOINT_KEY = "_hudi_streaming_sink_checkpoint"  # in a commit's metadata; Hudi's streaming sink has the same
-_NUMBER_MAX = 2**63 - 1
+_number = whole(0, 2**63 - 1)
+BATCH_OPTIONS = (Option(BATCH_APPLICATION, as_given, None), Option(BATCH_NUMBER, _number, None))
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Batch:
                 f"{values[given[0]]!r} stands alone: set both, or call lakelatch.write_batch",
                 option=given[0],
             )
-        return cls(values[BATCH_APPLICATION].strip(), whole_number(values, BATCH_NUMBER, 0, 0, _NUMBER_MAX))
+        return cls(values[BATCH_APPLICATION].strip(), _number(BATCH_NUMBER, values[BATCH_NUMBER]))
 
     @property
     def extra(self) -> dict[str, str]:

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lakelatch.option_values import flag, whole_number
+from lakelatch.option_values import Option, ParsedOptions, flag, option, whole
 from lakelatch.timeline.actions import CLUSTERING, LOG_COMPACTION
 from lakelatch.timeline.plans.policy import PlanPolicy, parse_threshold
 
 CANCELLABLE = "lakelatch.service.cancellable"
 POLICY = "lakelatch.service.cancellation.policy"
-IN_PART = "lakelatch.service.cancel.in.part"
-EXPIRATIONS = "hoodie.clustering.enable.expirations"
-EXPIRATION_MINUTES = "hoodie.clustering.expiration.time.mins"
-KEYS = frozenset({CANCELLABLE, POLICY, IN_PART, EXPIRATIONS, EXPIRATION_MINUTES})
-_DEFAULT_POLICY = "24 hours"
+_EXPIRES = Option("hoodie.clustering.enable.expirations", flag, False)
+_EXPIRATION = Option("hoodie.clustering.expiration.time.mins", whole(0, 10_000_000), 60)
+
+
+def _policy(key: str, text: str) -> str:
+    parse_threshold(text, key)
+    return text
 
 
 @dataclass(frozen=True)
-class CancellationOptions:
+class CancellationOptions(ParsedOptions):
     """What new plans say of cancelling. `cancellable` None: clusterings can be cancelled, and compactions not.
     Log compactions never can.
 
     `clustering_minutes` is Hudi's expiry of clusterings, which takes the place of the policy for them.
     """
 
-    cancellable: bool | None = None
-    policy: str = _DEFAULT_POLICY
-    in_part: bool = True
+    also = (_EXPIRES, _EXPIRATION)
+    cancellable: bool | None = option(CANCELLABLE, flag)
+    policy: str = option(POLICY, _policy, "24 hours")
+    in_part: bool = option("lakelatch.service.cancel.in.part", flag, True)
     clustering_minutes: int | None = None
 
-    @classmethod
-    def from_options(cls, values: Mapping[str, str]) -> CancellationOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        default = cls()
-        policy = str(values.get(POLICY, default.policy))
-        parse_threshold(policy, POLICY)
-        minutes = whole_number(values, EXPIRATION_MINUTES, 60, 0, 10_000_000)
-        return cls(
-            cancellable=flag(values, CANCELLABLE) if CANCELLABLE in values else None,
-            policy=policy,
-            in_part=flag(values, IN_PART, default.in_part),
-            clustering_minutes=minutes if flag(values, EXPIRATIONS) else None,
-        )
+    def completed(self, values: Mapping[str, str]) -> CancellationOptions:
+        return replace(self, clustering_minutes=_EXPIRATION.of(values)) if _EXPIRES.of(values) else self
 
     def policy_of(self, action: str, planned_against: str = "") -> PlanPolicy:
         """The policy of a plan of this action; `planned_against` is the completion time of what it was planned on.

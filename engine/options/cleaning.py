@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.option_values import flag, one_of, whole_number
+from lakelatch.option_values import Option, ParsedOptions, flag, one_of, option, regex, whole
 
 KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
 KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
@@ -21,37 +20,49 @@ POLICY = "hoodie.clean.policy"
 COMMITS_RETAINED = "hoodie.clean.commits.retained"
 VERSIONS_RETAINED = "hoodie.clean.fileversions.retained"
 HOURS_RETAINED = "hoodie.clean.hours.retained"
-TRIGGER_STRATEGY = "hoodie.clean.trigger.strategy"
-TRIGGER_COMMITS = "hoodie.clean.trigger.max.commits"
-INCREMENTAL = "hoodie.clean.incremental.enabled"
 PARTITION_REGEX = "hoodie.clean.partition.filter.regex"
 PARTITIONS_SELECTED = "hoodie.clean.partition.filter.selected"
-PARALLELISM = "hoodie.clean.parallelism"
 TOMBSTONE_HOURS = "lakelatch.clean.tombstone.hours"
-CANCEL_DELAY_MINUTES = "lakelatch.clean.cancel.delay"
-OTHER_NAMES = {  # Hudi's older ones
-    "hoodie.clean.async": ASYNCHRONOUS,
-    "hoodie.cleaner.policy": POLICY,
-    "hoodie.cleaner.commits.retained": COMMITS_RETAINED,
-    "hoodie.cleaner.fileversions.retained": VERSIONS_RETAINED,
-    "hoodie.cleaner.hours.retained": HOURS_RETAINED,
-    "hoodie.clean.max.commits": TRIGGER_COMMITS,
-    "hoodie.cleaner.incremental.mode": INCREMENTAL,
-    "hoodie.clean.incremental.enable": INCREMENTAL,
-    "hoodie.cleaner.parallelism": PARALLELISM,
-}
-KEYS = frozenset(
-    {
-        *(AUTOMATIC, ASYNCHRONOUS, POLICY, COMMITS_RETAINED, VERSIONS_RETAINED, HOURS_RETAINED),
-        *(TRIGGER_STRATEGY, TRIGGER_COMMITS, INCREMENTAL, PARALLELISM, TOMBSTONE_HOURS, CANCEL_DELAY_MINUTES),
-        *(PARTITION_REGEX, PARTITIONS_SELECTED),
-    }
-)
 _MOST = 1_000_000
 
 
+def _regex(key: str, text: str) -> str | None:
+    """None for an empty one, which selects nothing in particular."""
+    try:
+        return regex(key, text.strip()) or None
+    except InvalidRequest as error:
+        way_out = (
+            "write one that matches whole paths of partitions, as 'day=2026-.*' does, or name the partitions in "
+            f"{PARTITIONS_SELECTED}"
+        )
+        raise InvalidRequest(f"{error.message}: {way_out}", option=key) from None
+
+
+def _partitions(key: str, text: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in text.split(","))
+    if text.strip() and any(not name or name.startswith("/") or name.endswith("/") for name in names):
+        raise InvalidRequest(
+            f"{key}={text!r}: use paths of partitions below the table with commas between them, as "
+            "'day=2026-11-22,day=2026-11-23'",
+            option=key,
+        )
+    return names - {""}
+
+
+def _retained(key: str, text: str) -> int:
+    """At least one: what a reader of this moment needs is never cleaned."""
+    number = whole(-_MOST, _MOST)(key, text)
+    if number < 1:
+        raise InvalidRequest(
+            f"{key}={number} keeps nothing for readers that are at work: use 1 to {_MOST}, and more than the longest "
+            "read takes",
+            option=key,
+        )
+    return number
+
+
 @dataclass(frozen=True)
-class CleaningOptions:
+class CleaningOptions(ParsedOptions):
     """What a clean keeps: what readers need that began within the last commits, versions or hours.
 
     Of `commits`, `versions` and `hours` the one counts that `policy` is about. `trigger_commits` is the number of
@@ -60,40 +71,26 @@ class CleaningOptions:
     selected, by name or by a regular expression of their whole paths, the others are left alone; names go first.
     """
 
-    automatic: bool = True
-    asynchronous: bool = False
-    policy: str = KEEP_LATEST_COMMITS
-    commits: int = 10
-    versions: int = 3
-    hours: int = 24
-    trigger_commits: int = 1
-    incremental: bool = True
-    partition_regex: str | None = None
-    partitions_selected: frozenset[str] = frozenset()
-    parallelism: int = 16
-    tombstone_hours: float = 24
-    cancel_delay_minutes: int = 5
-
-    @classmethod
-    def from_options(cls, values: Mapping[str, str]) -> CleaningOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        default = cls()
-        one_of(values, TRIGGER_STRATEGY, (NUM_COMMITS,), NUM_COMMITS)
-        return cls(
-            automatic=flag(values, AUTOMATIC, default.automatic),
-            asynchronous=flag(values, ASYNCHRONOUS, default.asynchronous),
-            policy=one_of(values, POLICY, POLICIES, default.policy),
-            commits=_retained(values, COMMITS_RETAINED, default.commits),
-            versions=_retained(values, VERSIONS_RETAINED, default.versions),
-            hours=_retained(values, HOURS_RETAINED, default.hours),
-            trigger_commits=whole_number(values, TRIGGER_COMMITS, default.trigger_commits, 1, _MOST),
-            incremental=flag(values, INCREMENTAL, default.incremental),
-            partition_regex=_regex(values, PARTITION_REGEX),
-            partitions_selected=_names(values, PARTITIONS_SELECTED),
-            parallelism=whole_number(values, PARALLELISM, default.parallelism, 1, 1000),
-            tombstone_hours=whole_number(values, TOMBSTONE_HOURS, int(default.tombstone_hours), 1, _MOST),
-            cancel_delay_minutes=whole_number(values, CANCEL_DELAY_MINUTES, default.cancel_delay_minutes, 0, _MOST),
-        )
+    also = (Option("hoodie.clean.trigger.strategy", one_of(NUM_COMMITS), NUM_COMMITS),)
+    automatic: bool = option(AUTOMATIC, flag, True)
+    asynchronous: bool = option(ASYNCHRONOUS, flag, False, "hoodie.clean.async")
+    policy: str = option(POLICY, one_of(*POLICIES), KEEP_LATEST_COMMITS, "hoodie.cleaner.policy")
+    commits: int = option(COMMITS_RETAINED, _retained, 10, "hoodie.cleaner.commits.retained")
+    versions: int = option(VERSIONS_RETAINED, _retained, 3, "hoodie.cleaner.fileversions.retained")
+    hours: int = option(HOURS_RETAINED, _retained, 24, "hoodie.cleaner.hours.retained")
+    trigger_commits: int = option("hoodie.clean.trigger.max.commits", whole(1, _MOST), 1, "hoodie.clean.max.commits")
+    incremental: bool = option(
+        "hoodie.clean.incremental.enabled",
+        flag,
+        True,
+        "hoodie.cleaner.incremental.mode",
+        "hoodie.clean.incremental.enable",
+    )
+    partition_regex: str | None = option(PARTITION_REGEX, _regex)
+    partitions_selected: frozenset[str] = option(PARTITIONS_SELECTED, _partitions, frozenset())
+    parallelism: int = option("hoodie.clean.parallelism", whole(1, 1000), 16, "hoodie.cleaner.parallelism")
+    tombstone_hours: float = option(TOMBSTONE_HOURS, whole(1, _MOST), 24)
+    cancel_delay_minutes: int = option("lakelatch.clean.cancel.delay", whole(0, _MOST), 5)
 
     @property
     def is_filtered(self) -> bool:
@@ -105,41 +102,3 @@ class CleaningOptions:
         if self.partitions_selected:
             return partition in self.partitions_selected
         return self.partition_regex is None or re.fullmatch(self.partition_regex, partition) is not None
-
-
-def _regex(values: Mapping[str, str], key: str) -> str | None:
-    """None for an empty one, which selects nothing in particular."""
-    text = values.get(key, "").strip()
-    try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidRequest(
-            f"{key}={text!r} is no regular expression ({error}): write one that matches whole paths of partitions, as "
-            f"'day=2026-.*' does, or name the partitions in {PARTITIONS_SELECTED}",
-            option=key,
-        ) from error
-    return text or None
-
-
-def _names(values: Mapping[str, str], key: str) -> frozenset[str]:
-    text = values.get(key, "")
-    names = frozenset(name.strip() for name in text.split(","))
-    if text.strip() and any(not name or name.startswith("/") or name.endswith("/") for name in names):
-        raise InvalidRequest(
-            f"{key}={text!r}: use paths of partitions below the table with commas between them, as "
-            "'day=2026-11-22,day=2026-11-23'",
-            option=key,
-        )
-    return names - {""}
-
-
-def _retained(values: Mapping[str, str], key: str, default: int) -> int:
-    """At least one: what a reader of this moment needs is never cleaned."""
-    number = whole_number(values, key, default, -_MOST, _MOST)
-    if number < 1:
-        raise InvalidRequest(
-            f"{key}={number} keeps nothing for readers that are at work: use 1 to {_MOST}, and more than the longest "
-            "read takes",
-            option=key,
-        )
-    return number

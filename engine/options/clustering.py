@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lakelatch.engine.options.write import BUCKET_COUNT
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.sorting.row_order import HILBERT, LINEAR, Z_ORDER
-from lakelatch.option_values import flag, one_of, whole_number
+from lakelatch.option_values import ParsedOptions, flag, names, one_of, option, regex, whole
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS
 
 INLINE = "hoodie.clustering.inline"
 INLINE_COMMITS = "hoodie.clustering.inline.max.commits"
-SMALL_FILE_LIMIT = "hoodie.clustering.plan.strategy.small.file.limit"
-GROUPS_MAX = "hoodie.clustering.plan.strategy.max.num.groups"
-FILTER_MODE = "hoodie.clustering.plan.partition.filter.mode"
-SELECTED = "hoodie.clustering.plan.strategy.partition.selected"
-PATTERN = "hoodie.clustering.plan.strategy.partition.regex.pattern"
-RECENT = "hoodie.clustering.plan.strategy.daybased.lookback.partitions"
-SKIPPED = "hoodie.clustering.plan.strategy.daybased.skipfromlatest.partitions"
-BUCKETS = "hoodie.bucket.index.num.buckets"
-KEYS = frozenset(
-    {
-        *(INLINE, INLINE_COMMITS, SORT_COLUMNS, SMALL_FILE_LIMIT, GROUPS_MAX, LAYOUT),
-        *(FILTER_MODE, SELECTED, PATTERN, RECENT, SKIPPED),
-    }
-)
 
+_STRATEGY = "hoodie.clustering.plan.strategy."
 NO_FILTER, RECENT_DAYS, SELECTED_PARTITIONS = "NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"
 _LAYOUTS = {LINEAR: LINEAR, "zorder": Z_ORDER, Z_ORDER: Z_ORDER, HILBERT: HILBERT}
 _INLINE_COMMITS = 4  # Hudi's default
-_SMALL_BYTES = 300 * 1024 * 1024  # Hudi's default
-_MOST = 2**62
+_MANY, _MOST = 1_000_000, 2**62
 CURVE_COLUMNS_MAX = 8
 
 
+def _layout(key: str, text: str) -> str:
+    return _LAYOUTS[one_of(*_LAYOUTS)(key, text)]
+
+
 @dataclass(frozen=True)
-class ClusteringOptions:
+class ClusteringOptions(ParsedOptions):
     """What a clustering is planned by.
 
     A file group is planned if its slice is smaller than `small_bytes` and is not sorted like this already. Nothing is
@@ -45,52 +36,29 @@ class ClusteringOptions:
     Without `columns` rows are sorted by record key. `buckets` is what the caller believes the table to have.
     """
 
-    inline: bool = False
-    least_commits: int = 0
-    columns: tuple[str, ...] = ()
-    layout: str = LINEAR
-    small_bytes: int = _SMALL_BYTES
-    groups_max: int = 30
-    partition_filter: str = NO_FILTER
-    selected: tuple[str, ...] = ()
-    pattern: str = ""
-    recent: int = 2
-    skipped: int = 0
-    buckets: int | None = None
+    inline: bool = option(INLINE, flag, False)
+    least_commits: int = option(INLINE_COMMITS, whole(1, _MANY), 0)
+    columns: tuple[str, ...] = option(SORT_COLUMNS, names, ())
+    layout: str = option(LAYOUT, _layout, LINEAR)
+    small_bytes: int = option(f"{_STRATEGY}small.file.limit", whole(0, _MOST), 300 * 1024 * 1024)  # Hudi's default
+    groups_max: int = option(f"{_STRATEGY}max.num.groups", whole(1, _MANY), 30)
+    partition_filter: str = option(
+        "hoodie.clustering.plan.partition.filter.mode", one_of(NO_FILTER, RECENT_DAYS, SELECTED_PARTITIONS), NO_FILTER
+    )
+    selected: tuple[str, ...] = option(f"{_STRATEGY}partition.selected", names, ())
+    pattern: str = option(f"{_STRATEGY}partition.regex.pattern", regex, "")
+    recent: int = option(f"{_STRATEGY}daybased.lookback.partitions", whole(1, _MANY), 2)
+    skipped: int = option(f"{_STRATEGY}daybased.skipfromlatest.partitions", whole(0, _MANY), 0)
+    buckets: int | None = option(BUCKET_COUNT, whole(1, 10**8))
 
-    @classmethod
-    def from_options(cls, values: Mapping[str, str]) -> ClusteringOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        default = cls()
-        inline = flag(values, INLINE, default.inline)
-        columns = tuple(name.strip() for name in values.get(SORT_COLUMNS, "").split(",") if name.strip())
-        layout = _LAYOUTS[one_of(values, LAYOUT, tuple(_LAYOUTS), default.layout)]
-        if layout != LINEAR and not 1 < len(columns) <= CURVE_COLUMNS_MAX:
+    def completed(self, values: Mapping[str, str]) -> ClusteringOptions:
+        if self.layout != LINEAR and not 1 < len(self.columns) <= CURVE_COLUMNS_MAX:
             raise InvalidRequest(
-                f"{LAYOUT}={layout} is for 2 to {CURVE_COLUMNS_MAX} columns, and {SORT_COLUMNS} names {len(columns)}: "
-                f"name some, or use {LINEAR}",
+                f"{LAYOUT}={self.layout} is for 2 to {CURVE_COLUMNS_MAX} columns, and {SORT_COLUMNS} names "
+                f"{len(self.columns)}: name some, or use {LINEAR}",
                 option=LAYOUT,
             )
-        return cls(
-            inline=inline,
-            least_commits=(
-                whole_number(values, INLINE_COMMITS, _INLINE_COMMITS, 1, 1_000_000)
-                if inline or INLINE_COMMITS in values
-                else default.least_commits
-            ),
-            columns=columns,
-            layout=layout,
-            small_bytes=whole_number(values, SMALL_FILE_LIMIT, default.small_bytes, 0, _MOST),
-            groups_max=whole_number(values, GROUPS_MAX, default.groups_max, 1, 1_000_000),
-            partition_filter=one_of(
-                values, FILTER_MODE, (NO_FILTER, RECENT_DAYS, SELECTED_PARTITIONS), default.partition_filter
-            ),
-            selected=tuple(name.strip() for name in values.get(SELECTED, "").split(",") if name.strip()),
-            pattern=_pattern(values.get(PATTERN, "")),
-            recent=whole_number(values, RECENT, default.recent, 1, 1_000_000),
-            skipped=whole_number(values, SKIPPED, default.skipped, 0, 1_000_000),
-            buckets=whole_number(values, BUCKETS, 1, 1, 10**8) if BUCKETS in values else None,
-        )
+        return replace(self, least_commits=_INLINE_COMMITS) if self.inline and not self.least_commits else self
 
     def params(self) -> dict[str, str]:
         """How rows are sorted, as a plan has it under Hudi's keys."""
@@ -109,15 +77,7 @@ class ClusteringOptions:
         """`InvalidRequest` for another number of buckets than the table has."""
         if self.buckets is not None and self.buckets != buckets:
             raise InvalidRequest(
-                f"{BUCKETS}={self.buckets}, and the table has {buckets}: a clustering keeps each row in its bucket, "
-                "and so the number of them. Leave the option out, or write the rows to a new table",
-                option=BUCKETS,
+                f"{BUCKET_COUNT}={self.buckets}, and the table has {buckets}: a clustering keeps each row in its "
+                "bucket, and so the number of them. Leave the option out, or write the rows to a new table",
+                option=BUCKET_COUNT,
             )
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise InvalidRequest(f"{PATTERN}={text!r} is no regular expression ({error})", option=PATTERN) from None
-    return text

@@ -7,18 +7,9 @@ from math import isfinite
 from numbers import Real
 from typing import Literal
 
-from lakelatch.engine.options import cleaning, compaction, inline
+from lakelatch.engine.options import cleaning, clustering, compaction, inline, write
 from lakelatch.engine.options.arguments import Options, names_of
-from lakelatch.engine.options.write import (
-    BUCKET_COUNT,
-    MERGE_SCHEMA,
-    NULL_FOR_MISSING,
-    ORDERING_FIELD,
-    PARTITION_FIELD,
-    RECORD_KEY,
-    SMALL_ROWS,
-    normalise,
-)
+from lakelatch.engine.options.registry import Call
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import LEASE, PROVIDER, WAIT_TIME
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
@@ -71,27 +62,31 @@ def options(
     if wait_s is not None and not (isinstance(wait_s, Real) and isfinite(wait_s)):
         raise InvalidRequest(f"lock_wait_s={lock_wait_s!r}: it is a number of seconds", option="lock_wait_s")
     found: dict[str, object] = {
-        RECORD_KEY: None if key is None else names_of(key, "key"),
-        ORDERING_FIELD: ordering,
-        PARTITION_FIELD: None if partition_by is None else names_of(partition_by, "partition_by"),
-        BUCKET_COUNT: buckets,
+        write.RECORD_KEY: _names(key, "key"),
+        write.ORDERING_FIELD: ordering,
+        write.PARTITION_FIELD: _names(partition_by, "partition_by"),
+        write.BUCKET_COUNT: buckets,
         MODE_OPTION: concurrency and _MODES[concurrency],
         RETRIES_OPTION: retries,
         EARLY_OPTION: early_detection,
         PROVIDER: lock_provider,
         WAIT_TIME: None if lock_wait_s is None else round(lock_wait_s * 1000),
         LEASE: lock_lease_s,
-        MERGE_SCHEMA: merge_schema,
-        NULL_FOR_MISSING: missing_as_null,
-        SMALL_ROWS: small_rows,
+        write.MERGE_SCHEMA: merge_schema,
+        write.NULL_FOR_MISSING: missing_as_null,
+        write.SMALL_ROWS: small_rows,
         inline.COMPACT_INLINE: None if compact_after_commits is None else True,
         compaction.MIN_DELTA_COMMITS: compact_after_commits,
-        SORT_COLUMNS: None if cluster_by is None else names_of(cluster_by, "cluster_by"),
-        inline.CLUSTER_INLINE: None if cluster_after_commits is None else True,
-        inline.CLUSTER_COMMITS: cluster_after_commits,
+        SORT_COLUMNS: _names(cluster_by, "cluster_by"),
+        clustering.INLINE: None if cluster_after_commits is None else True,
+        clustering.INLINE_COMMITS: cluster_after_commits,
         **dict(policies.values()),
         cleaning.POLICY: next(iter(policies), None),
     }
     given = {**{option: value for option, value in found.items() if value is not None}, **(more or {})}
-    normalise(given)
+    Call(given)
     return given
+
+
+def _names(names: str | Iterable[str] | None, what: str) -> str | None:
+    return None if names is None else names_of(names, what)

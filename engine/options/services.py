@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CancellationOptions
@@ -11,43 +10,20 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.inline import InlineOptions
-from lakelatch.engine.options.write import ManagerOptions, WriteOptions, normalise
+from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.format.base_file_options import BaseFileOptions
+from lakelatch.option_values import ParsedOptions
 
 
 @dataclass(frozen=True)
-class ServiceOptions:
+class ServiceOptions(ParsedOptions):
     """What a table service is run with."""
 
-    compaction: CompactionOptions
-    clustering: ClusteringOptions
-    cleaning: CleaningOptions
-    archiving: ArchivingOptions
-    cancellation: CancellationOptions
-    inline: InlineOptions
-    base_files: BaseFileOptions
-    manager: ManagerOptions
-
-    @classmethod
-    def parse(cls, options: Mapping[str, object] | None) -> ServiceOptions:
-        """Errors: `InvalidRequest`, naming the option, its value and what is possible."""
-        values = normalise(options)
-        return cls._of(values, BaseFileOptions.from_options(values), ManagerOptions.from_options(values))
-
-    @classmethod
-    def beside(cls, write: WriteOptions, values: Mapping[str, str]) -> ServiceOptions:
-        """As `parse`, of the options of a write that `normalise` has made ready, and what was made of them already."""
-        return cls._of(values, write.base_files, write.manager)
-
-    @classmethod
-    def _of(cls, values: Mapping[str, str], base_files: BaseFileOptions, manager: ManagerOptions) -> ServiceOptions:
-        return cls(
-            compaction=CompactionOptions.from_options(values),
-            clustering=ClusteringOptions.from_options(values),
-            cleaning=CleaningOptions.from_options(values),
-            archiving=ArchivingOptions.from_options(values),
-            cancellation=CancellationOptions.from_options(values),
-            inline=InlineOptions.from_options(values),
-            base_files=base_files,
-            manager=manager,
-        )
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
+    clustering: ClusteringOptions = field(default_factory=ClusteringOptions)
+    cleaning: CleaningOptions = field(default_factory=CleaningOptions)
+    archiving: ArchivingOptions = field(default_factory=ArchivingOptions)
+    cancellation: CancellationOptions = field(default_factory=CancellationOptions)
+    inline: InlineOptions = field(default_factory=InlineOptions)
+    base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
+    manager: ManagerOptions = field(default_factory=ManagerOptions)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import INCREMENTAL, QUERY_TYPE
+from lakelatch.engine.options.read import INCREMENTAL, QUERY_TYPE
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read
 from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.read.where import parts_of
@@ -89,15 +89,16 @@ def explain(path: str, options: Mapping[str, object], where: object = None) -> R
 
     Errors: as for `read`, and `InvalidRequest` for a window.
     """
-    asked = ReadOptions.parse(options)
+    call = Call(options)
+    asked = call.read()
     if asked.images or asked.query_type == INCREMENTAL:
         raise InvalidRequest(
             f"{QUERY_TYPE}={INCREMENTAL}: a window reads what its commits have written; explain a read without it",
             option=QUERY_TYPE,
         )
     if where is None or isinstance(where, str):
-        return _of(plan_read(path, options, where=where or ""), where or "")
-    plan = plan_read(path, all_columns(options))
+        return _of(plan_read(path, call, where=where or ""), where or "")
+    plan = plan_read(path, all_columns(call))
     return _of(plan, "", (str(where),))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from lakelatch.engine.options.compaction import KEEP_DELETES
@@ -27,10 +27,10 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import COMMIT, COMPACTION
+from lakelatch.timeline.instant import Instant, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan, FileGroup
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
-from lakelatch.timeline.timeline import Instant, requested
 
 _NOTES_FOLDER = ".hoodie/.lakelatch/kept"  # a note for each compaction of others whose deletes are kept
 _KEPT = "kept"
@@ -56,10 +56,9 @@ def put_note(storage: Storage, instant: str, partitions: Iterable[str]) -> None:
 
 def carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan]]:
     """The compactions on the active timeline that another engine has completed, with their plans."""
-    names = {found.file_name for found in view.timeline.instants}
-    for found in view.timeline.completed:
+    for found in view.timeline.by_action.get(COMMIT, ()):
         plan = requested(found.requested, COMPACTION)
-        if found.action == COMMIT and plan.file_name in names and not _is_ours(view.storage, found):
+        if view.timeline.has(plan) and not _is_ours(view.storage, found):
             try:
                 yield found.requested, CompactionPlan.read(view.storage, plan.path)
             except NotFound:  # archived meanwhile
@@ -68,8 +67,7 @@ def carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan
 
 def is_carried_out_by_others(whole: WholeTimeline, compaction: str) -> bool:
     """Whether another engine has completed it, and its plan is on the active timeline."""
-    plan = requested(compaction, COMPACTION).file_name
-    if all(found.file_name != plan for found in whole.active.instants):
+    if not whole.active.has(requested(compaction, COMPACTION)):
         return False
     completed = whole.find(compaction)
     return completed is not None and completed.action == COMMIT and not _is_ours(whole.storage, completed)
@@ -142,7 +140,7 @@ class ForgottenDeletes:
             return None
         if any(keeps_deletes_of(name, base.instant) for name in found.log_files):
             return None
-        if requested(base.instant, COMPACTION).file_name not in self._names:
+        if not self.view.timeline.has(requested(base.instant, COMPACTION)):
             return None
         return planned_with_deletes(self.view.storage, base.instant).get((found.partition, found.file_id))
 
@@ -153,10 +151,6 @@ class ForgottenDeletes:
             except NotFound:
                 self._notes[instant] = None
         return self._notes[instant]
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(one.file_name for one in self.view.timeline.instants)
 
 
 def _paths(found: FileSlice, planned: CompactionOperation) -> list[str]:

@@ -11,8 +11,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT
+from lakelatch.engine.options.read import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT, ReadOptions
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.json_images import json_texts
 from lakelatch.engine.read.moments import refuse_future
@@ -25,10 +24,10 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import RESTORE, SERVICE_OPERATIONS
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.table_config import CDC_ENABLED
-from lakelatch.timeline.timeline import Instant
 
 OPERATION, INSTANT, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 _HUDI_SCHEMA = pa.schema([(name, pa.string()) for name in (OPERATION, INSTANT, BEFORE, AFTER)])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import AS_OF, END_INSTANT
+from lakelatch.engine.options.read import AS_OF, END_INSTANT, ReadOptions
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_instant

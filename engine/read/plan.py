@@ -8,8 +8,15 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import COLUMNS, INCREMENTAL, INCREMENTAL_FORMAT, READ_META, READ_OPTIMIZED
+from lakelatch.engine.options.read import (
+    COLUMNS,
+    INCREMENTAL,
+    INCREMENTAL_FORMAT,
+    READ_META,
+    READ_OPTIMIZED,
+    ReadOptions,
+)
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
 from lakelatch.engine.read.images import ImagePlan, image_schema, plan_images
@@ -29,8 +36,8 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Timeline
 
 _LOOKS_MAX = 20
 
@@ -41,7 +48,8 @@ class ReadPlan:
 
     `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
     not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here. A plan
-    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile.
+    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile. Tasks
+    do not carry the `timeline`.
     """
 
     table: OpenedTable
@@ -53,6 +61,10 @@ class ReadPlan:
     keys: tuple[str, ...] | None = None
     counts: PlanCounts = field(default_factory=PlanCounts)
     wider: frozenset[FileGroup] = frozenset()
+    timeline: Snapshot | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "timeline": None}
 
     def tasks(self) -> list[ReadTask]:
         """What each task reads: numbers of slices, or its share of a large one."""
@@ -104,7 +116,7 @@ def plan_read(
     Slices in which no row fulfils the conditions, or what is understood of the SQL text `where`, may be missing; those
     that are there may have other rows, too. Columns that `where` mentions come after those that are asked for.
     """
-    read_options = ReadOptions.parse(options)
+    read_options = Call(options).read()
     storage = open_storage(path, read_options.storage)
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
     config, look = look_at(storage)
@@ -113,22 +125,22 @@ def plan_read(
 
 def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPlan | ImagePlan:
     """As `plan_read`, also for a read of what commits changed."""
-    read_options = ReadOptions.parse(options)
-    if not read_options.images:
-        return plan_read(path, options)
-    return plan_images(open_storage(path, read_options.storage), read_options)
+    call = Call(options)
+    if not call.read().images:
+        return plan_read(path, call)
+    return plan_images(open_storage(path, call.read().storage), call.read())
 
 
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
     """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
     now_ms = system.realtime_ms()
-    first = now_ms, Timeline.look(table.storage)
+    first = now_ms, Snapshot.look(table.storage)
     return _confirmed(table.storage, table.config, _Asked(options), system, first)
 
 
 def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Schema:
     """The columns of a read, without planning it. Errors: `InvalidRequest`, `CorruptTable`."""
-    read_options = ReadOptions.parse(options)
+    read_options = Call(options).read()
     if read_options.images:
         return image_schema(read_options)
     storage = open_storage(path, read_options.storage)
@@ -160,7 +172,7 @@ class _Asked:
 
 
 def _confirmed(
-    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Timeline]
+    storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Snapshot]
 ) -> ReadPlan:
     """The plan of the first look that nothing has overtaken.
 
@@ -181,7 +193,7 @@ def _confirmed(
                 raise
         else:
             if not view.was_overtaken():
-                return plan
+                return replace(plan, timeline=view.timeline)
         now_ms = system.realtime_ms()
         view = view.again()
     raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")

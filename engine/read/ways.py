@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from lakelatch.engine.read.places import RESERVED, have_places
 from lakelatch.engine.table.schema import parsed_schema, schema_at
-from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan
@@ -46,7 +45,7 @@ class Ways:
     @classmethod
     def of(cls, plan: ReadPlan) -> Ways:
         """As slices and their sizes have it, which are asked for where they decide."""
-        native, _ = split_by_types(plan.table, plan.schema, [one for one in plan.slices if not one.fresh_logs])
+        native, _ = split_by_types(plan, [one for one in plan.slices if not one.fresh_logs])
         beside: list[FileSlice] = []
         if _may_be_joined(plan):
             beside = [
@@ -54,7 +53,7 @@ class Ways:
                 for found in plan.slices
                 if found.base_file and found.fresh_logs and (found.partition, found.file_id) not in plan.wider
             ]
-        beside = split_by_types(plan.table, plan.schema, beside)[0] if have_few_logs(plan.table.storage, beside) else []
+        beside = split_by_types(plan, beside)[0] if have_few_logs(plan.table.storage, beside) else []
         taken = {*native, *beside}
         return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken))
 
@@ -83,19 +82,17 @@ def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
     return is_worth_it and logs_bytes <= LOGS_MAX_BYTES
 
 
-def split_by_types(
-    table: OpenedTable, schema: pa.Schema, slices: list[FileSlice]
-) -> tuple[list[FileSlice], list[FileSlice]]:
-    """The slices whose base files Spark reads as this schema, and those with columns of types that it does not widen.
+def split_by_types(plan: ReadPlan, slices: list[FileSlice]) -> tuple[list[FileSlice], list[FileSlice]]:
+    """The slices whose base files Spark reads as planned, and those with columns of types that it does not widen.
 
     Free for a table whose columns are those with which it was made. Of tables that others made Spark reads all.
     """
-    config = table.config
+    table, config = plan.table, plan.table.config
     if not config.made_here or not config.create_schema:
         return slices, []
     if parsed_schema(config.create_schema, PROPERTIES_PATH).columns == table.schema:
         return slices, []
-    timeline = Timeline.look(table.storage)
+    timeline = plan.timeline or Snapshot.look(table.storage)
     completions = {one.requested: one.completion for one in timeline.completed}
     readable = {}
     for instant in {one.base_instant for one in slices}:
@@ -104,9 +101,9 @@ def split_by_types(
         ended = completions.get(instant)
         after = table.schema if ended is None else schema_at(table.storage, config, timeline, ended).columns
         came_between = set(after.names).difference(began.names)
-        readable[instant] = came_between.isdisjoint(schema.names) and all(
+        readable[instant] = came_between.isdisjoint(plan.schema.names) and all(
             began.field(one.name).type == one.type or (began.field(one.name).type, one.type) in _WIDENED_BY_SPARK
-            for one in schema
+            for one in plan.schema
             if one.name in began.names
         )
     return (

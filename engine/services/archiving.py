@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.services.archive_boundary import (
+    Candidates,
     Hold,
-    Look,
     cancelled_hold,
     first_hold,
     look_at_files,
@@ -28,10 +28,11 @@ from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
+from lakelatch.timeline.instant import COMPLETED, REQUESTED, Instant
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import COMPLETED, REQUESTED, Instant, Timeline
 from lakelatch.transactions.append import table_lock
 from lakelatch.transactions.manager import TransactionManager
 
@@ -85,21 +86,22 @@ class _Run:
     def round(self) -> Archived:
         """One holding of the lock."""
         for _ in range(_TRIES_MAX):
-            self._finish_others()
-            look = Look.take(self._storage)
-            hold = timeline_hold(self._storage, look, self._options)
-            leaving = look.may_leave(hold.time)
+            before = self._finish_others()
+            tail = self._context.log.tail()
+            candidates = self._candidates(before)
+            hold = timeline_hold(self._storage, candidates, self._options)
+            leaving = candidates.may_leave(hold.time)
             if not leaving:
                 return Archived((), (), hold.time, hold.why)
             log = self._context.log
-            ensure_none_lost(log, log.look(log.tail()))
+            ensure_none_lost(log, log.look(tail, self._context.snapshots.listing))
             if len(leaving) > _AT_ONCE:
-                part = first_hold(look, [Hold(leaving[_AT_ONCE].requested, "")])
-                hold = part if look.may_leave(part.time) else hold
+                part = first_hold(candidates, [Hold(leaving[_AT_ONCE].requested, "")])
+                hold = part if candidates.may_leave(part.time) else hold
             try:
-                hold, removed = self._held_by_files(look, look.may_leave(hold.time), hold)
-                instants = self._archive(look, hold) if look.has_any_before(hold.time) else []
-                self._remove_cancelled(look, hold)
+                hold, removed = self._held_by_files(candidates, candidates.may_leave(hold.time), hold)
+                instants = self._archive(candidates, hold) if candidates.has_any_before(hold.time) else []
+                self._remove_cancelled(candidates, hold)
             except (ArchiverOvertaken, NotFound):
                 continue
             return Archived(tuple(instants), removed, hold.time, hold.why)
@@ -113,17 +115,18 @@ class _Run:
             except ArchiverOvertaken:
                 _log.info("level files of %s are merged by another archiver", self._storage.uri)
 
-    def _finish_others(self) -> None:
+    def _candidates(self, before: Snapshot) -> Candidates:
+        return Candidates.take(self._storage, self._context.snapshots, before)
+
+    def _finish_others(self) -> Snapshot:
         """Removes from the active timeline what is in the history: of an archiver that died, and what came back.
 
-        What a savepoint keeps stays, although it is in both.
+        What a savepoint keeps stays, although it is in both. Returns what it has seen.
         """
-        active = Timeline.load(self._storage)
-        if not active.has_history:
-            return
-        history = History.load(self._storage)
+        active = self._context.snapshots.at_rest()
+        history = History.load(self._storage) if active.has_history else History.empty(self._storage)
         if history.is_empty:
-            return
+            return active
         found = history.find_all({one.requested for one in active.instants if one.requested <= history.latest})
         kept = {one.requested for one in active.instants if one.action == SAVEPOINT}
         completed = {one.requested: one.completion for one in active.completed if one.action != SAVEPOINT}
@@ -135,8 +138,11 @@ class _Run:
         if both:
             with table_lock(self._context):
                 self._remove(active.instants, both)
+        return active
 
-    def _held_by_files(self, look: Look, leaving: list[Instant], hold: Hold) -> tuple[Hold, tuple[str, ...]]:
+    def _held_by_files(
+        self, candidates: Candidates, leaving: list[Instant], hold: Hold
+    ) -> tuple[Hold, tuple[str, ...]]:
         """The hold that is left when orphans that are old enough are gone, and the paths of those."""
         now_ms = self._context.observer.storage_time_ms()
         holds, removed = [hold], []
@@ -146,22 +152,22 @@ class _Run:
             if now_ms - self._storage.stat(instant.path).modified_ms >= self._options.minimum_age_s * 1000:
                 break
             holds.append(Hold(instant.requested, f"its file is younger than {self._options.minimum_age_s} s"))
-        first = first_hold(look, holds)
-        for over in look.whole.active.aborted:
+        first = first_hold(candidates, holds)
+        for over in candidates.whole.active.aborted:
             if over.requested < first.time:
                 if self._is_old(over, now_ms):
                     remove_tombstones(self._manager, read_aborted_plan(self._storage, over))
                     failpoint("archive.after_tombstones")
                 else:
-                    holds.append(cancelled_hold(look, over))
-        first = first_hold(look, holds)
+                    holds.append(cancelled_hold(candidates, over))
+        first = first_hold(candidates, holds)
         for instant in (one for one in leaving if one.requested < first.time):
-            spared = spared_hold(look, instant)
+            spared = spared_hold(candidates, instant)
             if spared is not None and not self._is_old(instant, now_ms):
                 holds.append(spared)
-        first = first_hold(look, holds)
+        first = first_hold(candidates, holds)
         leaving = [one for one in leaving if one.requested < first.time]
-        files = look_at_files(self._storage, self._config, look, leaving, first.time)
+        files = look_at_files(self._storage, self._config, candidates, leaving, first.time)
         holds.extend(files.holds)
         for orphan in files.orphans:
             if now_ms - orphan.modified_ms >= self._options.orphan_age_s * 1000:
@@ -169,40 +175,36 @@ class _Run:
                 removed.append(orphan.path)
                 failpoint("archive.after_orphan")
             elif not orphan.harmless:
-                holds.append(orphan.hold(look))
-        return files.hold_of_past(look, first_hold(look, holds)), tuple(removed)
+                holds.append(orphan.hold(candidates))
+        return files.hold_of_past(candidates, first_hold(candidates, holds)), tuple(removed)
 
     def _is_old(self, instant: Instant, now_ms: int) -> bool:
         """Whether no request can be under way any more that was made before it was there."""
         return now_ms - self._storage.stat(instant.path).modified_ms >= self._options.orphan_age_s * 1000
 
-    def _remove_cancelled(self, look: Look, hold: Hold) -> None:
+    def _remove_cancelled(self, candidates: Candidates, hold: Hold) -> None:
         """Takes away the plans that were cancelled before the boundary; their names are free already."""
-        for over in look.whole.active.aborted:
+        for over in candidates.whole.active.aborted:
             if over.requested < hold.time:
                 self._storage.delete(over.path)
 
-    def _archive(self, seen: Look, hold: Hold) -> list[str]:
+    def _archive(self, seen: Candidates, hold: Hold) -> list[str]:
         """Under the lock: what may still leave. Errors: `ArchiverOvertaken`, `NotFound` if others archive the same."""
         with table_lock(self._context):
-            look = Look.take(self._storage)
-            hold = min(hold, timeline_hold(self._storage, look, self._options), key=_time)
-            if not look.same_before(seen, hold.time):
+            candidates = self._candidates(seen.whole.active)
+            hold = min(hold, timeline_hold(self._storage, candidates, self._options), key=_time)
+            if not candidates.same_before(seen, hold.time):
                 raise ArchiverOvertaken
-            leaving = look.may_leave(hold.time)
+            leaving = candidates.may_leave(hold.time)
             if not leaving:
                 return []
-            rows = [self._row(one, look.whole.active.instants) for one in leaving]
+            rows = [self._row(one, candidates.whole.active.of(one.requested)) for one in leaving]
             written = {row.requested for row in self._writer.append(rows)}
-            self._remove(look.whole.active.instants, written)
+            self._remove(candidates.whole.active.instants, written)
             return sorted(written)
 
-    def _row(self, instant: Instant, instants: Iterable[Instant]) -> HistoryRow:
-        plans = [
-            one
-            for one in instants
-            if one.requested == instant.requested and one.state == REQUESTED and one.action in _PLANNED
-        ]
+    def _row(self, instant: Instant, files: Iterable[Instant]) -> HistoryRow:
+        plans = [one for one in files if one.state == REQUESTED and one.action in _PLANNED]
         plan = self._storage.read(plans[0].path) if plans else b""
         metadata = self._storage.read(instant.path)
         return HistoryRow(instant.requested, instant.completion or "", instant.action, metadata, plan or None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable
 
 from lakelatch.errors import LakelatchError
@@ -13,9 +12,9 @@ from lakelatch.format.names import kept_deletes_file, planned_base_file
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
+from lakelatch.timeline.instant import Instant, parse_file_name, requested_time
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
-from lakelatch.timeline.timeline import Instant, parse_file_name
 from lakelatch.transactions import cancellation_execution as execution
 from lakelatch.transactions import cancellation_requests as requests
 from lakelatch.transactions.cancellation_execution import PlanOutputs
@@ -44,8 +43,8 @@ def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     found = requests.requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    _refresh(manager)
-    still = {one.requested for one in (*context.folder.pending(), *context.folder.aborted())}
+    manager.context.look()
+    still = {one.requested for one in (*context.snapshot.pending, *context.snapshot.aborted)}
     for one in found:
         if one.instant not in still:
             requests.forget_requests(context.storage, one.instant)
@@ -84,8 +83,8 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    _refresh(manager)
-    pending = [one for one in context.folder.pending() if one.action in REWRITING_SERVICES]
+    manager.context.look()
+    pending = [one for one in context.snapshot.pending if one.action in REWRITING_SERVICES]
     if not pending:
         return []
     now_ms = context.observer.storage_time_ms()
@@ -104,9 +103,9 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
     """The plans that were cancelled and are still on the timeline, oldest first."""
-    _refresh(manager)
+    manager.context.look()
     found = []
-    for over in manager.folder.aborted():
+    for over in manager.snapshot.aborted:
         try:
             found.append(read_aborted_plan(manager.storage, over))
         except NotFound:  # an archiver has taken it away since
@@ -145,12 +144,6 @@ def outputs_of(plan: ServicePlan) -> PlanOutputs:
     return PlanOutputs()
 
 
-def _refresh(manager: TransactionManager) -> None:
-    tail = manager.context.log.tail()
-    manager.context.log.project(tail)
-    manager.folder.refresh(tail.number)
-
-
 def _names(partition: str, file_id: str, instant: str) -> list[str]:
     names = (
         planned_base_file(partition, file_id, instant).name,
@@ -162,5 +155,5 @@ def _names(partition: str, file_id: str, instant: str) -> list[str]:
 
 def _instants_since(manager: TransactionManager, plan: Instant) -> int:
     """How many instants have been requested since a plan was, whatever has become of them."""
-    later = {re.split("[._]", name, maxsplit=1)[0] for name in manager.folder.names if name > plan.requested}
+    later = {requested_time(name) for name in manager.snapshot.names if name > plan.requested}
     return sum(parse_file_name(f"{one}.inflight") is not None for one in later - {plan.requested})

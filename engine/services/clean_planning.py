@@ -36,13 +36,13 @@ from lakelatch.timeline.actions import (
     SAVEPOINT,
     WRITE_ACTIONS,
 )
+from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, FileGroup
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
 from lakelatch.timeline.service_metadata import read_clean_extra, read_savepointed, read_undone_partitions
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import COMPLETED, Instant
 
 UNTIL = "lakelatch.clean.until"  # all that was superseded by then is cleaned, or held
 HELD = "lakelatch.clean.held"  # partitions to look at again, by what holds files in them back

@@ -21,10 +21,11 @@ from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.contract import least_age_ms
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN
+from lakelatch.timeline.instant import Instant, inflight, requested
 from lakelatch.timeline.metadata import WRITER_KEY
 from lakelatch.timeline.plans.clean_plan import CleanMetadata, CleanPlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, inflight, requested
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
 _MINUTE_MS = 60_000
@@ -77,10 +78,7 @@ def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> lis
     A plan that a live process works on is left to it, and one that is younger than the delay to whoever is about to.
     Files that came late for a plan that has ended so go as well, and savepoints that nobody has finished.
     """
-    context = manager.context
-    tail = context.log.tail()
-    context.log.project(tail)
-    context.folder.refresh(tail.number)
+    manager.context.look()
     for plan in past_policy(manager, options.cancel_delay_minutes * _MINUTE_MS):
         try:
             request_cancel(manager, plan.instant)
@@ -99,7 +97,7 @@ def schedule(
     """Puts a clean's plan on the timeline; None if there is nothing to clean, or a clean waits already."""
     storage = manager.storage
 
-    def build(_: TimelineFolder) -> bytes | None:
+    def build(_: Snapshot) -> bytes | None:
         planner = CleanPlanner.load(storage, config, options, manager.writer)
         plan = planner.plan() if planner.is_due() or not if_due else None
         return None if plan is None else plan.to_avro(storage.uri)
@@ -119,7 +117,7 @@ def waiting_cleans(manager: TransactionManager) -> list[str]:
 
     One of another engine, which does not beat, is left to it until its last file is older than a heartbeat may be.
     """
-    waiting = [one for one in Timeline.load(manager.storage).pending if one.action == CLEAN]
+    waiting = [one for one in Snapshot.load(manager.storage).pending if one.action == CLEAN]
     return [one.requested for one in waiting if _is_ours(manager.storage, one.requested) or _is_left(manager, one)]
 
 

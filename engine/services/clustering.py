@@ -42,10 +42,11 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.sorting.row_order import LINEAR, check_columns
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation, FileGroup
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
-from lakelatch.timeline.timeline import TimelineFolder, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.cancellation_requests import request_cancel
 from lakelatch.transactions.claims import release_claim
@@ -73,10 +74,10 @@ def cluster(
 
 def plans_of_ours(table: OpenedTable, manager: TransactionManager) -> list[str]:
     """Requested times of our plans that have not completed, oldest first; Java's are left to Java."""
-    manager.folder.refresh(0)
+    manager.context.snapshots.take()
     return [
         instant
-        for instant in pending_plans(manager.folder, CLUSTERING)
+        for instant in pending_plans(manager.snapshot, CLUSTERING)
         if _is_ours(ClusteringPlan.read(table.storage, requested(instant, CLUSTERING).path))
     ]
 
@@ -88,16 +89,16 @@ def schedule(
     options.check_buckets(table.config.bucket_count)
     check_columns(table.schema, options.columns, SORT_COLUMNS)
 
-    def build(folder: TimelineFolder) -> bytes | None:
-        if options.least_commits and _writes_since_clustering(table, folder) < options.least_commits:
+    def build(snapshot: Snapshot) -> bytes | None:
+        if options.least_commits and _writes_since_clustering(table, snapshot) < options.least_commits:
             return None
         view = TableView.load(table.storage, table.config)
-        groups = tuple(_due(view, busy_groups(table.storage, folder), options))
+        groups = tuple(_due(view, busy_groups(table.storage, snapshot), options))
         if not groups:
             return None
         view.ensure_whole({one.partition for one in groups})
         # Never empty: a plan that says nothing of it is taken for another engine's.
-        policy = cancellation.policy_of(CLUSTERING, planned_against=folder.latest_completion or folder.latest_time)
+        policy = cancellation.policy_of(CLUSTERING, planned_against=snapshot.latest_completion or snapshot.latest_time)
         extra = {_PLAN_KEY: _PLAN_OF_BUCKETS, KEEP_DELETES: "true", **policy.to_extra()}
         return ClusteringPlan(groups, options.params(), extra, table.storage.uri).to_avro()
 
@@ -238,11 +239,11 @@ def _operation_of(group: ClusteringGroup) -> CompactionOperation:
     return CompactionOperation(group.partition, group.file_id, instant, group.base_file, group.delta_files)
 
 
-def _writes_since_clustering(table: OpenedTable, folder: TimelineFolder) -> int:
+def _writes_since_clustering(table: OpenedTable, snapshot: Snapshot) -> int:
     """How many writes have completed since the last clustering, compactions among them, as Hudi counts."""
-    moved = replace_commits(table.storage, folder.snapshot.moving_files)
+    moved = replace_commits(table.storage, snapshot.moving)
     last = max((one.instant.completion or "" for one in moved if one.operation_type == CLUSTER), default="")
-    return sum((found.completion or "") > last for found in folder.snapshot.writes)
+    return sum((found.completion or "") > last for found in snapshot.writes)
 
 
 def _is_ours(plan: ClusteringPlan) -> bool:

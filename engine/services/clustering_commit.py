@@ -16,9 +16,10 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.names import parse_data_file
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, SERVICES_THAT_ADD_A_SLICE, WRITE_ACTIONS
+from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant, parse_file_name
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, FileGroup, WriteStat
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, TimelineFolder, parse_file_name
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.cancellation_requests import request_of
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
@@ -91,14 +92,14 @@ class ClusteringCommit:
     in_part: bool
     cancelled_groups: Callable[[], Collection[FileGroup]]
 
-    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved:
+    def resolve(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved:
         """See `Resolve`: what was made, but for file groups that others have touched, or that somebody has cancelled.
 
         Errors: `WriteConflict` if nothing is left, or if the plan is to be carried out whole. The transaction is still
         open then: `Conflict` would roll the plan back, and its names would be free for a late file. `Unavailable` if
         executors have taken a file group for touched that was not.
         """
-        touched = self._touched(folder, completed)
+        touched = self._touched(snapshot, completed)
         alone = {*touched, *self.cancelled_groups()}
         left = [one for one in self.clustered if one.stats and one.group not in alone]
         if touched and not (left and self.in_part):
@@ -120,7 +121,7 @@ class ClusteringCommit:
         )
         return Resolved(metadata, completed, spared=spared)
 
-    def _touched(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Mapping[FileGroup, OtherWrite]:
+    def _touched(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Mapping[FileGroup, OtherWrite]:
         """The planned file groups that are not as they were read, with who has changed them."""
         by_place: dict[Place, OtherWrite] = {}
         for write in completed:
@@ -130,14 +131,14 @@ class ClusteringCommit:
         touched = {
             one.group: by_place[place_of(one.group)] for one in self.clustered if place_of(one.group) in by_place
         }
-        undone = self._undone(folder)
+        undone = self._undone(snapshot)
         for one in self.clustered:
             for instant in sorted(one.instants & undone):
                 touched.setdefault(one.group, OtherWrite(instant, ROLLBACK, "", frozenset([one.group])))
         return touched
 
-    def _undone(self, folder: TimelineFolder) -> set[str]:
+    def _undone(self, snapshot: Snapshot) -> set[str]:
         """Writes whose rows were read and which somebody has rolled back since: they must not come back."""
         instants = {instant for one in self.clustered for instant in one.instants}
-        read = {instant for instant in instants if not folder.snapshot.has_completed(instant)}
+        read = {instant for instant in instants if not snapshot.has_completed(instant)}
         return read.difference(WholeTimeline.load(self.storage).completion_times(read)) if read else read

@@ -31,7 +31,7 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timeline.actions import COMPACT, COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
 
@@ -43,7 +43,7 @@ def compact(
     results = [
         carry_out_or_leave(service, executor, table, manager, instant)
         for service in (log_compaction.SERVICE, SERVICE)
-        for instant in pending_plans(manager.folder, service.action)
+        for instant in pending_plans(manager.snapshot, service.action)
         if service is SERVICE or log_compaction.is_ours(table.storage, instant)
     ]
     finish_foreign_compactions(executor, table)
@@ -72,9 +72,9 @@ def schedule(
         found = table.storage.together(*(partial(_base_bytes, table.storage, operation) for operation in operations))
         return list(found)
 
-    def build(folder: TimelineFolder) -> bytes | None:
-        operations = tuple(chosen(due_operations(table, folder, options.least_logs), options, base_bytes))
-        policy = cancelling.policy_of(COMPACTION, folder.latest_completion)
+    def build(snapshot: Snapshot) -> bytes | None:
+        operations = tuple(chosen(due_operations(table, snapshot, options.least_logs), options, base_bytes))
+        policy = cancelling.policy_of(COMPACTION, snapshot.latest_completion)
         return CompactionPlan(operations, {KEEP_DELETES: keep, **policy.to_extra()}).to_avro() if operations else None
 
     return manager.schedule(build, COMPACTION)

@@ -34,7 +34,6 @@ from lakelatch.timeline.actions import (
 )
 from lakelatch.timeline.instant import REQUESTED, Instant
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import TimelineFolder
 
 _HOUR_MS = 3_600_000
 _YOUNG_PER_AGED = 10
@@ -52,9 +51,9 @@ class Standing:
     now_ms: int
 
     @classmethod
-    def of(cls, folder: TimelineFolder, now_ms: int, since: Iterable[Instant] = ()) -> Standing:
+    def of(cls, snapshot: Snapshot, now_ms: int, since: Iterable[Instant] = ()) -> Standing:
         """As of the folder's last listing, and with what the caller itself has completed `since`."""
-        return cls(folder.snapshot.completed_with(since), now_ms)
+        return cls(snapshot.completed_with(since), now_ms)
 
     @property
     def completed(self) -> tuple[Instant, ...]:

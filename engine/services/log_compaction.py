@@ -37,7 +37,7 @@ from lakelatch.format.names import LogFile, check_own_file, compacted_log, parse
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import LOG_COMPACT, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
 _PLAN_KEY = "lakelatch.log.compaction"  # marks plans of ours in their extra metadata: a Java writer's are not for us
@@ -47,9 +47,9 @@ _PLAN_OF_RUNS = "runs"
 def schedule(table: OpenedTable, manager: TransactionManager, options: CompactionOptions) -> str | None:
     """See `schedule_log_compaction`."""
 
-    def build(folder: TimelineFolder) -> bytes | None:
-        under_way = instants_under_way(manager, folder)  # first: who completes meanwhile is in both, and does no harm
-        due = due_operations(table, folder, options.least_logs_of_run)
+    def build(snapshot: Snapshot) -> bytes | None:
+        under_way = instants_under_way(manager, snapshot)  # first: who completes meanwhile is in both, and does no harm
+        due = due_operations(table, snapshot, options.least_logs_of_run)
         runs = (run for operation in due for run in runs_of(operation, under_way))
         # The name of one that was called off may have a tombstone, or its executor may have come too late.
         operations = tuple(run for run in runs if not table.storage.exists(_path_of(run)))
@@ -73,9 +73,9 @@ def is_ours(storage: Storage, instant: str) -> bool:
         return True
 
 
-def instants_under_way(manager: TransactionManager, folder: TimelineFolder) -> list[str]:
+def instants_under_way(manager: TransactionManager, snapshot: Snapshot) -> list[str]:
     """Requested times of whatever may still complete, dead writers and claims without a requested file included."""
-    return sorted({*manager.context.observer.instants(), *(instant.requested for instant in folder.pending())})
+    return sorted({*manager.context.observer.instants(), *(instant.requested for instant in snapshot.pending)})
 
 
 def runs_of(operation: CompactionOperation, under_way: list[str]) -> Operations:

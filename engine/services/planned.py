@@ -31,6 +31,7 @@ from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.instant import Instant, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import (
     SCHEMA_KEY,
@@ -42,7 +43,7 @@ from lakelatch.timeline.metadata import (
     WriteStat,
 )
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
-from lakelatch.timeline.timeline import Instant, TimelineFolder, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.cancellation_requests import is_cancelled
 from lakelatch.transactions.commit import Resolved
@@ -133,9 +134,9 @@ class Service:
     stats_of: Callable[[FileReport, CompactionOperation, str], tuple[WriteStat, ...]]
 
 
-def pending_plans(folder: TimelineFolder, action: str) -> list[str]:
+def pending_plans(snapshot: Snapshot, action: str) -> list[str]:
     """Requested times of the plans of this action that have not completed, oldest first."""
-    return [instant.requested for instant in folder.pending() if instant.action == action]
+    return [instant.requested for instant in snapshot.pending if instant.action == action]
 
 
 def waiting(path: str, actions: Collection[str], options: Mapping[str, object] | None = None) -> list[str]:
@@ -143,9 +144,8 @@ def waiting(path: str, actions: Collection[str], options: Mapping[str, object] |
 
     One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
     """
-    folder = TimelineFolder(open_existing_storage(path, options))
-    folder.refresh(0)
-    return sorted(instant for action in actions for instant in pending_plans(folder, action))
+    snapshot = Snapshot.look(open_existing_storage(path, options))
+    return sorted(instant for action in actions for instant in pending_plans(snapshot, action))
 
 
 def read_plan(storage: Storage, instant: str, action: str = COMPACTION) -> CompactionPlan:
@@ -153,23 +153,23 @@ def read_plan(storage: Storage, instant: str, action: str = COMPACTION) -> Compa
     return CompactionPlan.read(storage, requested(instant, action).path)
 
 
-def busy_groups(storage: Storage, folder: TimelineFolder) -> set[FileGroup]:
+def busy_groups(storage: Storage, snapshot: Snapshot) -> set[FileGroup]:
     """(partition, file id) of every file group in a plan that waits: two plans of one would read the same files."""
     return {
         group
         for action in REWRITING_SERVICES
-        for instant in pending_plans(folder, action)
+        for instant in pending_plans(snapshot, action)
         for group in read_service_plan(storage, instant, action).groups
     }
 
 
-def due_operations(table: OpenedTable, folder: TimelineFolder, least_logs: int) -> list[CompactionOperation]:
+def due_operations(table: OpenedTable, snapshot: Snapshot, least_logs: int) -> list[CompactionOperation]:
     """An operation for each file group with so many logs to merge that is in no plan that waits.
 
     Without those whose deletes another engine has forgotten and nobody has kept since: nobody could after that. Errors:
     `CorruptTable` if a file is missing in one of their partitions: without it, the loss would be for good.
     """
-    busy = busy_groups(table.storage, folder)
+    busy = busy_groups(table.storage, snapshot)
     view = TableView.load(table.storage, table.config)
     forgotten = ForgottenDeletes(view)
     due = []

@@ -30,14 +30,15 @@ from lakelatch.timeline.actions import (
     WRITE_ACTIONS,
 )
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import HISTORY_NAME, Instant, requested
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.service_plan import read_service_plan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig, load_table_config
-from lakelatch.timeline.timeline import HISTORY_NAME, Instant, TimelineFolder, requested
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.undoing import Restoring, Undo, append_undo
@@ -70,12 +71,14 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
     """
     context, storage = manager.context, manager.storage
 
-    def build(folder: TimelineFolder) -> Undo:
-        ensure_no_restore(manager, folder)
-        commit = commit_on_timeline(folder, storage, instant)
-        if find_archived(storage, folder.names, instant) is not None:
+    def build(snapshot: Snapshot) -> Undo:
+        ensure_no_restore(manager, snapshot)
+        commit = commit_on_timeline(snapshot, storage, instant)
+        if find_archived(storage, snapshot.names, instant) is not None:
             raise _was_archived(commit, instant)
-        _ensure_no_savepoint(folder, [commit, *_completed_after(folder, commit)], instant)  # the later ones include it
+        _ensure_no_savepoint(
+            snapshot, [commit, *_completed_after(snapshot, commit)], instant
+        )  # the later ones include it
         metadata = CommitMetadata.read(storage, commit.path)
         groups = metadata.file_groups() | metadata.replaced_file_groups()
         whole = WholeTimeline.load(storage)
@@ -88,7 +91,7 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
                     instant=instant,
                     later=later.requested,
                 )
-        for plan in (one for one in folder.pending() if one.action in _PLANS):
+        for plan in (one for one in snapshot.pending if one.action in _PLANS):
             touched = read_service_plan(storage, plan.requested, plan.action).groups
             if plan.requested > (commit.completion or "") and _meet(commit, groups, touched):
                 raise InvalidRequest(
@@ -97,8 +100,8 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
                     instant=instant,
                     later=plan.requested,
                 )
-        _ensure_there_without(manager, folder, commit, metadata)
-        _ensure_same_start(folder, frozenset([instant]))
+        _ensure_there_without(manager, snapshot, commit, metadata)
+        _ensure_same_start(snapshot, frozenset([instant]))
         files[:] = [stat.path for stat in metadata.stats]
         return Undo(RollbackPlan(instant, commit.action, tuple(files)).to_avro(), (commit,), instant, groups)
 
@@ -128,13 +131,13 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
     storage = manager.storage
     planned: list[RestorePlan] = []
 
-    def build(folder: TimelineFolder) -> Undo:
-        ensure_no_restore(manager, folder)
-        target = commit_on_timeline(folder, storage, to)
-        later = _completed_after(folder, target)[::-1]
-        _ensure_no_savepoint(folder, later, to)
-        _ensure_not_archived(manager, folder, target)
-        cleans = [one.requested for one in folder.pending() if one.action == CLEAN]
+    def build(snapshot: Snapshot) -> Undo:
+        ensure_no_restore(manager, snapshot)
+        target = commit_on_timeline(snapshot, storage, to)
+        later = _completed_after(snapshot, target)[::-1]
+        _ensure_no_savepoint(snapshot, later, to)
+        _ensure_not_archived(manager, snapshot, target)
+        cleans = [one.requested for one in snapshot.pending if one.action == CLEAN]
         if cleans:
             raise InvalidRequest(
                 f"the clean {cleans[0]} has been planned and has not completed, and may remove what {to} needs: "
@@ -144,9 +147,9 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
             )
         view = TableView(storage, config, WholeTimeline.load(storage), target.completion, expects=archived_too)
         view.ensure_there(view.slices())  # for what nobody has taken is live again, and has to be there
-        plans = [one for one in folder.pending() if one.action in _PLANS and one.requested > (target.completion or "")]
+        plans = [one for one in snapshot.pending if one.action in _PLANS and one.requested > (target.completion or "")]
         instants = tuple((one.requested, one.action) for one in (*plans[::-1], *later))
-        _ensure_same_start(folder, frozenset(one for one, _ in instants))
+        _ensure_same_start(snapshot, frozenset(one for one, _ in instants))
         planned.append(RestorePlan(instants, to))
         return Undo(planned[-1].to_avro(), tuple(later))
 
@@ -155,9 +158,9 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
     return Undone(metadata.restore, tuple(one.instant for one in metadata.rollbacks), files)
 
 
-def ensure_no_restore(manager: TransactionManager, folder: TimelineFolder) -> None:
+def ensure_no_restore(manager: TransactionManager, snapshot: Snapshot) -> None:
     """Errors: `Unavailable` while a restore is on the timeline that has not completed."""
-    for pending in (one for one in folder.pending() if one.action == RESTORE):
+    for pending in (one for one in snapshot.pending if one.action == RESTORE):
         raise Unavailable(
             f"restore {pending.requested} is under way: try again when it has completed. If its process died, any "
             "writer finishes it once its heartbeat has expired; one of Java Hudi's has to be finished there",
@@ -165,14 +168,14 @@ def ensure_no_restore(manager: TransactionManager, folder: TimelineFolder) -> No
         )
 
 
-def _completed_after(folder: TimelineFolder, commit: Instant) -> list[Instant]:
+def _completed_after(snapshot: Snapshot, commit: Instant) -> list[Instant]:
     """Completed writes later than this one, by completion."""
-    found = (one for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS)
+    found = (one for one in snapshot.by_completion if one.action in WRITE_ACTIONS)
     return [one for one in found if (one.completion or "") > (commit.completion or "")]
 
 
 def _ensure_there_without(
-    manager: TransactionManager, folder: TimelineFolder, commit: Instant, metadata: CommitMetadata
+    manager: TransactionManager, snapshot: Snapshot, commit: Instant, metadata: CommitMetadata
 ) -> None:
     """What a commit has superseded, and what is live again without it, is all there.
 
@@ -185,7 +188,7 @@ def _ensure_there_without(
     uncovered = metadata.replaced_file_groups() | {(stat.partition, stat.file_id) for stat in bases}
     if not uncovered:
         return
-    times = (one.completion or "" for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS)
+    times = (one.completion or "" for one in snapshot.by_completion if one.action in WRITE_ACTIONS)
     before = max((time for time in times if time < (commit.completion or "")), default="0")
     view = TableView(storage, load_table_config(storage), WholeTimeline.load(storage), before)
     partitions = sorted({partition for partition, _ in uncovered})
@@ -200,7 +203,7 @@ def _ensure_there_without(
     needed = [one for one in found if (one.partition, one.file_id) in uncovered]
     view.ensure_there(needed)
     names = {(one.partition, name) for one in needed for name in one.names}
-    for clean in (one for one in folder.pending() if one.action == CLEAN):
+    for clean in (one for one in snapshot.pending if one.action == CLEAN):
         plan = CleanPlan.from_avro(read_plan(storage, requested(clean.requested, CLEAN)), clean.path)
         for partition, name in names.intersection((one, name) for one, names in plan.files.items() for name in names):
             raise InvalidRequest(
@@ -211,17 +214,17 @@ def _ensure_there_without(
             )
 
 
-def _ensure_same_start(folder: TimelineFolder, gone: frozenset[str]) -> None:
+def _ensure_same_start(snapshot: Snapshot, gone: frozenset[str]) -> None:
     """`InvalidRequest` if files that belong to no commit would be older than the first completed write that is left.
 
     hudi-rs and Java take whatever is older than that one for committed. Log files that failed writes have left are
     empty, and harmless; a write that is under way has rows, and a cancelled clustering empty base files.
     """
-    writes = {one.requested for one in folder.completed_since(frozenset()) if one.action in WRITE_ACTIONS}
+    writes = {one.requested for one in snapshot.by_completion if one.action in WRITE_ACTIONS}
     first, left = min(writes), min(writes - gone, default="")
     if first == left:
         return
-    for one in (*folder.pending(), *folder.aborted()):
+    for one in (*snapshot.pending, *snapshot.aborted):
         wanted = one.action in PENDING_WRITE_ACTIONS and one.requested not in gone
         if wanted and first < one.requested and (not left or one.requested < left):
             raise InvalidRequest(
@@ -233,9 +236,9 @@ def _ensure_same_start(folder: TimelineFolder, gone: frozenset[str]) -> None:
             )
 
 
-def _ensure_no_savepoint(folder: TimelineFolder, commits: Iterable[Instant], instant: str) -> None:
+def _ensure_no_savepoint(snapshot: Snapshot, commits: Iterable[Instant], instant: str) -> None:
     """`InvalidRequest` if one of these commits is kept: the table as of it would lack what is undone."""
-    kept = {one.requested for one in folder.completed_since(frozenset()) if one.action == SAVEPOINT}
+    kept = {one.requested for one in snapshot.by_completion if one.action == SAVEPOINT}
     for commit in (one for one in commits if one.requested in kept):
         raise InvalidRequest(
             f"a savepoint keeps {commit.action} {commit.requested}, and the table as of it would be another one: "
@@ -245,12 +248,12 @@ def _ensure_no_savepoint(folder: TimelineFolder, commits: Iterable[Instant], ins
         )
 
 
-def _ensure_not_archived(manager: TransactionManager, folder: TimelineFolder, target: Instant) -> None:
+def _ensure_not_archived(manager: TransactionManager, snapshot: Snapshot, target: Instant) -> None:
     """An instant that is in the history counts for every reader, whatever becomes of its files on the timeline.
 
     They may still be there, if its archiver has died, or is at work.
     """
-    if HISTORY_NAME not in folder.names:
+    if HISTORY_NAME not in snapshot.names:
         return
     for one in History.load(manager.storage).instants(WRITE_ACTIONS, after=target.completion or ""):
         raise _was_archived(one.instant, target.requested)

@@ -14,14 +14,15 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.instant import COMPLETED, Instant, inflight, requested
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import COMPLETED, Instant, Timeline, TimelineFolder, inflight, requested
 from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.manager import TransactionManager
 
@@ -40,7 +41,7 @@ class Savepoint:
 def savepoints(storage: Storage) -> list[Savepoint]:
     """The table's savepoints, ours and Java's, oldest commit first."""
     found = []
-    for instant in Timeline.load(storage).completed:
+    for instant in Snapshot.load(storage).completed:
         if instant.action == SAVEPOINT:
             try:
                 metadata = SavepointMetadata.read(storage, instant.path)
@@ -64,13 +65,13 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
     kept: list[SavepointMetadata] = []
 
     def decide(tail: Tail) -> Event | GivenUp[Instant]:
-        context.folder.refresh(tail.number)
-        there = _savepoint_of(context.folder, instant)
+        snapshot = context.snapshots.take(tail)
+        there = _savepoint_of(snapshot, instant)
         if there is not None:
             return GivenUp(there)
-        found = commit_on_timeline(context.folder, storage, instant)
+        found = commit_on_timeline(snapshot, storage, instant)
         files = _files_of(storage, config, found)
-        _ensure_no_clean_takes(context.folder, storage, files, found)
+        _ensure_no_clean_takes(snapshot, storage, files, found)
         kept.append(SavepointMetadata(context.writer, context.system.realtime_ms(), comment, files))
         return Event(
             COMPLETE,
@@ -114,7 +115,7 @@ def forget_begun(manager: TransactionManager, least_age_ms: int) -> None:
 
     One that was only paused finds the witness of its slot gone, and has failed.
     """
-    timeline = Timeline.load(manager.storage)
+    timeline = Snapshot.load(manager.storage)
     made = {one.requested for one in timeline.completed if one.action == SAVEPOINT}
     begun = [one for one in timeline.instants if one.action == SAVEPOINT and one.requested not in made]
     now_ms = manager.context.observer.storage_time_ms() if begun else 0
@@ -128,40 +129,38 @@ def forget_begun(manager: TransactionManager, least_age_ms: int) -> None:
 
 def latest_commit(manager: TransactionManager) -> str:
     """The requested time of the write that completed last. Errors: `InvalidRequest` for a table without one."""
-    found = [one for one in _look(manager).completed_since(frozenset()) if one.action in WRITE_ACTIONS]
+    found = [one for one in _look(manager).by_completion if one.action in WRITE_ACTIONS]
     if not found:
         raise InvalidRequest("the table has no completed commit on its timeline: write to it first")
     return found[-1].requested
 
 
-def commit_on_timeline(folder: TimelineFolder, storage: Storage, instant: str) -> Instant:
+def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> Instant:
     """The completed write of this requested time on the active timeline. Errors: `InvalidRequest` that says what it is
     instead."""
-    for found in folder.completed_since(frozenset()):
+    for found in snapshot.by_completion:
         if found.requested == instant and found.action in WRITE_ACTIONS:
             return found
-    pending = next((one for one in folder.pending() if one.requested == instant), None)
+    pending = next((one for one in snapshot.pending if one.requested == instant), None)
     if pending is not None:
         why = f"{pending.action} {instant} has not completed"
-    elif find_archived(storage, folder.names, instant) is not None:
+    elif find_archived(storage, snapshot.names, instant) is not None:
         why = f"{instant} was archived: what completed since its archive cannot be told apart any more"
     else:
         why = f"there is no completed commit {instant} on the timeline"
     raise InvalidRequest(f"{why}. Name the requested time of a completed commit, as `lakelatch timeline` shows it")
 
 
-def _look(manager: TransactionManager) -> TimelineFolder:
+def _look(manager: TransactionManager) -> Snapshot:
     """The timeline, after the projection of the log's tail."""
     context = manager.context
-    tail = context.log.tail()
+    tail, snapshot = context.look()
     context.log.ensure_same_locks(tail)
-    context.log.project(tail)
-    context.folder.refresh(tail.number)
-    return context.folder
+    return snapshot
 
 
-def _savepoint_of(folder: TimelineFolder, instant: str) -> Instant | None:
-    found = (one for one in folder.completed_since(frozenset()) if one.action == SAVEPOINT)
+def _savepoint_of(snapshot: Snapshot, instant: str) -> Instant | None:
+    found = (one for one in snapshot.by_completion if one.action == SAVEPOINT)
     return next((one for one in found if one.requested == instant), None)
 
 
@@ -177,10 +176,10 @@ def _files_of(storage: Storage, config: TableConfig, commit: Instant) -> dict[st
 
 
 def _ensure_no_clean_takes(
-    folder: TimelineFolder, storage: Storage, files: dict[str, tuple[str, ...]], commit: Instant
+    snapshot: Snapshot, storage: Storage, files: dict[str, tuple[str, ...]], commit: Instant
 ) -> None:
     """A pending clean was planned before the savepoint, and would remove what it says."""
-    for clean in (one for one in folder.pending() if one.action == CLEAN):
+    for clean in (one for one in snapshot.pending if one.action == CLEAN):
         path = requested(clean.requested, CLEAN).path
         planned = _planned(storage, path)
         taken = sorted(planned.intersection(name for names in files.values() for name in names))

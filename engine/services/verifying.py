@@ -27,6 +27,7 @@ from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.history.named_files import expected_of
+from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant, requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import LOCKS, LOG_FOLDER, Event, slot_number, slot_path
 from lakelatch.timeline.log.lost_completions import lost_file
@@ -37,7 +38,6 @@ from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.service_metadata import read_cleaned, read_rolled_back, read_savepointed
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, requested
 
 MISSING, DAMAGED, SUPERFLUOUS = "missing", "damaged", "superfluous"
 _LOOKS_MAX = 5
@@ -141,7 +141,7 @@ class _Look:
                 if event.content_path:
                     log.content(event)
         found.reverse()
-        listing = log.projections.list_timeline()
+        listing = log.snapshots.list()
         with self._noting(TIMELINE_FOLDER):
             instants = [event for event in found if event.kind != LOCKS]
             if instants and not listing.by_requested:

@@ -21,8 +21,9 @@ from lakelatch.format.record_keys import record_keys, value_texts
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_instant
+from lakelatch.timeline.instant import INFLIGHT
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import COMMIT_TIME, CUSTOM_KEYS, EVENT_TIME, TableConfig
-from lakelatch.timeline.timeline import INFLIGHT, Timeline
 
 TIMEZONE = "hoodie.table.timeline.timezone"
 _KEY_GENERATOR, _KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"
@@ -132,7 +133,7 @@ def _by_properties(config: TableConfig) -> Iterator[str]:
 
 
 def _by_timeline(storage: Storage, config: TableConfig, now_ms: int) -> Iterator[str]:
-    timeline = Timeline.load(storage)
+    timeline = Snapshot.load(storage)
     busy = [instant.file_name for instant in timeline.pending if instant.state == INFLIGHT]
     if busy:
         yield (

@@ -14,10 +14,10 @@ from lakelatch.format.avro import shown_type
 from lakelatch.storage.uris import without_secrets
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.service_metadata import read_undone
-from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
 
 _COLUMNS_SHOWN = 100

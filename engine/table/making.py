@@ -31,6 +31,7 @@ from lakelatch.format.record_keys import check_text
 from lakelatch.locks.open import record_of
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
     CUSTOM_KEYS,
@@ -46,7 +47,6 @@ from lakelatch.timeline.table_config import (
     is_table,
     load_table_config,
 )
-from lakelatch.timeline.timeline import Timeline, TimelineFolder
 from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolve, Resolved
@@ -99,8 +99,8 @@ def prepare_table(
 def making_table(table: OpenedTable, resolve: Resolve) -> Resolve:
     """`resolve`, which makes a new table first: at its place in the log the first commit cannot fail any more."""
 
-    def resolve_made(folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
-        resolved = resolve(folder, completed)
+    def resolve_made(snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
+        resolved = resolve(snapshot, completed)
         if isinstance(resolved, Resolved) and resolved.conflict is None:
             make_table(table)
         return resolved
@@ -207,7 +207,7 @@ def _check_times(config: TableConfig, schema: pa.Schema) -> None:
 
 def _check_place(storage: Storage) -> None:
     """`InvalidRequest` where a new table would take files for its own. Those of a first write that failed are."""
-    timeline = Timeline.look(storage)
+    timeline = Snapshot.look(storage)
     if timeline.has_history or timeline.has_writes:
         raise InvalidRequest(
             f"{storage.uri} has commits and no {PROPERTIES_PATH}: restore that file from a copy, or choose another path"

@@ -11,8 +11,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from lakelatch.engine.options.manager import ManagerOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import ManagerOptions
 from lakelatch.engine.table.opening import require_writable
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError
@@ -172,7 +173,7 @@ def table_at_rest(
 
     Errors: `InvalidRequest` for the options, and for a table that may only be read.
     """
-    parsed = ServiceOptions.parse(options)
+    parsed = Call(options).services()
     table = require_writable(open_storage(path, parsed.manager.storage)).with_base_files(parsed.base_files)
     with open_manager(table.storage, parsed.manager, system, config=table.config) as manager:
         manager.recover()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.table.schema import schema_at
 from lakelatch.engine.table.table import OpenedTable, check_agreement, check_mode, check_writable
@@ -16,14 +16,15 @@ from lakelatch.format.slices.partitions import PARTITION_METADATA
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.uris import open_storage
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOCKS
 from lakelatch.timeline.log.log_reader import LogReader
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import (
     PROPERTIES_PATH,
     TableConfig,
     load_table_config,
 )
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
 from lakelatch.transactions.base.context import MemoryCheck
 
 _DATA_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
@@ -34,7 +35,7 @@ def open_table(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTab
     return table_at(storage, *look_at(storage, beside))
 
 
-def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableConfig, Timeline]:
+def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableConfig, Snapshot]:
     """The table's configuration, and its timeline as one listing shows it; `beside` has made that listing if given.
 
     Errors: those of `load_config`; `CorruptTable` for a timeline that is gone.
@@ -94,10 +95,10 @@ def what_is_there(storage: Storage) -> tuple[str, str]:
     return "nothing is there", "check the path, write to it, or make the table with lakelatch.Table.create"
 
 
-def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig, Timeline]:
+def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig, Snapshot]:
     """The properties and the timeline, with one round of requests. Errors: `InvalidRequest` if there is no table."""
     configs: list[TableConfig] = []
-    looks: list[Timeline] = []
+    looks: list[Snapshot] = []
 
     def configure() -> None:
         configs.append(load_table_config(storage))
@@ -106,7 +107,7 @@ def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig
         storage.together(configure, *beside.requests)
         looks.append(beside.listing)
     else:
-        storage.together(configure, lambda: looks.append(Timeline.look(storage)))
+        storage.together(configure, lambda: looks.append(Snapshot.look(storage)))
     if not looks[0].by_requested and not looks[0].has_history:
         _ensure_never_written(storage)
     return configs[0], looks[0]
@@ -120,7 +121,7 @@ def _ensure_never_written(storage: Storage) -> None:
     """
     log = LogReader(storage)
     slots = [event.number for event in log.standing(log.tail()) if event.kind != LOCKS]
-    if slots and not Timeline.look(storage).by_requested:
+    if slots and not Snapshot.look(storage).by_requested:
         raise CorruptTable(
             f"{storage.uri} has no files in {TIMELINE_FOLDER}, and its commit log has slots up to {max(slots)}: "
             "restore that folder from a copy",
@@ -128,7 +129,7 @@ def _ensure_never_written(storage: Storage) -> None:
         )
 
 
-def table_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: str | None = None) -> OpenedTable:
+def table_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: str | None = None) -> OpenedTable:
     """The table of this configuration with its columns at a completion time, or as of the timeline.
 
     Errors: those of `open_table`.
@@ -139,7 +140,7 @@ def table_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: 
 
 def as_of_now(table: OpenedTable) -> OpenedTable:
     """A table with the columns that it has now: what rewrites files must know all that is in them."""
-    found = table_at(table.storage, table.config, Timeline.look(table.storage))
+    found = table_at(table.storage, table.config, Snapshot.look(table.storage))
     return replace(found, base_files=table.base_files)
 
 
@@ -172,4 +173,4 @@ def open_existing_storage(path: str, options: Mapping[str, object] | None) -> St
 
 def open_place(path: str, options: Mapping[str, object] | None) -> Storage:
     """Where a table lies, or would, reached as the options say; `InvalidRequest` for them."""
-    return open_storage(path, ServiceOptions.parse(options).manager.storage)
+    return open_storage(path, Call(options).services().manager.storage)

@@ -22,11 +22,12 @@ from lakelatch.format.evolution import Comparison, may_become
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
 from lakelatch.timeline.history.named_files import remember
+from lakelatch.timeline.instant import Instant, completed, parse_file_name
 from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
-from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder, completed, parse_file_name
 from lakelatch.transactions.base.outcome import Committed, Displaced
 from lakelatch.transactions.commit import Resolve, Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
@@ -45,7 +46,7 @@ class TableSchema:
     path: str
 
 
-def schema_at(storage: Storage, config: TableConfig, timeline: Timeline, moment: str | None = None) -> TableSchema:
+def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: str | None = None) -> TableSchema:
     """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for types nobody can read."""
     completed = timeline.by_completion
     if moment is not None:
@@ -71,10 +72,10 @@ def keeping_schema(table: OpenedTable, resolve: Resolve, adds_columns: bool = Tr
     not go together, are a conflict: who completes first has them.
     """
 
-    def resolve_schema(folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+    def resolve_schema(snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
         # First: what `resolve` looks at, as what was called off, has to be as fresh as it can be.
-        found = _said_last(table.storage, table.config, folder.completed_since(frozenset()), table.schema_path)
-        resolved = resolve(folder, completed)
+        found = _said_last(table.storage, table.config, snapshot.by_completion, table.schema_path)
+        resolved = resolve(snapshot, completed)
         if found is None or found.path == table.schema_path:
             return resolved
         if isinstance(resolved, Displaced) or resolved.conflict is not None:
@@ -94,7 +95,7 @@ def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: s
         return
     storage = table.storage
     try:
-        timeline = Timeline.look(storage)
+        timeline = Snapshot.look(storage)
         last = max((one for one in timeline.completed if one.action in WRITE_ACTIONS), key=lambda one: one.requested)
         latest = schema_at(storage, table.config, timeline)
         said = read_commit(storage, last).schema

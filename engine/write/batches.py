@@ -22,9 +22,9 @@ from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.conditional_puts import create_own
 from lakelatch.storage.contract import NotFound
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_commit
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.rollback import Recovery
 from lakelatch.transactions.transaction import Transaction
@@ -143,10 +143,10 @@ class BatchRegister:
                 f"{self._batch.application!r}, was rolled back: write the batch again"
             ) from error
         if not aborted:  # it has ended, or somebody else's rollback stands in the log
-            folder = self._manager.folder
+            folder = self._manager.snapshot
             archived = find_archived(self._storage, folder.names, requested)
             past = [] if archived is None else [archived.instant]
-            for instant in [*folder.completed_since(frozenset()), *past]:
+            for instant in [*folder.by_completion, *past]:
                 if instant.requested == requested and instant.action in WRITE_ACTIONS:
                     raise self._committed(instant, self._read(instant))
         self._resolved[one.name] = None

@@ -6,7 +6,7 @@ have a slice become log files, as those of any other write.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
@@ -28,19 +28,19 @@ from lakelatch.format.names import NO_TASK
 from lakelatch.format.slices.live_groups import LiveSlices
 from lakelatch.timeline.actions import BULK_INSERT, INSERT
 from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.snapshot import Mark
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.early.task_files import TaskFiles
 
 
-def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions, known_files: Collection[str]) -> bool:
+def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions, mark: Mark) -> bool:
     """Whether a write may make base files where there is nothing yet: a bulk load, and the first insert into a table.
 
     Not where a row has several winners or may be a delete, nor where rows of known keys are looked for: those are
-    merged, and a base file is read as it is. `known_files` are the timeline's when the write began.
+    merged, and a base file is read as it is. The `mark` is the timeline's when the write began.
     """
     return (
-        (options.operation == BULK_INSERT or (options.operation == INSERT and _has_no_writes(known_files)))
+        (options.operation == BULK_INSERT or (options.operation == INSERT and not mark.snapshot().has_writes))
         and options.known_keys == UPDATE
         and not config.copies_on_write
         and not config.column_groups
@@ -48,14 +48,10 @@ def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions,
     )
 
 
-def _has_no_writes(known_files: Collection[str]) -> bool:
-    return not Timeline.of_names(known_files).has_writes
-
-
 @dataclass(frozen=True)
 class BulkTask(MergeTask):
-    """What every task of one bulk load needs. Which buckets have a slice is the same for all attempts: `known_files`
-    were there when the write began."""
+    """What every task of one bulk load needs. Which buckets have a slice is the same for all attempts: by the
+    mark of when the write began."""
 
     by_key: ClassVar[bool] = True
 

@@ -53,8 +53,8 @@ def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
     """The file ids under which a transaction's tasks write, as of its beginning."""
     if state.action == REPLACE_COMMIT:
         return FileIds.of_replace(state.instant)
-    names = state.known_files if state.moving_files is None else state.moving_files
-    return FileIds.after(replace_commits(table.storage, names), cancelled_plans(names))
+    moving = state.mark.moving
+    return FileIds.after(replace_commits(table.storage, moving), cancelled_plans(moving))
 
 
 def write_task(table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False) -> WriteTask:
@@ -73,14 +73,14 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         file_ids_of(table, transaction.state),
         transaction.early_detection(),
     )
-    known_files = frozenset(transaction.state.known_files)
+    mark = transaction.state.mark
     sort_columns = options.sort_columns if options.operation == BULK_INSERT else ()
     of_bases: dict[str, Any] = {
-        "known_files": known_files,
+        "mark": mark,
         "base_files": table.base_files,
         "sort_columns": sort_columns,
     }
-    if in_bulk and loads_in_bulk(table.config, table.schema, options, known_files):
+    if in_bulk and loads_in_bulk(table.config, table.schema, options, mark):
         return BulkTask(**vars(task), **of_bases)
     return MergeTask(**vars(task), **of_bases) if table.config.copies_on_write else task
 
@@ -128,8 +128,8 @@ def commit_files(
         reports = _with_placeholders(transaction, table, reports, replacement.lacking(), executor)
     for _ in range(_RELOCATIONS_MAX):
         metadata = commit_metadata(table, options, reports, transaction)
-        known = transaction.state.known_files
-        resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking, known).resolve
+        mark = transaction.state.mark
+        resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking, mark).resolve
         if replacement is not None:
             resolve = replacement.of(metadata).resolve
         resolve = making_table(table, keeping_schema(table, resolve))

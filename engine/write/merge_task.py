@@ -35,7 +35,7 @@ from lakelatch.format.sorting.row_order import LINEAR, order_of
 from lakelatch.format.tombstones import TakenBack
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Mark
 from lakelatch.transactions.early.task_files import TaskFiles
 
 _NOT_YET = "9" * 17  # a completion time after all others
@@ -43,14 +43,14 @@ _NOT_YET = "9" * 17  # a completion time after all others
 
 @dataclass(frozen=True)
 class MergeTask(WriteTask):
-    """What every task of one write needs. `known_files` are the timeline's names when the write began.
+    """What every task of one write needs. The `mark` is the timeline's when the write began.
 
     The rows of a base file are ordered by `sort_columns`, if there are any.
     """
 
     by_bucket: ClassVar[bool] = True
 
-    known_files: frozenset[str] = frozenset()
+    mark: Mark = field(default_factory=partial(Mark, 0))
     base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
     sort_columns: tuple[str, ...] = ()
 
@@ -85,8 +85,7 @@ class MergeTask(WriteTask):
 
     def view(self) -> TableView:
         """The table when the write began."""
-        timeline = Timeline.of_names(self.known_files)
-        return TableView(self.storage, self.config, WholeTimeline.load(self.storage, timeline))
+        return TableView(self.storage, self.config, WholeTimeline.load(self.storage, self.mark.snapshot()))
 
     def _write_bucket(
         self, rows: pa.Table, found: FileSlice, view: TableView, files: TaskFiles, write_token: str, first_row: int

@@ -18,8 +18,9 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.live_groups import LiveGroups
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import parse_file_name
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
-from lakelatch.timeline.timeline import TimelineFolder, parse_file_name
+from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
@@ -36,9 +37,9 @@ class Placement:
     metadata: CommitMetadata
     reports: list[FileReport]
     non_blocking: bool
-    known_files: frozenset[str]  # of the timeline when the write began
+    mark: Mark  # of the timeline when the write began
 
-    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+    def resolve(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
         """See `Resolve`. Free unless what has completed since the write began replaced file groups or named them anew.
 
         A file group that another engine made for one of the write's buckets is a conflict, also under non-blocking
@@ -48,17 +49,17 @@ class Placement:
         """
         groups = {(report.partition, report.file_id) for report in self.reports}
         first = first_bases(self.table.config, self.reports)
-        hiding = in_the_way(self.table.storage, self.instant, first, folder, completed)
+        hiding = in_the_way(self.table.storage, self.instant, first, snapshot, completed)
         if hiding is not None:
             return Resolved(self.metadata, [], hiding)
-        undone = self._undone_below(folder)
+        undone = self._undone_below(snapshot)
         if undone is not None:
             return Resolved(self.metadata, [], undone)
         others = list(self._named_by_others(groups, completed))
-        undoing = self._undoing(folder)
+        undoing = self._undoing(snapshot)
         if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
             return Resolved(self.metadata, completed)
-        moving = folder.snapshot.moving_files
+        moving = snapshot.moving
         replaces = replace_commits(self.table.storage, moving)
         names = FileIds.after(replaces, cancelled_plans(moving))
         live = LiveGroups(self.table.storage, self.table.config, names)
@@ -84,7 +85,7 @@ class Placement:
             return Displaced(successors)
         return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
 
-    def _undone_below(self, folder: TimelineFolder) -> Conflict | None:
+    def _undone_below(self, snapshot: Snapshot) -> Conflict | None:
         """The conflict with another engine's rollback of a write whose base files were merged: theirs are in ours.
 
         One of ours is in the log, and found there.
@@ -92,24 +93,24 @@ class Placement:
         bases = {report: base.instant for report in self.reports if (base := parse_data_file(report.merged_base))}
         if not bases:
             return None
-        before = {one.requested for one in map(parse_file_name, self.known_files) if one is not None and one.completion}
-        there = {one.requested for one in folder.completed_since(frozenset())}
+        before = {one.requested for one in map(parse_file_name, self.mark.names) if one is not None and one.completion}
+        there = {one.requested for one in snapshot.by_completion}
         gone = before.intersection(bases.values()) - there
         gone.difference_update(History.load(self.table.storage).find_all(gone) if gone else ())
         if not gone:
             return None
-        undoing = self._undoing(folder) or OtherWrite(min(gone), ROLLBACK, "", frozenset())
+        undoing = self._undoing(snapshot) or OtherWrite(min(gone), ROLLBACK, "", frozenset())
         lost = ((report.partition, report.file_id) for report, instant in bases.items() if instant in gone)
         return Conflict(undoing, frozenset(lost))
 
-    def _undoing(self, folder: TimelineFolder) -> OtherWrite | None:
+    def _undoing(self, snapshot: Snapshot) -> OtherWrite | None:
         """The rollback or the restore since the write began that may have undone a replace commit, if there is one.
 
         Where that has left no trace, the replace commit. Tasks may have seen one that was not there at the beginning.
         """
-        fresh, gone = folder.snapshot.since(self.known_files)
+        fresh, gone = snapshot.since(self.mark)
         found = [one for one in map(parse_file_name, fresh) if one is not None and one.action in (ROLLBACK, RESTORE)]
-        found = found or undone_replaces(self.table.storage, gone, folder.names)
+        found = found or undone_replaces(self.table.storage, gone, snapshot.names)
         if not found:
             return None
         last = max(found, key=lambda one: (one.requested, one.completion or ""))

@@ -18,8 +18,9 @@ from lakelatch.format.file_groups import replace_commits, undone_replaces
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
-from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import OtherWrite
@@ -59,10 +60,10 @@ class Replacement:
         """The successors that have no file yet, by what is to be replaced, as far as this is known by now."""
         return self._lacking(self._replaced(self._live, self._empty))
 
-    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
+    def resolve(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
         """See `Resolve`: the metadata with everything that is there now and goes."""
-        gone = self._seen - folder.names
-        if undone_replaces(self._table.storage, gone, folder.names):  # what they took away lives again
+        gone = self._seen - snapshot.names
+        if undone_replaces(self._table.storage, gone, snapshot.names):  # what they took away lives again
             self._look()
         live, empty = set(self._live), set(self._empty)
         for write in completed:
@@ -72,7 +73,7 @@ class Replacement:
             if write.action != REPLACE_COMMIT and write.operation_type not in SERVICES_THAT_ADD_A_SLICE.values():
                 live |= write.file_groups
                 empty -= write.file_groups
-        fresh = folder.names - self._seen
+        fresh = snapshot.names - self._seen
         for other in replace_commits(self._table.storage, fresh, archived_after=self._looked_at):
             live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}
             live -= other.replaced_file_groups()

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from lakelatch.timeline.actions import CLEAN
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.service_metadata import read_cleaned
-from lakelatch.timeline.timeline import requested
 
 
 def cleaned_after(whole: WholeTimeline, time: str) -> Mapping[str, Mapping[str, str]]:

@@ -23,8 +23,8 @@ from lakelatch.format.names import BaseFile, LogFile, is_compacted_log, parse_da
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.named_files import Named, recall
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.timeline import Instant
 
 _LOOKS_MAX = 20
 Groups = list[list[FileSlice]]

@@ -15,9 +15,10 @@ from lakelatch.errors import CorruptTable
 from lakelatch.format.index.statistics import Statistics
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.instant import Instant, parse_file_name
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
-from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name
+from lakelatch.timeline.snapshot import Snapshot
 
 INDEX_FOLDER = ".hoodie/.lakelatch/index"
 _FORMAT = 1  # of which statistics are a part that may be missing, and that older readers pass over
@@ -104,11 +105,9 @@ def index_moment(name: str) -> str:
     return moment if dot and ending == "json.z" and moment.isascii() and moment.isdigit() else ""
 
 
-def writes_until(active: Timeline, moment: str) -> frozenset[str]:
+def writes_until(active: Snapshot, moment: str) -> frozenset[str]:
     """The names of the writes on an active timeline that had completed by a moment."""
-    return frozenset(
-        one.file_name for one in active.completed if one.action in WRITE_ACTIONS and (one.completion or "") <= moment
-    )
+    return frozenset(one.file_name for one in active.writes if (one.completion or "") <= moment)
 
 
 def files_of(metadata: CommitMetadata) -> dict[str, tuple[str, ...]] | None:

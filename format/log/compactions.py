@@ -10,9 +10,9 @@ from lakelatch.format.names import COMPACTED_MARK
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import DELTA_COMMIT, LOG_COMPACTION
 from lakelatch.timeline.history.level_file import ArchivedInstant
+from lakelatch.timeline.instant import Instant, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.metadata import CompactionPlan
-from lakelatch.timeline.timeline import REQUESTED, Instant, requested
 
 #: Completed log compactions by requested time, each with where its plan is if it was archived.
 Completed: TypeAlias = Mapping[str, tuple[Instant, ArchivedInstant | None]]
@@ -40,18 +40,14 @@ class LogCompactions:
 
 def completed_log_compactions(whole: WholeTimeline, as_of: str | None) -> Completed:
     """Those that had completed by a time."""
-    completed = {
-        instant.requested: instant
-        for instant in whole.active.completed
-        if instant.action == DELTA_COMMIT and (as_of is None or (instant.completion or "") <= as_of)
-    }
     found: dict[str, tuple[Instant, ArchivedInstant | None]] = {
         archived.requested: (archived.instant, archived)
         for archived in whole.archived((DELTA_COMMIT,), until=as_of, planned_only=True)
     }
-    for instant in whole.active.instants:
-        if instant.action == LOG_COMPACTION and instant.state == REQUESTED and instant.requested in completed:
-            found[instant.requested] = completed[instant.requested], None
+    for instant in whole.active.by_action.get(DELTA_COMMIT, ()):
+        planned = requested(instant.requested, LOG_COMPACTION)
+        if whole.active.has(planned) and (as_of is None or (instant.completion or "") <= as_of):
+            found[instant.requested] = instant, None
     return found
 
 

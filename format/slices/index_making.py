@@ -13,8 +13,8 @@ from lakelatch.format.slices.partitions import FEW_FOLDERS
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Timeline
 
 _KEPT = 3  # the newest, and what readers may have found a moment ago
 #: So many footers are read for an index; the next one goes on.
@@ -63,10 +63,10 @@ def make_index(storage: Storage, config: TableConfig, least_writes: int = 1) -> 
     if not config.partition_fields:
         return None
     names: list[str] = []
-    looks: list[Timeline] = []
+    looks: list[Snapshot] = []
     storage.together(
         lambda: names.extend(storage.names(INDEX_FOLDER)),
-        lambda: looks.append(Timeline.look(storage)),
+        lambda: looks.append(Snapshot.look(storage)),
     )
     moments = sorted(filter(None, map(index_moment, names)))
     view = TableView.of_look(storage, config, looks[0])

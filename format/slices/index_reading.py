@@ -10,8 +10,8 @@ from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.format.index.file_index import INDEX_FOLDER, FileIndex, files_of, index_moment, index_path
 from lakelatch.format.slices.partitions import FEW_FOLDERS
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.timeline import Instant
 
 _log = logging.getLogger("lakelatch.format")
 _COMMITS_REMEMBERED = 64

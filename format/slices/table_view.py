@@ -26,11 +26,12 @@ from lakelatch.format.tombstones import ensure_tombstone, taken_back
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import Instant, parse_file_name
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Instant, Timeline, parse_file_name
 
 _log = logging.getLogger("lakelatch.format")
 
@@ -61,12 +62,12 @@ class TableView:
         return cls(storage, config, WholeTimeline.load(storage), as_of)
 
     @classmethod
-    def of_look(cls, storage: Storage, config: TableConfig, look: Timeline, as_of: str | None = None) -> TableView:
+    def of_look(cls, storage: Storage, config: TableConfig, look: Snapshot, as_of: str | None = None) -> TableView:
         """That of one listing of the timeline, for a caller who asks `was_overtaken` in the end."""
         return cls(storage, config, WholeTimeline.load(storage, look), as_of, lone=True)
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> Snapshot:
         """The active timeline alone."""
         return self.whole.active
 
@@ -197,12 +198,14 @@ class TableView:
 
         Completed files are taken away before data files are, so what still counts now was whole when it was listed.
         """
+        lost = map(parse_file_name, sorted(self.timeline.names.difference(names)))
         gone = [
-            instant
-            for instant in self.timeline.completed
-            if instant.file_name not in names
-            and instant.action in WRITE_ACTIONS
-            and (self.as_of is None or (instant.completion or "") <= self.as_of)
+            one
+            for one in lost
+            if one is not None
+            and one.action in WRITE_ACTIONS
+            and one.completion is not None
+            and (self.as_of is None or one.completion <= self.as_of)
         ]
         if gone:
             archived = History.load(self.storage).find_all([instant.requested for instant in gone])
@@ -363,9 +366,9 @@ class TableView:
         )
 
     def _shows_a_clean(self, names: Collection[str]) -> bool:
-        known = {one.requested for one in self.timeline.instants if one.action == CLEAN}
-        now = map(parse_file_name, names)
-        return any(one is not None and one.action == CLEAN and one.requested not in known for one in now)
+        fresh = map(parse_file_name, frozenset(names).difference(self.timeline.names))
+        cleans = (one for one in fresh if one is not None and one.action == CLEAN)
+        return any(all(known.action != CLEAN for known in self.timeline.of(one.requested)) for one in cleans)
 
     def _later_names(self) -> Collection[str]:
         """The timeline after the data files were listed, or now if they were not."""
@@ -389,8 +392,6 @@ class TableView:
     def _log_compactions(self) -> LogCompactions:
         """What they have rewritten."""
         return read_log_compactions(self.whole, self._log_compacted)
-
-    # -- what has to be there -----------------------------------------------------------------------------------------
 
     def again(self) -> TableView:
         """A view of the same moment, loaded now."""

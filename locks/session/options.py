@@ -95,7 +95,7 @@ class BackendOptions:
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Whether an option is on. Errors: `InvalidRequest`."""
-        return flag({self.key(name): self.text(name, str(default))}, self.key(name))
+        return flag(self.key(name), self.text(name, str(default)))
 
     def identity(self) -> tuple[object, ...]:
         """The key by which two providers of this kind share their session."""

@@ -11,7 +11,7 @@ from option_space import Layout
 from table import write_arrow
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import FAILED
 from lakelatch.engine.run.result import CommitResult
@@ -73,7 +73,7 @@ class Engine:
             return plan is not None and clustering.execute_or_leave(HERE, table, manager, plan) is not None
 
     def maintain(self) -> None:
-        report = maintain_with(HERE, self.path, ServiceOptions.parse(self.options))
+        report = maintain_with(HERE, self.path, Call(self.options).services())
         assert report.ok, report.failed
 
     def clean(self) -> bool:

@@ -17,8 +17,14 @@ from random_tables.made_slice import holding
 from random_tables.readers import NOT_WIDENED
 
 import lakelatch
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.write import BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE, READ_OPTIMIZED
+from lakelatch.engine.options.read import (
+    BEGIN_INSTANT,
+    END_INSTANT,
+    INCREMENTAL,
+    QUERY_TYPE,
+    READ_OPTIMIZED,
+)
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
@@ -133,7 +139,7 @@ class Looks:
         return plain(pa.Table.from_batches(batches, plan.schema).to_pylist())
 
     def _images(self, attack: Attack, options: Mapping[str, str]) -> list[Values]:
-        asked = ReadOptions.parse({**options, "hoodie.datasource.query.incremental.format": "cdc"})
+        asked = Call({**options, "hoodie.datasource.query.incremental.format": "cdc"}).read()
         plan = plan_images(open_storage(attack.engine.path), asked, of_any_table=True).with_structs()
         found = [row for one in plan.slices for batch in plan.read(one) for row in batch.to_pylist()]
         return [{name: row[name] for name in ("op", "before", "after")} for row in found]

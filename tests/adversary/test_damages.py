@@ -15,7 +15,7 @@ from attack import Attack
 from looks import in_order, plain
 from plain_oracle import Values
 
-from lakelatch.engine.options.write import BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE
+from lakelatch.engine.options.read import BEGIN_INSTANT, END_INSTANT, INCREMENTAL, QUERY_TYPE
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
 

@@ -20,9 +20,9 @@ from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.local import LocalStorage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.properties_update import update_properties
 from lakelatch.timeline.table_config import BACKUP_PATH, PROPERTIES_PATH, load_table_config
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
 DATA = Path(__file__).parents[1] / "data"
 BUCKETS = {"8": "java/mor_v8", "9": "java/mor_local_time"}

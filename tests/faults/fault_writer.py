@@ -22,7 +22,7 @@ from lakelatch.storage import Storage, open_storage
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
@@ -101,7 +101,7 @@ def write_own(manager: TransactionManager) -> None:
 def compact(manager: TransactionManager) -> None:
     """Schedules and carries out a compaction of nothing."""
 
-    def build(folder: TimelineFolder) -> bytes:
+    def build(snapshot: Snapshot) -> bytes:
         return b"plan"
 
     instant = manager.schedule(build)
@@ -168,7 +168,7 @@ def _write_on_what_is_there(manager: TransactionManager, groups: list[str], opti
 
 def instants_of(storage: Storage, group: str) -> list[str]:
     """Completed writes to a group, as a reader finds them."""
-    completed = Timeline.load(storage).completion_times()
+    completed = Snapshot.load(storage).completion_times()
     names = (name for name in storage.list("").files if name.startswith(f"{group}_"))
     return sorted({instant for name in names if (instant := name[:-4].rpartition("_")[2]) in completed})
 

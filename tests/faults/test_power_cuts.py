@@ -17,8 +17,9 @@ from lakelatch.storage.contract import Storage, ends_with_its_writer
 from lakelatch.storage.folders import sync_folder
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import Timeline, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
@@ -133,7 +134,7 @@ def check(storage: MemoryStorage, done: Done) -> None:
         age(storage, path)
     manager = manager_of(storage)
     Recovery(manager.context).recover()
-    timeline = Timeline.load(storage)
+    timeline = Snapshot.load(storage)
     completed = {instant.requested for instant in timeline.completed if instant.action != "rollback"}
     for what, name in done.files.items():
         assert storage.exists(what) if "/" in what else what in completed

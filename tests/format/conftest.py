@@ -21,9 +21,10 @@ from lakelatch.format.merge.slice import merge_slice
 from lakelatch.format.names import BaseFile, LogFile
 from lakelatch.format.record_keys import record_keys
 from lakelatch.storage.local import LocalStorage
+from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, PROPERTIES_PATH, TableConfig, load_table_config
-from lakelatch.timeline.timeline import Timeline, completed, inflight, requested
 
 DATA = Path(__file__).parents[1] / "data"
 SAMPLES = sorted(path.stem for path in DATA.glob("*.zip"))
@@ -62,7 +63,7 @@ class ReadTable:
     def __init__(self, root: Path) -> None:
         self.storage = LocalStorage(str(root))
         self.config = load_table_config(self.storage)
-        self.timeline = Timeline.load(self.storage)
+        self.timeline = Snapshot.load(self.storage)
         commits = [
             CommitMetadata.from_avro(self.storage.read(instant.path))
             for instant in self.timeline.completed

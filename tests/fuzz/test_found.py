@@ -16,8 +16,8 @@ from lakelatch.format.names import NO_TASK, token_within
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.object_store.provider import HudiStorageLockProvider
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.base.settings import MarkerServerSettings
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 
@@ -100,10 +100,10 @@ def test_content_beside_the_log_is_not_shown_if_it_is_damaged(made: Made) -> Non
     with made.place() as place:
         for data in (b"", made.files[path][:-1], made.files[path].replace(b"lakelatch-crc32", b"lakelatch-crc33")):
             place.storage.put(path, data)
-            before = Timeline.load(place.storage)
+            before = Snapshot.load(place.storage)
             with pytest.raises(CorruptTable, match="slot 21 of the commit log says"):
                 manager_of(place.storage, place.system).recover()
-            assert Timeline.load(place.storage) == before
+            assert Snapshot.load(place.storage) == before
 
 
 def test_a_damaged_entry_of_the_batch_register_ends_no_other_write(made: Made) -> None:
@@ -142,7 +142,7 @@ def test_a_commit_whose_markers_are_damaged_is_rolled_back(made: Made, more: byt
         with pytest.raises(CorruptTable, match="MARKERS0 is no list of markers"):
             writing.commit()
         assert plain(place) == before
-        assert all(writing.instant != one.requested for one in Timeline.load(place.storage).pending)
+        assert all(writing.instant != one.requested for one in Snapshot.load(place.storage).pending)
 
 
 def test_rows_of_another_writer_without_a_key_are_corrupt(made: Made) -> None:

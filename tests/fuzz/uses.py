@@ -18,8 +18,9 @@ from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.snapshots import Snapshots
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import load_table_config
-from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
 from lakelatch.transactions.early.notes import aborted_by, noted_work
@@ -140,10 +141,8 @@ def _table(place: Place, storage: Storage) -> MemoryTable:
     return MemoryTable(storage, place.system, PLAIN, PARTITIONED)
 
 
-def _listed(storage: Storage) -> TimelineFolder:
-    folder = TimelineFolder(storage)
-    folder.refresh(0)
-    return folder
+def _listed(storage: Storage) -> Snapshot:
+    return Snapshots(storage).take()
 
 
 USES: dict[str, Use] = {

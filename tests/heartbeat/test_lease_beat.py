@@ -143,6 +143,6 @@ def test_a_writer_whose_own_beats_stopped_is_told_first(storage: MemoryStorage, 
 
 
 def test_an_unknown_kind_of_heartbeat_is_refused() -> None:
-    assert TransactionSettings.from_options({HEARTBEAT_TYPE_OPTION: "Lease"}, 1).heartbeat_type == LEASE
+    assert TransactionSettings.from_options({HEARTBEAT_TYPE_OPTION: "Lease"}).heartbeat_type == LEASE
     with pytest.raises(InvalidRequest, match="use storage or lease"):
-        TransactionSettings.from_options({HEARTBEAT_TYPE_OPTION: "pulse"}, 1)
+        TransactionSettings.from_options({HEARTBEAT_TYPE_OPTION: "pulse"})

@@ -14,7 +14,7 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 COLUMNS = "id long, ts long, v string"
 ARCHIVING = {
@@ -138,5 +138,5 @@ def test_java_reads_what_we_archived_archives_on_and_we_after_it(
     ours_writes(1)
     assert archived() > before | set(done.instants)
     all_agree()
-    there = {one.requested for one in Timeline.load(storage).completed}
+    there = {one.requested for one in Snapshot.load(storage).completed}
     assert not there & archived()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from java_hudi import JavaHudi
-from live_table import LiveTable, Snapshot
+from live_table import LiveTable, TableRows
 from replaced_history import STEPS, History, as_snapshot, expected
 
 STEPS_OF_A_HISTORY = 40
 
 
-def by_java(java: JavaHudi, table: LiveTable, optimized: bool = False) -> Snapshot:
+def by_java(java: JavaHudi, table: LiveTable, optimized: bool = False) -> TableRows:
     """Rows as `LiveTable.read(meta=True)` has them."""
     read = java.read_optimized if optimized else java.read
     return sorted(tuple(row.items()) for row in read(str(table.root)))

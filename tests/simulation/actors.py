@@ -27,8 +27,9 @@ from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import SAVEPOINT
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.torture.history.reading import Line
 from lakelatch.transactions.base.elision import AUTO
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
@@ -190,15 +191,15 @@ class Actor:
         manager = self.manager(NON_BLOCKING)
         manager.recover()
 
-        def build(folder: TimelineFolder) -> bytes | None:
-            listed = [found for found in folder.completed_since(frozenset()) if found.action == "deltacommit"]
+        def build(snapshot: Snapshot) -> bytes | None:
+            listed = [found for found in snapshot.by_completion if found.action == "deltacommit"]
             archived = [found.instant for found in History.load(self.storage).instants(("deltacommit",))]
             done = sorted({*listed, *archived})
             return json.dumps([found.file_name for found in done]).encode() if done else None
 
         if self.random.random() < 0.6:
             manager.schedule(build)
-        pending = [found.requested for found in Timeline.load(self.storage).pending if found.action == "compaction"]
+        pending = [found.requested for found in Snapshot.load(self.storage).pending if found.action == "compaction"]
         if pending:
             self._execute(manager, self.random.choice(pending))
 
@@ -357,7 +358,7 @@ class Actor:
 
     def completed(self) -> list[Instant]:
         """What has completed: on the timeline, and in the history. Savepoints come and go, and are not followed."""
-        active = [found for found in Timeline.load(self.storage).completed if found.action != SAVEPOINT]
+        active = [found for found in Snapshot.load(self.storage).completed if found.action != SAVEPOINT]
         archived = History.load(self.storage).instants()
         return list({found.file_name: found for found in (*active, *(one.instant for one in archived))}.values())
 

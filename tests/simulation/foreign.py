@@ -16,8 +16,9 @@ from lakelatch.testing.faults.plan import carry
 from lakelatch.timeline.actions import ROLLBACK, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import load_manifest
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight, parse_file_name, requested
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed, inflight, parse_file_name, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.markers.direct import Markers
 
@@ -57,7 +58,7 @@ def roll_back(actor: Actor, place: Place) -> None:
                 actor.storage.delete(pending.path)
             done = RollbackMetadata(rollback, plan.instant, plan.action, plan.files)
             with actor.provider().acquire(TABLE_KEY, 5.0) as lease:
-                timeline = Timeline.load(actor.storage)
+                timeline = Snapshot.load(actor.storage)
                 if any(found.requested == rollback for found in timeline.pending):
                     above = max(rollback, timeline.latest_time)  # the lock service may have forgotten its register
                     time = actor.manager(NON_BLOCKING).context.clock.next(above, lease)
@@ -69,10 +70,10 @@ def roll_back(actor: Actor, place: Place) -> None:
 def _plan_rollbacks(actor: Actor, place: Place) -> list[tuple[str, RollbackPlan]]:
     context, plans = actor.manager(NON_BLOCKING).context, []
     with actor.provider().acquire(TABLE_KEY, 5.0) as lease:
-        timeline = Timeline.load(actor.storage)
+        timeline = Snapshot.load(actor.storage)
         writes = [one for one in timeline.pending if one.action in WRITE_ACTIONS]
         dead = set(context.observer.dead([one.requested for one in writes]))
-        timeline = Timeline.load(actor.storage)  # once more: what has completed since has no heartbeat either
+        timeline = Snapshot.load(actor.storage)  # once more: what has completed since has no heartbeat either
         writes = list(timeline.pending)
         known = {_target(actor, one.requested) for one in timeline.instants if one.action == ROLLBACK}
         for victim in writes:
@@ -115,7 +116,7 @@ def _target(actor: Actor, rollback: str) -> str:
 
 
 def _archive_once(actor: Actor, place: Place) -> None:
-    timeline = Timeline.load(actor.storage)
+    timeline = Snapshot.load(actor.storage)
     late = place.ever_late
     now_ms = actor.storage_time_ms()
     old: list[str] = []

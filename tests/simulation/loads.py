@@ -9,7 +9,7 @@ from functools import partial
 from actors import Actor, aborted_on_error
 from stock import CONFIG, STOCK, table_of
 
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.write.bulk_task import BulkTask
 from lakelatch.engine.write.task import WriteTask
@@ -22,14 +22,14 @@ from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.transaction import Transaction
 
 _OPTIONS = {
-    mode: WriteOptions.parse(
+    mode: Call(
         {
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.partitionpath.field": "part",
             "hoodie.datasource.write.operation": BULK_INSERT,
             "hoodie.write.concurrency.mode": mode,
         }
-    )
+    ).write()
     for mode in (NON_BLOCKING, OPTIMISTIC)
 }
 _ATTEMPTS = 4

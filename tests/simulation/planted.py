@@ -230,7 +230,7 @@ PLANTED: dict[str, Mistake] = {
         (
             (
                 "written = {row.requested for row in self._writer.append(rows)}",
-                "self._remove(look.whole.active.instants, {row.requested for row in rows})\n"
+                "self._remove(candidates.whole.active.instants, {row.requested for row in rows})\n"
                 "        written = {row.requested for row in self._writer.append(rows)}",
             ),
         ),

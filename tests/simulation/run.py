@@ -23,7 +23,7 @@ from world import SECOND_NS, Hang, Process, World
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.torture.check.checker import (
     OF_CALLERS,
     OF_READERS,

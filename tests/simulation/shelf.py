@@ -17,7 +17,7 @@ from typing import Any, cast
 from actors import Actor, aborted_on_error, instant_of
 from stock import CONFIG, table_of
 
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.merge_task import MergeTask
@@ -28,17 +28,17 @@ from lakelatch.format.names import BaseFile, parse_data_file, planned_base_file
 from lakelatch.format.slices.live_groups import LiveSlices
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, INSERT_OVERWRITE, REPLACE_COMMIT
+from lakelatch.timeline.instant import TIMELINE_FOLDER, parse_file_name
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.table_config import COPY_ON_WRITE
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, parse_file_name
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.early.task_files import TaskFiles
 
 SHELF = "shelf"
 LEDGER = "ledger"
 _CONFIG = replace(CONFIG, table_type=COPY_ON_WRITE, bucket_count=1)
-_OPTIONS = WriteOptions.parse({"hoodie.table.type": COPY_ON_WRITE, "hoodie.write.concurrency.mode": OPTIMISTIC})
+_OPTIONS = Call({"hoodie.table.type": COPY_ON_WRITE, "hoodie.write.concurrency.mode": OPTIMISTIC}).write()
 _ATTEMPTS = 4
 _NAMELESS = "has content, and no commit names it"
 

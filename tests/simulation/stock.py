@@ -20,7 +20,7 @@ from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services import archiving, cleaning, clustering, compaction
 from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
@@ -38,8 +38,8 @@ from lakelatch.timeline.actions import CLUSTERING, INSERT_OVERWRITE, UPSERT, WRI
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CompactionOperation
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import Timeline
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.cancellation_requests import PlanCompleted, plan_of
 from lakelatch.transactions.claims import PlanBusy
@@ -49,14 +49,14 @@ STOCK = "stock"
 CONFIG = TableConfig("simulation", ("id",), ("part",), bucket_count=6)
 _SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string())])
 _OPTIONS = {
-    (mode, operation): WriteOptions.parse(
+    (mode, operation): Call(
         {
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.partitionpath.field": "part",
             "hoodie.datasource.write.operation": operation,
             "hoodie.write.concurrency.mode": mode,
         }
-    )
+    ).write()
     for mode in (NON_BLOCKING, OPTIMISTIC)
     for operation in (UPSERT, INSERT_OVERWRITE)
 }
@@ -267,7 +267,7 @@ class _Cluster(ClusterTask, _Compact):
 
 
 def _pending(actor: Actor) -> list[ServicePlan]:
-    pending = [one for one in Timeline.load(actor.storage).pending if one.action in REWRITING_SERVICES]
+    pending = [one for one in Snapshot.load(actor.storage).pending if one.action in REWRITING_SERVICES]
     plans: Iterable[ServicePlan | None] = (plan_of(actor.storage, one) for one in pending)
     return [one for one in plans if one is not None]
 

@@ -10,7 +10,8 @@ from lakelatch.engine.services.restoring import restore, roll_back
 from lakelatch.engine.services.savepoints import create_savepoint, delete_savepoint, savepoints
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING
 
 _COMMITS_BACK = 4  # so many of the last commits at most
@@ -65,7 +66,7 @@ def _last_commits(actor: Actor) -> list[Instant]:
     writes: list[Instant] = []
     for _ in range(_LOOKS_MOST):
         actor.system.sleep(2 * actor.random.random())
-        writes = [one for one in Timeline.load(actor.storage).completed if one.action in WRITE_ACTIONS]
+        writes = [one for one in Snapshot.load(actor.storage).completed if one.action in WRITE_ACTIONS]
         if len(writes) > 1:
             break
     return sorted(writes, key=lambda one: one.completion or "")[-_COMMITS_BACK:]

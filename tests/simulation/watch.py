@@ -37,6 +37,15 @@ from lakelatch.timeline.actions import (
     WRITE_ACTIONS,
 )
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import (
+    ABORTED,
+    COMPLETED,
+    REQUESTED,
+    TIMELINE_FOLDER,
+    Instant,
+    parse_file_name,
+    requested,
+)
 from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, FileGroup, RollbackPlan
@@ -45,16 +54,7 @@ from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.plans.service_plan import ServicePlan
-from lakelatch.timeline.timeline import (
-    ABORTED,
-    COMPLETED,
-    REQUESTED,
-    TIMELINE_FOLDER,
-    Instant,
-    Timeline,
-    parse_file_name,
-    requested,
-)
+from lakelatch.timeline.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from seams import Place
@@ -193,7 +193,7 @@ class Watch:
                 self._cleaned[path] = before
             if before:
                 self._ensure_not_kept(path)
-            for waiting in Timeline.load(self._storage).pending:
+            for waiting in Snapshot.load(self._storage).pending:
                 if waiting.requested not in self._undone and path in self._inputs(waiting):
                     self.tell(f"{path} was deleted, and {waiting.action} {waiting.requested} is to read it")
             self.look(f"after the deletion of {path}")
@@ -211,7 +211,7 @@ class Watch:
                 self._look_at_indexes(f"after {instant.file_name} has left")
 
     def _is_aborted(self, instant: str, path: str) -> bool:
-        aborted = {one.requested for one in Timeline.load(self._storage).aborted}
+        aborted = {one.requested for one in Snapshot.load(self._storage).aborted}
         # A compaction's names lie among files that are read, and stay free: what comes late is swept.
         return instant in aborted and self._storage.exists(f"{TIMELINE_FOLDER}/{instant}.{CLUSTERING}.aborted")
 
@@ -229,7 +229,7 @@ class Watch:
             self._undone |= RestorePlan.read(self._storage, instant.path).requested_times
         elif instant.action == ROLLBACK and instant.state == REQUESTED:
             victim = RollbackPlan.read(self._storage, instant.path).instant
-            self._undone |= {victim} & Timeline.load(self._storage).completion_times().keys()
+            self._undone |= {victim} & Snapshot.load(self._storage).completion_times().keys()
         elif instant.action == SAVEPOINT and instant.state == COMPLETED and instant.requested not in self._given_up:
             files = SavepointMetadata.read(self._storage, instant.path).files
             self._kept[instant.requested] = frozenset(
@@ -262,7 +262,7 @@ class Watch:
             isinstance(file, BaseFile)
             and file.instant in self._begun
             and path_below(STOCK, name) not in self._named
-            and all(one.requested != file.instant for one in Timeline.load(self._storage).instants)
+            and all(one.requested != file.instant for one in Snapshot.load(self._storage).instants)
         )
 
     def _inputs(self, waiting: Instant) -> set[str]:
@@ -305,7 +305,7 @@ class Watch:
         file goes. That file may come back, by a request that was late; until it goes once more only our readers know
         that it does not count.
         """
-        active = Timeline.look(self._storage)  # nobody does anything meanwhile, so one listing is all there is
+        active = Snapshot.look(self._storage)  # nobody does anything meanwhile, so one listing is all there is
         came_back = not self._gone.isdisjoint(active.completion_times())
         if came_back:
             self._place.count("came back")
@@ -330,7 +330,7 @@ class Watch:
         for what, count in self._indexes.counts.items():
             self._place.counts[f"index {what}"] = count
 
-    def _rows(self, active: Timeline) -> list[str]:
+    def _rows(self, active: Snapshot) -> list[str]:
         return [
             row
             for found in TableView.of_look(self._storage, CONFIG, active).slices([STOCK])
@@ -338,7 +338,7 @@ class Watch:
             for row in rows_of(self._storage.read(found.path_of(name)))
         ]
 
-    def _rows_of_hudi_rs(self, active: Timeline) -> list[str]:
+    def _rows_of_hudi_rs(self, active: Snapshot) -> list[str]:
         """It knows the active timeline alone, and takes all that is older than the first write there for committed.
 
         It knows no savepoints, so the first write is one that a savepoint keeps as well. A load's base file that a

@@ -18,9 +18,9 @@ from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.instant_time import to_instant
+from lakelatch.timeline.instant import completed
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
-from lakelatch.timeline.timeline import completed
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.conflicts.strategies import STRATEGY_OPTION
 from lakelatch.transactions.transaction import Transaction

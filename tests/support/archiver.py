@@ -19,7 +19,8 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.history.level_file import LEVEL_FILE_SCHEMA
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH, manifest_path
 from lakelatch.timeline.history.writer import HistoryRow
-from lakelatch.timeline.timeline import COMPLETED, REQUESTED, TIMELINE_FOLDER, Instant, Timeline
+from lakelatch.timeline.instant import COMPLETED, REQUESTED, TIMELINE_FOLDER, Instant
+from lakelatch.timeline.snapshot import Snapshot
 
 
 class NameTaken(Unavailable):
@@ -35,7 +36,7 @@ class Archiver:
 
     def archive(self, requested: Iterable[str]) -> str:
         """Takes these instants off the active timeline; the name of the level file that has them."""
-        timeline, wanted = Timeline.load(self.storage), set(requested)
+        timeline, wanted = Snapshot.load(self.storage), set(requested)
         rows = []
         for instant in timeline.completed:
             if instant.requested in wanted:
@@ -101,7 +102,7 @@ class Archiver:
         if not self.storage.put_if_absent(path, data) and self.storage.read(path) != data:
             raise NameTaken(f"{path} is there with other bytes: another run of an archiver has written it")
 
-    def _row(self, instant: Instant, timeline: Timeline) -> dict[str, Any]:
+    def _row(self, instant: Instant, timeline: Snapshot) -> dict[str, Any]:
         plans = (one for one in timeline.instants if one.requested == instant.requested and one.state == REQUESTED)
         plan = next((self.storage.read(one.path) for one in plans), b"")
         metadata = self.storage.read(instant.path)
@@ -116,6 +117,6 @@ def row(requested: str, completion: str, action: str = "deltacommit", metadata: 
 def remove_from_timeline(storage: Storage, requested: Iterable[str]) -> None:
     """Removes instants and puts them nowhere."""
     gone = set(requested)
-    for instant in Timeline.load(storage).instants:
+    for instant in Snapshot.load(storage).instants:
         if instant.requested in gone:
             storage.delete(f"{TIMELINE_FOLDER}/{instant.file_name}")

@@ -9,14 +9,14 @@ from lakelatch.engine.services.planned import due_operations
 from lakelatch.engine.table.opening import open_table
 from lakelatch.timeline.metadata import CompactionPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 
 
 def cancelled_compaction(table: LiveTable) -> str:
     """The requested time of a compaction that has ended as aborted."""
 
-    def build(folder: TimelineFolder) -> bytes:
-        operations = tuple(due_operations(open_table(table.storage), folder, 1))
+    def build(snapshot: Snapshot) -> bytes:
+        operations = tuple(due_operations(open_table(table.storage), snapshot, 1))
         return CompactionPlan(operations, PlanPolicy(cancellable=True, after_hours=24).to_extra()).to_avro()
 
     manager = table.manager()

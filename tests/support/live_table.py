@@ -19,7 +19,7 @@ from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string()), ("part", pa.string())])
 NAMES = ("id", "ts", "v")
 Row = tuple[int, int, str]  # id, ts, v; the partition is a matter of the test
-Snapshot = list[tuple[Any, ...]]
+TableRows = list[tuple[Any, ...]]
 
 
 def window(begin: str, end: str | None = None) -> dict[str, object]:
@@ -55,26 +55,26 @@ class LiveTable(BuiltTable):
     def delete(self, rows: Sequence[Row], partition: str = "p") -> CommitResult:
         return self.write(rows, partition, DELETE)
 
-    def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> Snapshot:
+    def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> TableRows:
         """Rows as this project reads them: (partition, id, ts, v), sorted."""
         return rows_of(plan_read(str(self.root), {"lakelatch.read.meta.columns": True, **(options or {})}), meta)
 
-    def as_of(self, time: str) -> Snapshot:
+    def as_of(self, time: str) -> TableRows:
         return self.read({"as.of.instant": time})
 
-    def since(self, begin: str, end: str | None = None) -> Snapshot:
+    def since(self, begin: str, end: str | None = None) -> TableRows:
         return self.read(window(begin, end))
 
-    def optimized(self) -> Snapshot:
+    def optimized(self) -> TableRows:
         return self.read({"hoodie.datasource.query.type": "read_optimized"})
 
     def by_hudi_rs(
         self, options: hudi.HudiReadOptions | None = None, meta: bool = False, optimized: bool = False
-    ) -> Snapshot:
+    ) -> TableRows:
         """Rows as hudi-rs reads them."""
         return _plain(batches_by_hudi_rs(self.root, options, optimized), meta)
 
-    def agreed(self) -> Snapshot:
+    def agreed(self) -> TableRows:
         """The rows, after making sure that both readers see the same, meta columns included."""
         ours = self.read(meta=True)
         assert ours == self.by_hudi_rs(meta=True)
@@ -87,12 +87,12 @@ def rows_since(begin: str, end: str | None = None) -> hudi.HudiReadOptions:
     return options.with_end_timestamp(end) if end else options
 
 
-def rows_of(plan: ReadPlan, meta: bool = False) -> Snapshot:
+def rows_of(plan: ReadPlan, meta: bool = False) -> TableRows:
     """The rows of a read that was planned, as `LiveTable.read` has them."""
     return _plain([batch for file_slice in plan.slices for batch in plan.read(file_slice)], meta)
 
 
-def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> Snapshot:
+def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> TableRows:
     rows = [row for batch in batches for row in batch.to_pylist()]
     if meta:
         return sorted(tuple(row.items()) for row in rows)

@@ -21,11 +21,12 @@ from lakelatch.storage.contract import Storage, path_below
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import CLEAN, COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
+from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, FileGroup, WriteStat
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.timeline.timeline import Timeline, TimelineFolder, completed, inflight, requested
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
@@ -93,7 +94,7 @@ class MadeHistory:
     def plan_compaction(self, *groups: FileGroup, policy: PlanPolicy | None = None) -> str | None:
         """Of these file groups, as their latest slices are."""
 
-        def build(_: TimelineFolder) -> bytes | None:
+        def build(_: Snapshot) -> bytes | None:
             found = [one for one in self.view().slices() if (one.partition, one.file_id) in groups and one.log_files]
             operations = tuple(
                 CompactionOperation(one.partition, one.file_id, one.base_instant, one.base_file, one.log_files)
@@ -127,7 +128,7 @@ class MadeHistory:
 
     def cleans(self) -> list[str]:
         """Requested times of the completed ones."""
-        return [one.requested for one in Timeline.load(self.storage).completed if one.action == CLEAN]
+        return [one.requested for one in Snapshot.load(self.storage).completed if one.action == CLEAN]
 
     def place_completed(self, instant: str, action: str, content: bytes) -> None:
         """As a Java writer leaves it: in no slot."""
@@ -157,7 +158,7 @@ class MadeHistory:
 
     def completions(self) -> list[str]:
         """Completion times of the writes, in order."""
-        timeline = Timeline.load(self.storage)
+        timeline = Snapshot.load(self.storage)
         return sorted(one.completion or "" for one in timeline.completed if one.action in WRITE_ACTIONS)
 
     def needed_since(self, moment: str) -> set[str]:
@@ -166,7 +167,7 @@ class MadeHistory:
         return {path for one in moments for path in self.needed_at(one)}
 
     def needed_at(self, moment: str) -> set[str]:
-        times = Timeline.load(self.storage).completion_times()
+        times = Snapshot.load(self.storage).completion_times()
         replaced = {key: time for key, time in self.view().replaced().items() if time <= moment}
         found: set[str] = set()
         for partition, names in partition_files(self.storage, self.config):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from live_table import LiveTable, Row, Snapshot
+from live_table import LiveTable, Row, TableRows
 from table import Writing
 
 PARTITIONS = ("p", "q")
@@ -41,7 +41,7 @@ def expected(commits: list[Commit], as_of: str) -> dict[tuple[str, int], tuple[R
     return rows
 
 
-def as_snapshot(rows: dict[tuple[str, int], tuple[Row, str]]) -> Snapshot:
+def as_snapshot(rows: dict[tuple[str, int], tuple[Row, str]]) -> TableRows:
     return sorted((partition, *row) for (partition, _), (row, _) in rows.items())
 
 

@@ -23,7 +23,7 @@ from lakelatch.engine.arrow import ArrowRows
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import OPERATION, WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
@@ -65,11 +65,12 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE_PARTITION
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
 from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
@@ -154,7 +155,7 @@ def data_files(storage: Storage, instant: str = "") -> list[str]:
 
 def leftovers(storage: Storage) -> list[str]:
     """Everything that only a transaction under way may have."""
-    pending = [one.path for one in Timeline.load(storage).pending]
+    pending = [one.path for one in Snapshot.load(storage).pending]
     return pending + [path for folder in _OF_ENDED for path in storage.walk(folder)]
 
 
@@ -285,7 +286,7 @@ class BuiltTable:
             **options,
         }
         self.mode = str(self.options[MODE_OPTION])
-        self.opened: OpenedTable = open_for_write(storage, WriteOptions.parse(self.options), schema)
+        self.opened: OpenedTable = open_for_write(storage, Call(self.options).write(), schema)
 
     @classmethod
     def at(cls, storage: Storage, options: Mapping[str, object]) -> BuiltTable:
@@ -312,7 +313,7 @@ class BuiltTable:
         **more: object,
     ) -> Writing:
         """Begins a write; `more` are its other options, with `__` in the place of dots."""
-        options = WriteOptions.parse({**self.options, **dotted(more), OPERATION: operation})
+        options = Call({**self.options, **dotted(more), OPERATION: operation}).write()
         manager = manager or self.manager(storage)
         action = options.action_on(self.opened.config.table_type)
         return Writing(self, manager, manager.begin(action), options)
@@ -364,7 +365,7 @@ class BuiltTable:
         self, options: Mapping[str, object] | None = None, manager: TransactionManager | None = None
     ) -> str | None:
         """Plans a compaction; None if there is nothing to do."""
-        parsed = ServiceOptions.parse(options)
+        parsed = Call(options).services()
         opened = open_table(self.storage)
         return compaction.schedule(opened, manager or self.manager(), parsed.compaction, parsed.cancellation)
 
@@ -377,7 +378,7 @@ class BuiltTable:
 
     def plan_logs(self, options: Mapping[str, object] | None = None) -> str | None:
         """Plans a log compaction, from two logs of a file group on."""
-        parsed = ServiceOptions.parse({**LOGS_OF_RUN, **(options or {})})
+        parsed = Call({**LOGS_OF_RUN, **(options or {})}).services()
         return log_compaction.schedule(open_table(self.storage), self.manager(), parsed.compaction)
 
     def execute_logs(self, plan: str, run: Run | None = None) -> CommitResult:
@@ -389,7 +390,7 @@ class BuiltTable:
 
     def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
         """Plans a clustering that sorts by these columns, or by none."""
-        parsed = ServiceOptions.parse({**({SORT_COLUMNS: columns} if columns else {}), **(options or {})})
+        parsed = Call({**({SORT_COLUMNS: columns} if columns else {}), **(options or {})}).services()
         return clustering.schedule(open_table(self.storage), self.manager(), parsed.clustering, parsed.cancellation)
 
     def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:
@@ -444,7 +445,7 @@ class BuiltTable:
         return data_files(self.storage, instant)
 
     def nothing_pending(self) -> bool:
-        return not Timeline.load(self.storage).pending and not self.storage.list(HEARTBEAT_FOLDER).files
+        return not Snapshot.load(self.storage).pending and not self.storage.list(HEARTBEAT_FOLDER).files
 
 
 @dataclass(frozen=True)

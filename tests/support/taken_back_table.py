@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from live_table import LiveTable, Snapshot
+from live_table import LiveTable, TableRows
 
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.format.names import parse_data_file
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import ROLLBACK
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
 
 
 def rows(count: int, ts: int, name: str) -> list[tuple[int, int, str]]:
     return [(key, ts, f"{name}{key}") for key in range(count)]
 
 
-def one_of_each(table: LiveTable) -> list[tuple[str, str, Snapshot]]:
+def one_of_each(table: LiveTable) -> list[tuple[str, str, TableRows]]:
     """A history of every kind of write and service: (what, requested time, rows afterwards) of each."""
     steps: list[tuple[str, Callable[[], CommitResult | None]]] = [
         ("insert", lambda: table.write(rows(8, 1, "a"))),

@@ -13,10 +13,11 @@ from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, Lakel
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER, inflight
 from lakelatch.timeline.log.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_number, slot_path
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, Timeline, inflight
+from lakelatch.timeline.snapshot import Snapshot
 
 _FIRST = 20261121120000000
 
@@ -66,7 +67,7 @@ def slots(storage: Storage) -> list[int]:
 
 def shown(storage: Storage) -> list[str]:
     """Requested times of the completed files, by completion time."""
-    return [i.requested for i in sorted(Timeline.load(storage).completed, key=lambda i: i.completion or "")]
+    return [i.requested for i in sorted(Snapshot.load(storage).completed, key=lambda i: i.completion or "")]
 
 
 def test_slots_are_numbered_without_gaps_and_shown_in_order(storage: Storage, times: Times) -> None:

@@ -24,19 +24,13 @@ from lakelatch.storage.checksums import add_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT, RESTORE, ROLLBACK
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight, parse_file_name, requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.rollbacks import Rollbacks
+from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.metadata import SCHEMA_KEY, CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import (
-    TIMELINE_FOLDER,
-    TimelineFolder,
-    completed,
-    inflight,
-    parse_file_name,
-    requested,
-)
 
 BACK_TO = 3  # what comes later has a compaction, an overwrite and a dropped partition
 STATES = [
@@ -217,18 +211,16 @@ def test_a_reader_that_looks_again_knows_what_has_gone_and_come_back(table: Live
 
 def test_a_file_counts_again_when_the_rollback_that_named_it_has_gone(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
-    folder = TimelineFolder(storage, Rollbacks(storage).late)
+    snapshots = Snapshots(storage)
     done = completed("20260101000000001", DELTA_COMMIT, "20260101000000002")
     rollback = requested("20260101000000003", ROLLBACK)
     storage.put(done.path, b"")
-    folder.refresh(1)
-    assert folder.has(done)
+    assert snapshots.take().has(done)
     storage.put(rollback.path, RollbackPlan(done.requested, DELTA_COMMIT, ()).to_avro())
-    folder.refresh(1)
-    assert not folder.has(done) and done.file_name in folder.listed - folder.names
+    snapshot = snapshots.take()
+    assert not snapshot.has(done) and done.file_name in snapshot.listed - snapshot.names
     storage.delete(rollback.path)
-    folder.refresh(1)
-    assert folder.has(done) and done.file_name in folder.names
+    assert snapshots.take().has(done) and done.file_name in snapshots.current.names
 
 
 def plan_of(action: str, victim: str, of: str = DELTA_COMMIT) -> bytes:
@@ -273,18 +265,16 @@ def test_a_plan_that_another_engine_is_writing_names_nothing(table: LiveTable, a
 @pytest.mark.parametrize("begun", [False, True])
 def test_what_another_engine_plans_counts_as_soon_as_it_can_be_read(tmp_path: Path, begun: bool) -> None:
     storage = LocalStorage(str(tmp_path))
-    folder = TimelineFolder(storage, Rollbacks(storage).late)
+    snapshots = Snapshots(storage)
     done = completed("20260101000000001", DELTA_COMMIT, "20260101000000002")
     plan = requested("20260101000000003", ROLLBACK)
     storage.put(done.path, b"")
     storage.put(plan.path, b"")
-    folder.refresh(1)
-    assert folder.has(done)
+    assert snapshots.take().has(done)
     storage.put(plan.path, plan_of(ROLLBACK, done.requested))
     more = inflight(plan.requested, ROLLBACK) if begun else requested("20260101000000004", DELTA_COMMIT)
     storage.put(more.path, b"")
-    folder.refresh(1)
-    assert not folder.has(done)
+    assert not snapshots.take().has(done)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flip"])

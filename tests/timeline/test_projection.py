@@ -14,11 +14,11 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import ROLLBACK
+from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER, Instant, completed, inflight, requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, PLAN, Event, slot_path
 from lakelatch.timeline.log.projection import Fate
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER, Instant, completed, inflight, requested
 
 FIRST = 20261121120000000
 

@@ -24,11 +24,11 @@ from lakelatch.timeline.instant import (
     requested,
     undoes,
 )
-from lakelatch.timeline.log.rollbacks import Rollbacks
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.snapshot import Mark, Snapshot
 
 T = [f"202611211200{number:05d}" for number in range(80)]
 
@@ -162,21 +162,21 @@ def test_each_snapshot_is_what_its_names_say(seen: list[frozenset[str]]) -> None
 
 def _assert_followed(seen: list[frozenset[str]]) -> None:
     storage = plans()
-    folder = TimelineFolder(storage, Rollbacks(storage).late)
+    snapshots = Snapshots(storage)
     latest, before, everything = "", Snapshot(), Snapshot()
     for number, names in enumerate(seen, 1):
         everything = everything.following(names, number=number)
-        folder.refresh(number, everything)
+        found = snapshots.take(Tail(number, None, everything))
         late = late_of(names) & names
-        known = before.names
+        mark = Mark(0, names=before.names)
         expected = walked(names, late, latest)
-        assert_same(folder.snapshot, expected)
-        assert folder.completed_since(known) == tuple(
-            one for one in expected.by_completion if one.file_name not in known
+        assert_same(found, expected)
+        assert found.completed_since(mark) == tuple(
+            one for one in expected.by_completion if one.file_name not in mark.names
         )
         assert everything.late == frozenset() and everything.names == names
         assert_same(replace(Snapshot.of_names(names), latest_time=everything.latest_time), everything)
-        latest, before = folder.snapshot.latest_time, folder.snapshot
+        latest, before = found.latest_time, found
 
 
 @pytest.mark.parametrize("changes_max", [0, 64])

@@ -3,20 +3,20 @@ from __future__ import annotations
 import pytest
 
 from lakelatch.storage import MemoryStorage
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import (
+from lakelatch.timeline.instant import (
     COMPLETED,
     INFLIGHT,
     REQUESTED,
     TIMELINE_FOLDER,
     Instant,
-    Timeline,
-    TimelineFolder,
     completed,
     inflight,
     parse_file_name,
     requested,
 )
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.snapshots import Snapshots
+from lakelatch.timeline.snapshot import Snapshot
 
 START, END = "20261121120000123", "20261121120001456"
 
@@ -108,12 +108,12 @@ def test_a_listing_shows_the_furthest_state_of_each_instant() -> None:
         "rubbish",
     ):
         storage.put(f"{TIMELINE_FOLDER}/{name}", b"")
-    timeline = Timeline.load(storage)
+    timeline = Snapshot.load(storage)
     assert [instant.file_name for instant in timeline.completed] == [f"{START}_{END}.commit"]
     assert timeline.pending == (Instant(END, "rollback", REQUESTED), Instant(later, "deltacommit", INFLIGHT))
     assert timeline.completion_times() == {START: END}
     assert timeline.latest_time == later
-    assert Timeline.of_names(()).latest_time == ""
+    assert Snapshot.of_names(()).latest_time == ""
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_one_listing_lacks_nothing_if_a_later_one_shows_nothing_older(change: se
     names = {f"{START}.deltacommit.requested", f"{START}_20261121120002000.deltacommit"}
     for name in names:
         storage.put(f"{TIMELINE_FOLDER}/{name}", b"")
-    look = Timeline.look(storage)
+    look = Snapshot.look(storage)
     added = {name[1:] for name in change if name[0] == "+"}
     gone = {name[1:] for name in change if name[0] == "-"}
     assert look.lacks_nothing((names | added) - gone) is whole
@@ -150,12 +150,10 @@ def test_one_listing_lacks_nothing_if_a_later_one_shows_nothing_older(change: se
 def test_a_listing_that_was_begun_earlier_does_not_come_back() -> None:
     """Of two threads, the one that listed first may be the last to say what it has seen."""
     storage = MemoryStorage("threads")
-    folder = TimelineFolder(storage)
+    snapshots = Snapshots(storage)
     earlier = Snapshot.take(storage, Snapshot())
     begun = inflight("20261122120000000", "deltacommit")
     storage.put(begun.path, b"")
-    folder.refresh(1)
-    folder.refresh(1, earlier)
-    assert folder.has(begun)
-    folder.refresh(1, Snapshot.take(storage, Snapshot()))
-    assert folder.has(begun)
+    assert snapshots.take().has(begun)
+    assert snapshots.take(Tail(1, None, earlier)).has(begun) and snapshots.current.has(begun)
+    assert snapshots.take(Tail(1, None, Snapshot.take(storage, Snapshot()))).has(begun)

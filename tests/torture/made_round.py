@@ -13,7 +13,7 @@ from table import BuiltTable, Writing
 
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.locks.contract import TABLE_KEY
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.torture.traffic import bank
 from lakelatch.torture.traffic.bank import SCHEMA, Row
 from lakelatch.torture.traffic.keeping_storage import KeepingStorage
@@ -105,7 +105,7 @@ class MadeRound:
 
     def look(self, process: str) -> None:
         """What a tail reader sees of what is new."""
-        completed = sorted(Timeline.load(self.built.storage).completed, key=lambda one: one.completion or "")
+        completed = sorted(Snapshot.load(self.built.storage).completed, key=lambda one: one.completion or "")
         files = [one.file_name for one in completed if one.file_name not in self.told]
         self.told.update(files)
         timeline = self.table / ".hoodie/timeline"

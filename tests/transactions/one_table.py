@@ -11,10 +11,11 @@ from lakelatch.locks.contract import LockProvider
 from lakelatch.storage import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.clock import ManualSystem
+from lakelatch.timeline.instant import Instant, completed
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import Instant, Timeline, completed
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.elision import AUTO
 from lakelatch.transactions.base.settings import OPTIMISTIC
 from lakelatch.transactions.manager import TransactionManager
@@ -64,11 +65,11 @@ class Table:
 
     def completed(self) -> list[str]:
         """Requested times of the completed writes, by completion."""
-        times = Timeline.load(self.storage).completion_times()
+        times = Snapshot.load(self.storage).completion_times()
         return sorted(times, key=lambda instant: times[instant])
 
     def rollbacks(self) -> int:
-        return len([i for i in Timeline.load(self.storage).completed if i.action == "rollback"])
+        return len([i for i in Snapshot.load(self.storage).completed if i.action == "rollback"])
 
     def leftovers(self) -> list[str]:
         return leftovers(self.storage)

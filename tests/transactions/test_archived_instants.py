@@ -15,15 +15,16 @@ from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 
 def test_a_foreign_commit_that_was_archived_since_the_transaction_began_is_a_conflict(table: Table) -> None:
     write(table.manager(), "z")
     transaction = table.manager().begin()
     stat = add_file(transaction, "a")
-    first = Timeline.load(table.storage).instants[0].requested
+    first = Snapshot.load(table.storage).instants[0].requested
     end = later(transaction.instant, 1000)
     foreign = table.place_foreign(later(transaction.instant, -1), end, "a")
     write(table.manager(), "y")
@@ -43,7 +44,7 @@ def test_our_own_commit_that_was_archived_since_the_transaction_began_is_a_confl
     winner = write(table.manager(), "a")
     for _ in range(later_ones):
         write(table.manager(), "y")
-    archived = [one.requested for one in Timeline.load(table.storage).completed if one.requested <= winner.instant]
+    archived = [one.requested for one in Snapshot.load(table.storage).completed if one.requested <= winner.instant]
     Archiver(table.storage).archive(archived)
     assert winner.instant not in table.completed() and len(archived) == 2
     with pytest.raises(WriteConflict, match=f"lost to deltacommit {winner.instant}") as lost:
@@ -66,7 +67,7 @@ def test_a_foreign_commit_that_was_archived_before_the_transaction_began_is_none
     Archiver(table.storage).archive([foreign.requested])
     transaction = table.manager().begin()
     stat = add_file(transaction, "a")
-    gone = next(one for one in Timeline.load(table.storage).completed)
+    gone = next(one for one in Snapshot.load(table.storage).completed)
     Archiver(table.storage).archive([gone.requested])
     assert commit(transaction, stat).instant in table.completed()
 
@@ -161,13 +162,13 @@ def test_a_rollback_never_sweeps_what_has_completed_and_was_archived(table: Tabl
     """A listing during an archiver's deletions may show the requested file of an instant, and lack the others."""
     transaction = table.manager().begin()
     stat = add_file(transaction, "a")
-    begun = [one.path for one in Timeline.load(table.storage).instants if one.requested == transaction.instant]
+    begun = [one.path for one in Snapshot.load(table.storage).instants if one.requested == transaction.instant]
     torn = {path: table.storage.read(path) for path in [*begun, *table.storage.walk(".hoodie/.temp")]}
     commit(transaction, stat)
     write(table.manager(), "b")
     Archiver(table.storage).archive([transaction.instant])
     for path, content in torn.items():
         table.storage.put(path, content)
-    assert [one.requested for one in Timeline.load(table.storage).pending] == [transaction.instant]
+    assert [one.requested for one in Snapshot.load(table.storage).pending] == [transaction.instant]
     assert table.manager().recover() == []
     assert table.storage.read(stat.path) != b"" and table.rollbacks() == 0

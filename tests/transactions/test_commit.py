@@ -15,10 +15,10 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.instant_time import to_instant
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.transactions.base.elision import OFF
 from lakelatch.transactions.base.settings import NON_BLOCKING
 
@@ -361,13 +361,13 @@ def test_a_long_transaction_keeps_the_slots_that_it_must_read(table: Table) -> N
     for _ in range(20):
         write(others, "x")
     log = CommitLog(table.storage)
-    assert log.tail().watermark == long.state.start_slot + 1
+    assert log.tail().watermark == long.state.mark.slot + 1
     with pytest.raises(WriteConflict) as caught:
         commit(long, stat)
     assert caught.value.winner == won.instant
     for _ in range(6):
         write(others, "x")
-    assert log.tail().watermark > long.state.start_slot + 1
+    assert log.tail().watermark > long.state.mark.slot + 1
 
 
 def test_a_transaction_whose_slots_are_gone_cannot_commit(table: Table) -> None:

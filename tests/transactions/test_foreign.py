@@ -20,10 +20,10 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.log.events import COMPLETE
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import completed, inflight, requested
 from lakelatch.transactions.base.elision import OFF
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC

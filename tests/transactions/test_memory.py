@@ -11,8 +11,8 @@ from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOG_FOLDER
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, TIMELINE_FOLDER
 from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.manager import TransactionManager
 
@@ -105,7 +105,7 @@ def test_what_a_forgotten_table_had_on_its_timeline_is_forgotten(table: Table) -
     memory = written(table, "a", "b")
     bring_back(table.storage, {})
     written(table, "x")
-    assert again(table, memory).begin().state.known_files <= timeline_names(table.storage)
+    assert again(table, memory).begin().state.mark.names <= timeline_names(table.storage)
 
 
 def test_a_table_that_is_removed_after_the_check_gets_no_slot_behind_a_gap(table: Table) -> None:
@@ -151,7 +151,7 @@ def test_an_older_copy_that_has_gone_on_differently_is_another_table(table: Tabl
     other = write(table.manager(), "c")
     manager = again(table, memory)
     state = manager.begin().state
-    assert state.start_slot == other.slot == 2
+    assert state.mark.slot == other.slot == 2
     assert manager.context.log.events_after(1, manager.context.log.tail())[0].instant == other.instant
 
 
@@ -170,7 +170,7 @@ def test_what_foreign_writers_have_done_meanwhile_is_nothing_new(table: Table) -
     memory = written(table, "a")
     foreign = table.place_foreign("20200101000000000", "20200101000000001", "b")
     transaction = again(table, memory).begin()
-    assert foreign.file_name in transaction.state.known_files
+    assert foreign.file_name in transaction.state.mark.names
     commit(transaction)
 
 
@@ -184,7 +184,7 @@ def test_what_was_undone_meanwhile_is_known_to_nobody(table: Table, stays_open: 
     other.recover()
     roll_back(other, write(other, "b").instant)
     manager = first if stays_open else again(table, first.memory)
-    assert manager.begin().state.known_files <= timeline_names(table.storage)
+    assert manager.begin().state.mark.names <= timeline_names(table.storage)
 
 
 def test_what_foreign_writers_have_undone_meanwhile_is_known_to_nobody(table: Table) -> None:
@@ -194,7 +194,7 @@ def test_what_foreign_writers_have_undone_meanwhile_is_known_to_nobody(table: Ta
     for name in timeline_names(table.storage):
         if name.startswith(gone.instant):
             table.storage.delete(f"{TIMELINE_FOLDER}/{name}")
-    assert not any(name.startswith(gone.instant) for name in manager._known_files(manager.context.log.tail())[0])
+    assert not any(name.startswith(gone.instant) for name in manager._mark(manager.context.log.tail()).names)
 
 
 @pytest.mark.parametrize("later_s", [0.0, LATER_S])

@@ -13,17 +13,18 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.events import COMPLETE, PLAN, slot_path
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline, TimelineFolder, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
 COMPACTED = CommitMetadata((), "COMPACT", compacted=True)
 
 
-def plan_of(folder: TimelineFolder) -> bytes:
+def plan_of(snapshot: Snapshot) -> bytes:
     """A plan that names what it includes: every completed instant."""
-    return ",".join(instant.requested for instant in folder.completed_since(frozenset())).encode()
+    return ",".join(instant.requested for instant in snapshot.by_completion).encode()
 
 
 def schedule(manager: TransactionManager) -> str:
@@ -35,7 +36,7 @@ def schedule(manager: TransactionManager) -> str:
 def test_a_plan_is_on_the_timeline_and_waits_for_an_executor(table: Table) -> None:
     done = write(table.manager(), "a")
     plan = schedule(table.manager())
-    assert [i.file_name for i in Timeline.load(table.storage).pending] == [requested(plan, "compaction").file_name]
+    assert [i.file_name for i in Snapshot.load(table.storage).pending] == [requested(plan, "compaction").file_name]
     assert table.storage.read(requested(plan, "compaction").path) == done.instant.encode()
     assert table.events()[-1].kind == PLAN and table.events()[-1].time == plan
     assert not table.storage.exists(heartbeat_path(plan))
@@ -43,7 +44,7 @@ def test_a_plan_is_on_the_timeline_and_waits_for_an_executor(table: Table) -> No
 
 
 def test_nothing_to_do_leaves_nothing(table: Table) -> None:
-    assert table.manager().schedule(lambda folder: None) is None
+    assert table.manager().schedule(lambda _: None) is None
     assert table.events() == [] and table.leftovers() == []
 
 
@@ -67,7 +68,7 @@ def test_a_plan_includes_exactly_what_completed_before_it(table: Table) -> None:
     assert raced and done.completion > plan
     content = table.storage.read(requested(plan, "compaction").path).decode()
     assert content == open_one.instant
-    times = Timeline.load(table.storage).completion_times()
+    times = Snapshot.load(table.storage).completion_times()
     assert [instant for instant, time in times.items() if time < plan] == [open_one.instant]
     assert [event.time for event in table.events()] == sorted(event.time for event in table.events())
 
@@ -200,10 +201,10 @@ def test_a_plan_without_rows_completes_with_whatever_it_has_to_say(table: Table)
     plan = table.manager().schedule(plan_of, "clean")
     assert plan is not None
     write(table.manager(), "a")
-    event = table.manager().execute(plan, "clean").complete(lambda folder: plan_of(folder) or b"")
+    event = table.manager().execute(plan, "clean").complete(lambda snapshot: plan_of(snapshot) or b"")
     assert table.storage.read(event.path) == ",".join(table.completed()).encode()
     commit(begun, add_file(begun, "b"))
-    assert [found.file_name for found in Timeline.load(table.storage).completed if found.action == "clean"] == [
+    assert [found.file_name for found in Snapshot.load(table.storage).completed if found.action == "clean"] == [
         event.file
     ]
     assert table.events()[-2].instant == plan and table.leftovers() == []

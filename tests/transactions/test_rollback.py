@@ -13,8 +13,9 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_BEFORE, Fault, FaultyStorage
+from lakelatch.timeline.instant import TIMELINE_FOLDER, requested
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, slot_path
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
 from lakelatch.transactions.rollback import Recovery
@@ -280,7 +281,7 @@ def test_what_is_rolled_back_is_what_the_timeline_says(table: Table) -> None:
     assert table.leftovers() == []
     plan = table.manager().schedule(lambda folder: b"")
     assert plan is not None and not Recovery(table.manager().context).roll_back(plan, "deltacommit")
-    assert [pending.requested for pending in Timeline.load(table.storage).pending] == [plan]
+    assert [pending.requested for pending in Snapshot.load(table.storage).pending] == [plan]
 
 
 def test_a_foreign_dead_writer_is_rolled_back_by_its_markers(table: Table) -> None:

@@ -19,7 +19,7 @@ from lakelatch.errors import CorruptTable, LakelatchError
 from lakelatch.range_file import RangeFile
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.history.manifest import SIZE_UNKNOWN, LevelFile
-from lakelatch.timeline.timeline import COMPLETED, Instant
+from lakelatch.timeline.instant import COMPLETED, Instant
 
 METADATA, PLAN = "metadata", "plan"  # columns
 _TIMES = ("instantTime", "completionTime", "action")

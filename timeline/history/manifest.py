@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.timeline import HISTORY_NAME, TIMELINE_FOLDER
+from lakelatch.timeline.instant import HISTORY_NAME, TIMELINE_FOLDER
 
 HISTORY_FOLDER = f"{TIMELINE_FOLDER}/{HISTORY_NAME}"
 VERSION_NAME = "_version_"

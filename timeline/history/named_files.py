@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Instant
 
 Named = Mapping[str, tuple[str, ...]]  # names by partition
 _COMMITS_MAX = 256  # that a process remembers: those that it read last

@@ -36,11 +36,12 @@ from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import BACKOFF, TRIES_MAX
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.instant import aborted, completed, requested
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_path
 from lakelatch.timeline.log.log_reader import WAITING_NAME, LogMoved, LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections
+from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import aborted, completed, requested
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
@@ -95,7 +96,8 @@ class CommitLog(LogReader):
         self._slots_kept = slots_kept
         self._lock_domain = lock_domain
         self._looked_at = 0  # the last slot whose file this process has seen there, or gone for good
-        self.projections = Projections(storage, system)
+        self.snapshots = Snapshots(storage)
+        self.projections = Projections(storage, system, self.snapshots)
 
     @property
     def slots_kept(self) -> int:
@@ -215,14 +217,14 @@ class CommitLog(LogReader):
         """
         event, looked_at = tail.event, tail.number == self._looked_at
         if event is None or (looked_at and not self.projections.is_listed(event)):
-            return replace(tail, listing=self.projections.list_timeline() if listing is None else listing)
+            return replace(tail, listing=self.snapshots.list() if listing is None else listing)
         if self.projections.is_listed(event):
-            listing = self.projections.list_timeline() if listing is None else listing
+            listing = self.snapshots.list() if listing is None else listing
             if self.projections.needs_nothing(event, listing, looked_at):
                 self._looked_at = max(self._looked_at, tail.number)
                 return replace(tail, listing=listing)
         self.project(tail)
-        return replace(tail, listing=self.projections.list_timeline())
+        return replace(tail, listing=self.snapshots.list())
 
     def content(self, event: Event) -> bytes:
         """The bytes of the event's projection. Errors: `CorruptTable` if they lie beside the log, damaged."""

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from lakelatch.errors import CorruptTable
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.metadata import FileGroup
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
 
 COMPLETE = "complete"  # an instant completed; its file is the completed one
 PLAN = "plan"  # a table service was scheduled; its file is the requested one

@@ -19,7 +19,7 @@ def lost_completions(log: CommitLog, tail: Tail, since: str = "") -> list[Event]
     """
     found: list[Event] = []
     for _ in range(_LOOKS_MAX):
-        listing = log.projections.list_timeline() if tail.listing is None else tail.listing
+        listing = log.snapshots.list() if tail.listing is None else tail.listing
         again = log.projections.lost(log.standing(tail, since), listing)
         if not again or again == found:
             return again
@@ -32,7 +32,7 @@ def ensure_none_lost_to_readers(storage: Storage) -> None:
     log, before = CommitLog(storage), list[Event]()
     for _ in range(_LOOKS_MAX):
         events = log.standing(log.tail())[:-1]
-        found = log.projections.lost(events, log.projections.list_timeline())
+        found = log.projections.lost(events, log.snapshots.list())
         if found and found == before:
             raise lost_file(found[0])
         if not found:

@@ -19,8 +19,6 @@ away again. Nobody else makes a file of this name, so that removes nothing but w
 
 from __future__ import annotations
 
-import re
-import threading
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
@@ -30,19 +28,21 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import System
 from lakelatch.timeline.actions import COMPLETED_ACTIONS, RESTORE, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
-from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
-from lakelatch.timeline.log.rollbacks import Rollbacks
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import (
+from lakelatch.timeline.instant import (
     CLAIMS_FOLDER,
     TIMELINE_FOLDER,
     Instant,
     aborted,
     inflight,
+    is_completed,
     parse_file_name,
     requested,
+    requested_time,
 )
+from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
+from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
+from lakelatch.timeline.log.snapshots import Snapshots
+from lakelatch.timeline.snapshot import Snapshot
 
 
 class Fate(Enum):
@@ -58,12 +58,11 @@ class Fate(Enum):
 class Projections:
     """The files of one table's slots. Threads may share it; it remembers only what cannot change."""
 
-    def __init__(self, storage: Storage, system: System) -> None:
+    def __init__(self, storage: Storage, system: System, snapshots: Snapshots) -> None:
         self._storage = storage
         self._system = system
-        self.rollbacks = Rollbacks(storage)
-        self._guard = threading.Lock()
-        self.listing = Snapshot()  # the timeline as this has seen it last, with all that is late
+        self._snapshots = snapshots
+        self._rollbacks = snapshots.rollbacks
 
     def show(
         self,
@@ -85,7 +84,7 @@ class Projections:
         """
         fate = self._show(event, content, checked, shown)
         if event.undoes:
-            names = self.list_timeline().listed
+            names = self._snapshots.list().listed
             for name in (name for name in event.undoes if name in names):
                 self._storage.delete(f"{TIMELINE_FOLDER}/{name}")
                 failpoint("undo.after_completed_file")
@@ -125,7 +124,7 @@ class Projections:
 
     def fate(self, event: Event) -> Fate:
         """What has become of the file of a slot, by what is there now; nothing is changed."""
-        listing = self.list_timeline()
+        listing = self._snapshots.list()
         if event.file in listing.listed:
             return Fate.THERE
         if self._rolled_back(event, listing):
@@ -167,15 +166,15 @@ class Projections:
         `beginning` counts also what another engine may be about to begin: a rollback of a run of a service, and a plan
         that is still being written, which may name anything.
         """
-        found = {name[: len(instant)] for name in undoers if name > instant}
-        done = {name.partition("_")[0] for name in undoers if "_" in name} if pending_only else set()
+        found = {requested_time(name) for name in undoers}
+        done = {requested_time(name) for name in undoers if is_completed(name)} if pending_only else set()
         later = sorted(one for one in found - done if one > max(after, instant))
         return next((one for one in later if self._undoes(one, instant, undoers, beginning)), "")
 
     def _undoes(self, rollback: str, instant: str, undoers: Collection[str], beginning: bool) -> bool:
-        if instant in self.rollbacks.targets_of(rollback, undoers):
-            return beginning or not self.rollbacks.is_waiting(rollback, undoers)
-        return beginning and self.rollbacks.is_unreadable(rollback, undoers)
+        if instant in self._rollbacks.targets_of(rollback, undoers):
+            return beginning or not self._rollbacks.is_waiting(rollback, undoers)
+        return beginning and self._rollbacks.is_unreadable(rollback, undoers)
 
     def undone(self, listing: Snapshot) -> list[Instant]:
         """What is on the timeline of instants that a rollback or a restore undoes: a late request has made it.
@@ -186,14 +185,14 @@ class Projections:
         removes that one last, and an archiver, which removes it first, has the instant in history.
         """
         undoers = listing.undoers
-        late = set(self.rollbacks.late(listing))
+        late = set(self._rollbacks.late(listing))
         if late:
-            spared = self.rollbacks.left_to_others(undoers)
-            late = {name for name in late if re.split("[._]", name, maxsplit=1)[0] not in spared}
+            spared = self._rollbacks.left_to_others(undoers)
+            late = {name for name in late if requested_time(name) not in spared}
         targets = {
             target
-            for rollback in sorted({re.split("[._]", name, maxsplit=1)[0] for name in undoers})
-            for target in self.rollbacks.targets_of(rollback, undoers)
+            for rollback in sorted(set(map(requested_time, undoers)))
+            for target in self._rollbacks.targets_of(rollback, undoers)
         }
         for files in map(listing.of, targets):
             if all(one.completion for one in files):
@@ -220,14 +219,6 @@ class Projections:
         return [one for one in gone.values() if one.instant not in archived and not self._rolled_back(one, listing)]
 
     # -- one file ---------------------------------------------------------------------------------------------------
-
-    def list_timeline(self) -> Snapshot:
-        """The timeline's folder as one listing shows it now, with all that is late."""
-        found = Snapshot.take(self._storage, self.listing)
-        with self._guard:
-            if found.number > self.listing.number:  # of two threads, the one that listed first may come last
-                self.listing = found
-        return found
 
     def _make(self, event: Event, content: Callable[[Event], bytes]) -> Fate:
         try:
@@ -259,7 +250,7 @@ class Projections:
         without it the instant would look pending, and be carried out once more.
         """
         looks: list[Snapshot] = []
-        self._storage.together(lambda: looks.append(self.list_timeline()), *([beside] if beside is not None else []))
+        self._storage.together(lambda: looks.append(self._snapshots.list()), *([beside] if beside is not None else []))
         listing = looks[0]
         # A savepoint loses its witness to its owner alone, who gives it up: no archiver takes it.
         given_up = made and event.action == SAVEPOINT and not self._has_witness(event, listing)

@@ -8,7 +8,6 @@ completed when it was requested.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,21 +17,21 @@ from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK,
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.named_files import Named, expected_of, recall, remember
-from lakelatch.timeline.log.rollbacks import Rollbacks
-from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
-from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.timeline.service_metadata import read_rolled_back
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import (
+from lakelatch.timeline.instant import (
     ABORTED,
     CLAIMS_FOLDER,
     HISTORY_NAME,
     REQUESTED,
     TIMELINE_FOLDER,
     Instant,
-    Timeline,
     parse_file_name,
+    requested_time,
 )
+from lakelatch.timeline.log.rollbacks import Rollbacks
+from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
+from lakelatch.timeline.plans.restore_plan import RestorePlan
+from lakelatch.timeline.service_metadata import read_rolled_back
+from lakelatch.timeline.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -46,18 +45,20 @@ class WholeTimeline:
     """
 
     storage: Storage
-    active: Timeline
+    active: Snapshot
     history: History
     rollbacks: Rollbacks = field(repr=False, compare=False)
 
     @classmethod
-    def load(cls, storage: Storage, active: Timeline | None = None) -> WholeTimeline:
+    def load(
+        cls, storage: Storage, active: Snapshot | None = None, rollbacks: Rollbacks | None = None
+    ) -> WholeTimeline:
         """The table's timeline now. A table that has archived nothing costs what its active timeline costs.
 
-        `active` is for a caller who has just listed it.
+        `active` is for a caller who has just listed it, and `rollbacks` for one who has read them.
         """
-        active = active or Timeline.load(storage)
-        rollbacks = Rollbacks(storage)
+        active = active or Snapshot.load(storage)
+        rollbacks = rollbacks or Rollbacks(storage)
         active = active.without(rollbacks.late(active))
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage), rollbacks)
 
@@ -72,17 +73,7 @@ class WholeTimeline:
 
         Commits that a savepoint keeps do not count: archivers may go on behind them.
         """
-        kept = {instant.requested for instant in self.active.instants if instant.action == SAVEPOINT}
-        return min(
-            (
-                instant.requested
-                for instant in self.active.instants
-                if instant.action in PENDING_WRITE_ACTIONS
-                and instant.state != ABORTED
-                and instant.requested not in kept
-            ),
-            default="",
-        )
+        return next(filter(self._is_write, sorted(self.active.by_requested)), "")
 
     def completion_times(self, requested: Iterable[str]) -> dict[str, str]:
         """The completion time of those of these requested times that count as committed writes."""
@@ -96,8 +87,8 @@ class WholeTimeline:
 
     def find(self, requested: str) -> Instant | None:
         """The completed instant of a requested time, on either."""
-        for instant in self._completed:
-            if instant.requested == requested and instant.action != SAVEPOINT:  # which has the time of its commit
+        for instant in self.active.of(requested):
+            if instant.completion is not None and instant.action != SAVEPOINT:  # which has the time of its commit
                 return instant
         archived = self.history.find(requested)
         return None if archived is None else archived.instant
@@ -119,7 +110,7 @@ class WholeTimeline:
     def completed(self, actions: Collection[str], after: str = "", until: str | None = None) -> list[Instant]:
         """Instants of these actions that completed after a time and until another, by completion."""
         found = {archived.requested: archived.instant for archived in self.archived(actions, after, until)}
-        for instant in self.active.completed:
+        for instant in self.active.by_completion:
             completion = instant.completion or ""
             if instant.action in actions and completion > after and (until is None or completion <= until):
                 found[instant.requested] = instant
@@ -134,7 +125,7 @@ class WholeTimeline:
 
     def content(self, instant: Instant) -> bytes:
         """The bytes of a completed instant's file. Errors: those of `read_completed`."""
-        if instant not in self._completed:
+        if not self.active.has(instant):
             archived = self.history.find(instant.requested)
             if archived is not None:
                 return self.history.metadata(archived)
@@ -151,22 +142,16 @@ class WholeTimeline:
         known = recall(self.storage, instant)
         return expected_of(self.metadata(instant)) if known is None else known
 
-    @cached_property
-    def _times(self) -> dict[str, str]:
-        return self.active.completion_times()
-
-    @cached_property
-    def _completed(self) -> frozenset[Instant]:
-        return frozenset(self.active.completed)
-
-    @cached_property
-    def _uncommitted(self) -> frozenset[str]:
-        return frozenset(instant.requested for instant in (*self.active.pending, *self.active.aborted))
-
-    @cached_property
+    @property
     def latest(self) -> str:
         """The greatest completion time on the active timeline: the moment that is shown; "" if there is none."""
-        return max((instant.completion or "" for instant in self._completed), default="")
+        return self.active.latest_completion
+
+    def _is_write(self, requested: str) -> bool:
+        """Whether the active timeline has a write of this requested time, not aborted, and no savepoint of it."""
+        files = self.active.of(requested)
+        begun = any(one.action in PENDING_WRITE_ACTIONS and one.state != ABORTED for one in files)
+        return begun and all(one.action != SAVEPOINT for one in files)
 
     @cached_property
     def _rolled_back(self) -> frozenset[str]:
@@ -176,7 +161,7 @@ class WholeTimeline:
             found.update(read_rolled_back(self.content(instant), instant.path))
         names = self.active.undoers - self.active.late
         for instant in sorted(one for one in map(parse_file_name, names) if one is not None):
-            if instant.state != REQUESTED or instant.requested not in self._uncommitted:
+            if instant.state != REQUESTED or self.active.has_completed(instant.requested):
                 continue
             if self.rollbacks.is_unreadable(instant.requested, names):
                 continue
@@ -190,7 +175,16 @@ class WholeTimeline:
         """Completion times of those on the active timeline, and those that are not there in any state."""
         wanted = set(requested)
         found = {one: self._times[one] for one in wanted if one in self._times}
-        return found, sorted(wanted.difference(found, self._uncommitted))
+        return found, sorted(one for one in wanted.difference(found) if not self._is_open(one))
+
+    def _is_open(self, requested: str) -> bool:
+        """Whether the active timeline says of an instant that it has not completed, or was cancelled."""
+        files = self.active.of(requested)
+        return bool(files) and (not self.active.has_completed(requested) or any(one.state == ABORTED for one in files))
+
+    @cached_property
+    def _times(self) -> dict[str, str]:
+        return self.active.completion_times()
 
     def _old_enough(self, strangers: Iterable[str]) -> set[str]:
         """Those of these, which are on neither timeline, that count by their age alone.
@@ -201,7 +195,7 @@ class WholeTimeline:
         old = {one for one in strangers if one < self.start and one not in self._rolled_back}
         if old:
             old.difference_update(self.storage.names(CLAIMS_FOLDER))
-            old.difference_update(re.split("[_.]", name)[0] for name in self.storage.names(TIMELINE_FOLDER))
+            old.difference_update(map(requested_time, self.storage.names(TIMELINE_FOLDER)))
         return old
 
     def _is_seen(self, completion: str) -> bool:

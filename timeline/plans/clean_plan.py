@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakelatch.storage.contract import path_below
+from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.records import Record, encode, text, texts
 from lakelatch.timeline.schemas import CLEAN_METADATA, CLEANER_PLAN
-from lakelatch.timeline.timeline import COMPLETED, Instant
 
 _VERSION = 2
 _OWN_FOLDER = ".hoodie"

@@ -9,10 +9,10 @@ from typing import Any
 
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.instant import Instant, requested
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.records import decode
-from lakelatch.timeline.timeline import Instant, requested
 
 REWRITING_SERVICES = (COMPACTION, LOG_COMPACTION, CLUSTERING)
 

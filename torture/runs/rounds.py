@@ -154,9 +154,9 @@ def _nothing_left(manager: TransactionManager, place: Place) -> bool:
     recovered = manager.recover()
     ended = cleaning.cancel_overdue(manager, options.cleaning)  # and what came late for those that had ended
     table, _ = open_bank(manager.storage, NON_BLOCKING)
-    manager.folder.refresh(0)
+    manager.context.snapshots.take()
     plans = 0
-    for plan in pending_plans(manager.folder, COMPACTION):
+    for plan in pending_plans(manager.snapshot, COMPACTION):
         plans += 1
         with suppress(PlanBusy, TransactionEnded):
             compaction.execute(HERE, table, manager, plan)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan
 from lakelatch.engine.run.result import CommitResult
@@ -45,7 +46,7 @@ Row = tuple[str, int, int, str, str]  # as SCHEMA has them
 
 def open_bank(storage: Storage, mode: str) -> tuple[OpenedTable, WriteOptions]:
     """The table, made if nobody has yet."""
-    options = WriteOptions.parse({**OPTIONS, MODE_OPTION: mode})
+    options = Call({**OPTIONS, MODE_OPTION: mode}).write()
     return open_for_write(storage, options, SCHEMA), options
 
 

@@ -32,7 +32,7 @@ from lakelatch.errors import (
     TransactionEnded,
     WriteConflict,
 )
-from lakelatch.heartbeat.contract import HeartbeatSettings
+from lakelatch.heartbeat.contract import HEARTBEAT_INTERVAL_OPTION, HEARTBEAT_MISSES_OPTION, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.spark.frames_in import write
@@ -61,8 +61,6 @@ from lakelatch.torture.traffic.client_faults import ClientFaultPlan, ShiftedSyst
 from lakelatch.torture.traffic.keeping_storage import storage_at
 from lakelatch.torture.traffic.services import cancel, serve
 from lakelatch.transactions.base.settings import (
-    HEARTBEAT_INTERVAL_OPTION,
-    HEARTBEAT_MISSES_OPTION,
     MODE_OPTION,
     NON_BLOCKING,
     OPTIMISTIC,
@@ -250,8 +248,8 @@ class Client:
                 found = compaction.schedule(table, manager, CompactionOptions(_LOGS_UNTIL_COMPACTION))
                 outcome, instant = "committed" if found else "refused", found or ""
             else:
-                manager.folder.refresh(0)
-                plans = pending_plans(manager.folder, COMPACTION)
+                manager.context.snapshots.take()
+                plans = pending_plans(manager.snapshot, COMPACTION)
                 outcome = "refused"
                 if plans:
                     instant = self.random.choice(plans)

@@ -10,6 +10,7 @@ from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, ServiceRun
@@ -38,7 +39,7 @@ _BROKEN = tuple(f"[{kind.code}]" for kind in (CorruptTable, InvariantBroken))
 
 def service_options(place: Place, draw: Random) -> ServiceOptions:
     """As little retained as late requests of this round allow; all plans can be cancelled, most of them in part."""
-    plain = ServiceOptions.parse({})
+    plain = Call({}).services()
     tombstones_s = int(4 * place.late_s + 1)
     columns = draw.choice(((), ("version",), ("work", "key")))
     return replace(
@@ -158,9 +159,9 @@ def _execute(client: Client, manager: TransactionManager) -> str:
 
 
 def _waiting(manager: TransactionManager) -> list[ServicePlan]:
-    manager.folder.refresh(0)
+    manager.context.snapshots.take()
     found = []
-    for one in manager.folder.pending():
+    for one in manager.snapshot.pending:
         if one.action in ("compaction", "clustering"):
             try:
                 found.append(read_service_plan(manager.storage, one.requested, one.action))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
 from lakelatch.system import System
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.timeline import TimelineFolder
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.snapshots import Snapshots
+from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.base.elision import LockElision, QueuedCommits
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.settings import TransactionSettings
@@ -27,15 +28,13 @@ class TableMemory:
     """
 
     log: CommitLog
-    folder: TimelineFolder
     queue: QueuedCommits = field(default_factory=QueuedCommits)
     recovered_ns: int | None = None
     cleared_ns: int | None = None  # when somebody looked for everything that others leave
 
     @classmethod
     def new(cls, storage: Storage, system: System, slots_kept: int, lock_domain: str) -> TableMemory:
-        log = CommitLog(storage, system, slots_kept, lock_domain)
-        return cls(log, TimelineFolder(storage, log.projections.rollbacks.late))
+        return cls(CommitLog(storage, system, slots_kept, lock_domain))
 
 
 class MemoryCheck:
@@ -77,7 +76,7 @@ class MemoryCheck:
             return False
         if not projections.needs_nothing(event, self.listing, looked_at=False):
             return False
-        self._memory.folder.refresh(last.number, self.listing)
+        log.snapshots.take(replace(last, listing=self.listing))
         return True
 
     def _ask_slot(self) -> None:
@@ -87,7 +86,7 @@ class MemoryCheck:
         self.claims = frozenset(self._observer.instants())
 
     def _list_timeline(self) -> None:
-        self.listing = self._memory.log.projections.list_timeline()
+        self.listing = self._memory.log.snapshots.list()
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,6 @@ class TransactionContext:
     strategy: ConflictStrategy
     system: System
     log: CommitLog
-    folder: TimelineFolder
     clock: InstantClock
     elision: LockElision
 
@@ -109,6 +107,21 @@ class TransactionContext:
     def writer(self) -> str:
         """The name under which others see these transactions."""
         return self.settings.writer
+
+    def look(self) -> tuple[Tail, Snapshot]:
+        """The tail now, and the snapshot of then. One listing, if the file of the tail's slot is known to be there."""
+        tail = self.log.look(self.log.tail())
+        return tail, self.snapshots.take(tail)
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Where snapshots of the timeline are taken."""
+        return self.log.snapshots
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The last one that was taken."""
+        return self.log.snapshots.current
 
 
 @dataclass(frozen=True)
@@ -118,8 +131,5 @@ class TransactionState:
     instant: str
     action: str
     operation_id: str
-    start_slot: int
+    mark: Mark
     began_ms: int
-    known_files: frozenset[str]
-    start_time: str = ""  # that of the start slot: what completed before it is nothing new
-    moving_files: frozenset[str] | None = None  # those of the known files, as of `Snapshot`; None if nobody has looked

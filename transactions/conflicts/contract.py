@@ -14,10 +14,10 @@ from lakelatch.timeline.actions import (
     SERVICES_THAT_REPLACE,
     WRITE_ACTIONS,
 )
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.metadata import FileGroup
-from lakelatch.timeline.timeline import Instant
 
 
 @dataclass(frozen=True)

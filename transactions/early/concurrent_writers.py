@@ -8,8 +8,8 @@ from lakelatch.heartbeat.observer import Observer
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import TABLE_SERVICES
+from lakelatch.timeline.instant import COMPLETED, TIMELINE_FOLDER, parse_file_name
 from lakelatch.timeline.metadata import FileGroup
-from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, parse_file_name
 from lakelatch.transactions.conflicts.contract import OtherWrite
 from lakelatch.transactions.early.notes import has_lost
 from lakelatch.transactions.markers.files import INFIX, MARKERS_FOLDER, MarkersFileReader, is_markers_file

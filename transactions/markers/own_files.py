@@ -114,8 +114,8 @@ def ensure_not_ended(context: TransactionContext, state: TransactionState) -> No
     log = context.log
     tail = log.tail()
     try:
-        known = state.start_slot + 1 >= tail.watermark
-        if known and not any(event.ends(state.instant) for event in log.events_after(state.start_slot, tail)):
+        known = state.mark.slot + 1 >= tail.watermark
+        if known and not any(event.ends(state.instant) for event in log.events_after(state.mark.slot, tail)):
             return
     except LogMoved:  # so what came since the beginning cannot be known any more
         pass

@@ -31,7 +31,7 @@ from lakelatch.engine.services.keeping.steps import (
 )
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
-from lakelatch.timeline.timeline import completed
+from lakelatch.timeline.instant import completed
 from lakelatch.transactions.manager import TransactionManager
 
 _FRUITLESS_KEPT = 1000

@@ -22,8 +22,8 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
 from lakelatch.locks.contract import service_key
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
-from lakelatch.timeline.timeline import Instant
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
@@ -41,15 +41,12 @@ class Work:
 
     def look(self) -> Standing:
         """How the table stands now: one look at the tail of the log, and one listing."""
-        context = self.manager.context
-        tail = context.log.tail()
-        context.log.project(tail)
-        context.folder.refresh(tail.number)
+        self.manager.context.look()
         return self.standing()
 
     def standing(self, since: Iterable[Instant] = ()) -> Standing:
         """How the table stood when this process looked last, and what it has completed `since`; costs nothing."""
-        return Standing.of(self.manager.folder, self.manager.context.system.realtime_ms(), since)
+        return Standing.of(self.manager.snapshot, self.manager.context.system.realtime_ms(), since)
 
 
 #: What a step does, in pieces that fail one by one: an instant, if there is one by then, and what makes of it a run.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
 from live_table import LiveTable
 
 from lakelatch.engine.options import hints
-from lakelatch.engine.options.hints import OTHER_NAMES, PAYLOAD_KEYS, RULES, page, rule_of
-from lakelatch.engine.options.write import KNOWN_KEYS, WriteOptions, normalise
+from lakelatch.engine.options.hints import PAYLOAD_KEYS, RULES, rule_of
+from lakelatch.engine.options.registry import KNOWN_KEYS, OTHER_NAMES, Call, normalise
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 from lakelatch.transactions.base.settings import NON_BLOCKING
 
-OPTIONS_PAGE = Path(__file__).parents[3] / "docs" / "options.md"
+ROOT = Path(__file__).parents[3]
 MODELS, KEYGEN = "org.apache.hudi.common.model.", "org.apache.hudi.keygen."
 PASTED = {  # as a job has them that comes from Hudi's own guides
     "hoodie.clean.allow.multiple": "false",
@@ -79,7 +80,7 @@ def test_a_pasted_job_works_and_is_told_once_what_has_no_effect(
 )
 def test_what_would_make_another_table_of_it_is_refused_by_name(key: str, value: str, named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        WriteOptions.parse({key: value})
+        Call({key: value}).write()
     assert named in caught.value.message
     assert key in caught.value.message or key in OTHER_NAMES
 
@@ -90,12 +91,12 @@ def test_what_would_make_another_table_of_it_is_refused_by_name(key: str, value:
 @pytest.mark.parametrize("key", PAYLOAD_KEYS)
 def test_a_payload_class_is_a_merge_mode(key: str, payload: str, mode: str) -> None:
     other = {COMMIT_TIME: EVENT_TIME, EVENT_TIME: COMMIT_TIME}[mode]
-    assert WriteOptions.parse({key: MODELS + payload}).merge_mode == mode
-    assert WriteOptions.parse({"hoodie.record.merge.mode": mode, key: MODELS + payload}).merge_mode == mode
+    assert Call({key: MODELS + payload}).write().merge_mode == mode
+    assert Call({"hoodie.record.merge.mode": mode, key: MODELS + payload}).write().merge_mode == mode
     for order in ([key, "hoodie.record.merge.mode"], ["hoodie.record.merge.mode", key]):
         given = {key: MODELS + payload, "hoodie.record.merge.mode": other}
         with pytest.raises(InvalidRequest, match=r"given as well"):
-            WriteOptions.parse({name: given[name] for name in order})
+            Call({name: given[name] for name in order}).write()
 
 
 @pytest.mark.parametrize(
@@ -116,10 +117,10 @@ def test_a_key_generator_must_go_with_its_fields(generator: str, keys: str, part
         "hoodie.datasource.write.partitionpath.field": partitions,
     }
     if right:
-        assert WriteOptions.parse(options).record_key_fields == tuple(keys.split(","))
+        assert Call(options).write().record_key_fields == tuple(keys.split(","))
     else:
         with pytest.raises(InvalidRequest, match=generator):
-            WriteOptions.parse(options)
+            Call(options).write()
 
 
 def test_no_rule_hides_an_option_that_takes_effect() -> None:
@@ -132,8 +133,9 @@ def test_no_rule_hides_an_option_that_takes_effect() -> None:
 
 
 def test_the_page_of_options_is_made_from_these_rules() -> None:
-    text = OPTIONS_PAGE.read_text()
-    assert text.partition("<!-- made by .ci/options-page -->\n\n")[2] == page(), "run .ci/options-page"
+    made = runpy.run_path(str(ROOT / ".ci" / "options-page"))
+    text = (ROOT / "docs" / "options.md").read_text()
+    assert text.partition(made["MADE"])[2] == made["tables"](), "run .venv/bin/python .ci/options-page"
 
 
 def test_a_key_generator_that_takes_effect_is_not_told_to_have_none(

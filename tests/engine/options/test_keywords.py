@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import AS_OF, WriteOptions, normalise
+from lakelatch.engine.options.read import AS_OF
+from lakelatch.engine.options.registry import Call, normalise
 from lakelatch.errors import InvalidRequest
 
 ALL: dict[str, Any] = {
@@ -68,11 +68,11 @@ def test_keywords_are_hudis_options() -> None:
 
 def test_they_are_understood_by_writes_and_services() -> None:
     given = lakelatch.options(**{**ALL, "lock_provider": "filesystem"})
-    written, served = WriteOptions.parse(given), ServiceOptions.parse(given)
+    written, served = Call(given).write(), Call(given).services()
     assert written.record_key_fields == ("a", "b") and written.merge_schema and written.small_rows == 10
     assert served.clustering.columns == ("x", "y") and served.clustering.inline
-    assert ServiceOptions.parse(lakelatch.options(keep_commits=4)).cleaning.commits == 4
-    assert ServiceOptions.parse(lakelatch.options(keep_versions=5)).cleaning.versions == 5
+    assert Call(lakelatch.options(keep_commits=4)).services().cleaning.commits == 4
+    assert Call(lakelatch.options(keep_versions=5)).services().cleaning.versions == 5
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from lakelatch.storage import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import load_table_config
-from lakelatch.timeline.timeline import Timeline
 
 DATA = Path(__file__).parents[2] / "data" / "archived"
 COMMITS = {"mor_1_2": 12, "mor_compacted_1_2": 14, "mor_compacted_1_1": 12, "cow_1_2": 12}
@@ -65,7 +65,7 @@ def items(rows: Rows) -> list[tuple[Any, ...]]:
 def test_a_table_that_java_wrote_and_archived(name: str, tmp_path: Path) -> None:
     root = unzip(name, tmp_path)
     archived = History.load(LocalStorage(root)).instants(WRITE_ACTIONS)
-    active = Timeline.load(LocalStorage(root)).completion_times()
+    active = Snapshot.load(LocalStorage(root)).completion_times()
     assert len(archived) >= 6 and not {one.requested for one in archived} & set(active)
     rows = read(root)
     assert plain(rows) == written(COMMITS[name])
@@ -146,7 +146,7 @@ def test_what_java_replaced_clustered_undid_or_kept_before_it_archived(name: str
 def test_time_travel_to_archived_moments_gives_what_java_read_then(tmp_path: Path) -> None:
     root = unzip("uncleaned_1_2", tmp_path)
     past = READ_BY_JAVA["uncleaned_1_2"]["past"]
-    assert min(past) < Timeline.load(LocalStorage(root)).completed[0].requested
+    assert min(past) < Snapshot.load(LocalStorage(root)).completed[0].requested
     for time, expected in past.items():
         assert sorted([row["part"], row["id"], row["val"]] for row in read(root, as__of__instant=time)) == expected
 

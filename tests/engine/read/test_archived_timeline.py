@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from archiver import Archiver, remove_from_timeline
 from clean_files import clean_metadata
-from live_table import LiveTable, Snapshot, rows_since
+from live_table import LiveTable, TableRows, rows_since
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed
 from lakelatch.timeline.metadata import RollbackMetadata
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed
+from lakelatch.timeline.snapshot import Snapshot
 
 
 def made(root: Path) -> LiveTable:
@@ -34,7 +35,7 @@ def made(root: Path) -> LiveTable:
     return table
 
 
-def everything(table: LiveTable, times: list[str]) -> dict[str, Snapshot]:
+def everything(table: LiveTable, times: list[str]) -> dict[str, TableRows]:
     """All reads that there are, by name."""
     found = {"now": table.read(meta=True), "optimized": table.optimized()}
     for time in ["0", *times]:
@@ -50,11 +51,11 @@ def overwritten(table: LiveTable) -> list[str]:
 
 
 def instants(table: LiveTable) -> list[str]:
-    return sorted({instant.requested for instant in Timeline.load(table.storage).completed})
+    return sorted({instant.requested for instant in Snapshot.load(table.storage).completed})
 
 
 def times(table: LiveTable) -> list[str]:
-    return sorted(instant.completion or "" for instant in Timeline.load(table.storage).completed)
+    return sorted(instant.completion or "" for instant in Snapshot.load(table.storage).completed)
 
 
 def test_every_read_is_what_it_was_however_much_is_archived(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_an_overwrite_that_nobody_remembers_is_refused(tmp_path: Path) -> None:
 def test_a_window_that_nobody_recorded_is_refused_and_a_later_one_is_not(tmp_path: Path) -> None:
     table = made(tmp_path)
     known = instants(table)[-2:]
-    start = Timeline.load(table.storage).completion_times()[known[0]]
+    start = Snapshot.load(table.storage).completion_times()[known[0]]
     remove_from_timeline(table.storage, instants(table)[:-2])
     with pytest.raises(InvalidRequest, match=r"neither on the active timeline nor in its history.*begin at"):
         table.since("0")
@@ -275,6 +276,6 @@ def test_hudi_rs_reads_the_same_from_an_archived_table_that_was_compacted(tmp_pa
 
 def test_nothing_is_listed_besides_where_there_is_no_history(tmp_path: Path) -> None:
     table = made(tmp_path)
-    assert not Timeline.load(table.storage).has_history
+    assert not Snapshot.load(table.storage).has_history
     (tmp_path / "table" / TIMELINE_FOLDER / "history").mkdir()
-    assert Timeline.load(table.storage).has_history and table.agreed()
+    assert Snapshot.load(table.storage).has_history and table.agreed()

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from archiver import Archiver
-from live_table import LiveTable, Snapshot, rows_of, window
+from live_table import LiveTable, TableRows, rows_of, window
 from storages.counting import CountingStorage
 
 from lakelatch.engine.read.plan import plan_read, read_schema
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Listing, Storage
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
+from lakelatch.timeline.instant import TIMELINE_FOLDER
+from lakelatch.timeline.snapshot import Snapshot
 
 JAVA = Path(__file__).parents[2] / "data" / "java"
 SNAPSHOT = [
@@ -62,7 +63,7 @@ def lift(storage: Storage, far: FarStorage) -> None:
         far.put(path, storage.read(path))
 
 
-def read(far: FarStorage, options: dict[str, object] | None = None, requests: int | None = None) -> Snapshot:
+def read(far: FarStorage, options: dict[str, object] | None = None, requests: int | None = None) -> TableRows:
     far.forget()
     plan = plan_read(far.uri, options)
     assert requests is None or len(far.calls) == requests, far.story()
@@ -80,7 +81,7 @@ def test_a_snapshot(table: LiveTable, far: FarStorage) -> None:
         table.write([(1, 1, "v")], partition)
     lift(table.storage, far)
     check_asks(far, 5, 3)  # of each commit the columns are read once a process
-    last = Timeline.load(table.storage).completed[-1].file_name
+    last = Snapshot.load(table.storage).completed[-1].file_name
     assert far.story().splitlines() == [line.replace("{last commit}", last) for line in SNAPSHOT]
     check_asks(far, 4, 3)
     table.compact()
@@ -146,7 +147,7 @@ def test_the_columns_alone_take_no_plan(table: LiveTable, far: FarStorage) -> No
     lift(table.storage, far)
     far.forget()
     assert read_schema(far.uri, {"columns": "id,v"}).names == ["id", "v"]
-    (last,) = Timeline.load(table.storage).completed
+    (last,) = Snapshot.load(table.storage).completed
     assert [call.path for call in far.calls] == [".hoodie/hoodie.properties", TIMELINE_FOLDER, last.path], far.story()
 
 
@@ -179,7 +180,7 @@ def test_a_listing_that_lacks_an_older_commit_is_not_believed(table: LiveTable, 
     table.write([(1, 1, "a")], "a")
     table.write([(2, 1, "b")], "b")
     lift(table.storage, far)
-    first, last = sorted(Timeline.load(table.storage).completed, key=lambda one: one.completion or "")
+    first, last = sorted(Snapshot.load(table.storage).completed, key=lambda one: one.completion or "")
     far.hidden = frozenset({first.file_name})
     assert read(far, requests=5 + 4) == [("a", 1, 1, "a"), ("b", 2, 1, "b")]
     far.hidden = frozenset({last.file_name})  # what is left out is the youngest one: the moment before it
@@ -195,7 +196,7 @@ def test_an_incremental_read_does_not_step_over_a_commit_that_its_listing_lacked
     table.write([(1, 1, "a")], "a")
     table.write([(2, 1, "b")], "b")
     lift(table.storage, far)
-    far.hidden = frozenset({Timeline.load(table.storage).completed[1].file_name})
+    far.hidden = frozenset({Snapshot.load(table.storage).completed[1].file_name})
     assert read(far, window(begin)) == [("a", 1, 1, "a"), ("b", 2, 1, "b")]
 
 
@@ -204,7 +205,7 @@ def test_a_commit_that_is_taken_back_in_between_leaves_no_half(table: LiveTable,
     table.write([(1, 1, "a")], "a")
     table.write([(2, 1, "b")], "a")
     lift(table.storage, far)
-    undone = max(Timeline.load(table.storage).completed, key=lambda one: one.completion or "")
+    undone = max(Snapshot.load(table.storage).completed, key=lambda one: one.completion or "")
 
     def take_back() -> None:
         far.delete(undone.path)

@@ -16,7 +16,7 @@ from storages.counting import CountingStorage
 from table import BuiltTable
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.where import conditions_in
 from lakelatch.engine.run.executor import HERE, NO_TASKS
@@ -280,7 +280,7 @@ def indexes(table: LiveTable) -> list[str]:
 
 
 def test_commits_make_one_and_three_stay(table: LiveTable) -> None:
-    options = ServiceOptions.parse({"lakelatch.index.commits": 1})
+    options = Call({"lakelatch.index.commits": 1}).services()
     made = []
     for ts in range(2, 7):
         writing = table.begin().put("d001", [(1, ts, "v")])
@@ -291,7 +291,7 @@ def test_commits_make_one_and_three_stay(table: LiveTable) -> None:
 
 
 def test_few_commits_make_none(table: LiveTable) -> None:
-    options = ServiceOptions.parse({"lakelatch.index.commits": 9})
+    options = Call({"lakelatch.index.commits": 9}).services()
     for ts in range(2, 9):
         writing = table.begin().put("d001", [(1, ts, "v")])
         assert after_commit(writing.commit(), table.opened, writing.manager, options, NO_TASKS).services == ()
@@ -303,7 +303,7 @@ def test_nobody_makes_one_who_was_told_not_to_or_takes_hudis_locks(table: LiveTa
     class TakenByHudi(FilesystemLockProvider):
         taken_by_hudi = True
 
-    options = ServiceOptions.parse({"lakelatch.index.commits": every})
+    options = Call({"lakelatch.index.commits": every}).services()
     writing = table.begin().put("d001", [(1, 2, "v")])
     manager = writing.manager
     if every:
@@ -314,7 +314,7 @@ def test_nobody_makes_one_who_was_told_not_to_or_takes_hudis_locks(table: LiveTa
 
 
 def test_a_maintenance_makes_one_after_so_many_commits(table: LiveTable) -> None:
-    options = ServiceOptions.parse({"lakelatch.index.commits": 2})
+    options = Call({"lakelatch.index.commits": 2}).services()
     work = steps.Work(table.opened, table.manager(), options, HERE)
     due = [step for step in steps_of(options) if step.service == "index"]
     outcomes = []

@@ -19,7 +19,8 @@ from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLEAN, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, load_manifest
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, requested
+from lakelatch.timeline.instant import TIMELINE_FOLDER, requested
+from lakelatch.timeline.snapshot import Snapshot
 
 AT_ONCE = ArchivingOptions(min_commits=2, max_commits=3, merged_files=3, minimum_age_s=0)
 
@@ -29,7 +30,7 @@ def run(table: LiveTable, options: ArchivingOptions = AT_ONCE) -> Archived:
 
 
 def writes(table: LiveTable) -> list[str]:
-    return sorted(one.requested for one in Timeline.load(table.storage).completed if one.action in WRITE_ACTIONS)
+    return sorted(one.requested for one in Snapshot.load(table.storage).completed if one.action in WRITE_ACTIONS)
 
 
 def write(table: LiveTable, *numbers: int) -> list[str]:
@@ -81,7 +82,7 @@ def test_plans_and_metadata_are_in_the_history_as_they_were(tmp_path: Path) -> N
     planned = table.storage.read(requested(plan, "compaction").path)
     table.execute(plan)
     write(table, 3, 4)
-    files = {one.requested: table.storage.read(one.path) for one in Timeline.load(table.storage).completed}
+    files = {one.requested: table.storage.read(one.path) for one in Snapshot.load(table.storage).completed}
     done = run(table)
     history = History.load(table.storage)
     assert plan in done.instants
@@ -165,7 +166,7 @@ def test_a_pending_plan_and_a_cancellation_of_one_are_in_the_way(tmp_path: Path)
     table.execute(plan)
     with active("cancel.after_sweep=raise"), pytest.raises(FailpointHit):
         cancelled_compaction(table)
-    (over,) = Timeline.load(table.storage).aborted
+    (over,) = Snapshot.load(table.storage).aborted
     age(table, over.path)
     written(table, 6, 7)
     done = run(table)
@@ -252,10 +253,10 @@ def test_a_plan_that_was_cancelled_is_in_the_way_for_a_day_and_is_taken_away_the
     written(table, 3, 4)
     done = run(table)
     assert done.held_at == last and f"{plan} was cancelled" in done.held_by
-    (over,) = Timeline.load(table.storage).aborted
+    (over,) = Snapshot.load(table.storage).aborted
     age(table, over.path)
     done = run(table)
-    assert any(one > plan for one in done.instants) and not Timeline.load(table.storage).aborted
+    assert any(one > plan for one in done.instants) and not Snapshot.load(table.storage).aborted
     assert not [name for name in table.storage.list("p").files if plan in name]
     assert len(table.agreed()) == 4
 
@@ -267,7 +268,7 @@ def test_what_is_young_stays(tmp_path: Path) -> None:
     options = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=3600)
     done = run(table, options)
     assert not done.instants and "younger than 3600 s" in done.held_by
-    for one in Timeline.load(table.storage).completed[:2]:
+    for one in Snapshot.load(table.storage).completed[:2]:
         age(table, one.path)
     assert len(run(table, options).instants) == 2
 
@@ -312,7 +313,7 @@ def clean_metadata(kept: str) -> bytes:
 def test_time_travel_and_incremental_reads_go_over_what_was_archived(tmp_path: Path) -> None:
     table = LiveTable(tmp_path)
     written(table, 1, 2, 3)
-    completions = sorted(one.completion or "" for one in Timeline.load(table.storage).completed)
+    completions = sorted(one.completion or "" for one in Snapshot.load(table.storage).completed)
     past = {time: table.as_of(time) for time in completions}
     since = {time: table.since(time) for time in completions}
     assert len(run(table).instants) >= 4
@@ -339,7 +340,7 @@ def test_a_rolled_back_instant_stays_rolled_back_when_its_rollback_is_archived(t
     failed = table.begin().put("p", [(9, 9, "never")])
     failed.transaction.abort()
     written(table, 3, 4, 5)
-    rollback = next(one for one in Timeline.load(table.storage).completed if one.action == "rollback")
+    rollback = next(one for one in Snapshot.load(table.storage).completed if one.action == "rollback")
     done = run(table)
     assert rollback.requested in done.instants
     assert not [name for name in table.storage.list(TIMELINE_FOLDER).files if rollback.requested in name]
@@ -385,7 +386,7 @@ def test_the_api_and_the_command_archive_without_spark(tmp_path: Path, capsys: p
 def test_what_begins_and_completes_during_the_look_is_not_passed(tmp_path: Path) -> None:
     table = LiveTable(tmp_path)
     written(table, 1, 2)
-    last = max(one.completion or "" for one in Timeline.load(table.storage).completed)
+    last = max(one.completion or "" for one in Snapshot.load(table.storage).completed)
     looks: list[str] = []
 
     def write_meanwhile(operation: str, path: str) -> None:

@@ -30,8 +30,9 @@ from lakelatch.timeline.history.manifest import (
     manifest_versions,
 )
 from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import CANCEL_FOLDER
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
 POINTS = [name for name in NAMES if name.startswith("archive.")]
@@ -75,7 +76,7 @@ def unlocked(table: LiveTable) -> TransactionManager:
 def everything(table: LiveTable) -> set[str]:
     """Requested times of the completed writes on either timeline."""
     archived = {one.requested for one in History.load(table.storage).instants()}
-    return archived | {one.requested for one in Timeline.load(table.storage).completed}
+    return archived | {one.requested for one in Snapshot.load(table.storage).completed}
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -90,7 +91,7 @@ def test_an_archiver_that_dies_at_a_step_is_finished_by_the_next(point: str, vis
         except FailpointHit:
             pass
     assert table.agreed() == rows and everything(table) == before
-    pending = {one.requested for one in Timeline.load(table.storage).pending}
+    pending = {one.requested for one in Snapshot.load(table.storage).pending}
     assert not pending.intersection(one.requested for one in History.load(table.storage).instants())
     run(table)
     assert table.agreed() == rows and everything(table) == before
@@ -103,7 +104,7 @@ def test_an_archiver_that_dies_at_a_step_is_finished_by_the_next(point: str, vis
 
 def _only_once(table: LiveTable) -> None:
     archived = {one.requested for one in History.load(table.storage).instants()}
-    active_now = {one.requested for one in Timeline.load(table.storage).instants}
+    active_now = {one.requested for one in Snapshot.load(table.storage).instants}
     assert not archived & active_now
 
 
@@ -236,7 +237,7 @@ def test_a_level_file_that_is_in_the_way_is_gone_round(damage: Callable[[bytes],
 def test_files_that_came_back_after_they_were_archived_go_again(tmp_path: Path) -> None:
     table = LiveTable(tmp_path)
     written(table, 1, 2, 3)
-    files = {one.path: table.storage.read(one.path) for one in Timeline.load(table.storage).instants}
+    files = {one.path: table.storage.read(one.path) for one in Snapshot.load(table.storage).instants}
     rows, done = table.agreed(), run(table)
     back = {path for path in files if any(one in path for one in done.instants)}
     for path in back:

@@ -12,7 +12,8 @@ from lakelatch.engine.services import cancelling
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.actions import COMPACTION
-from lakelatch.timeline.timeline import Timeline, aborted
+from lakelatch.timeline.instant import aborted
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 
 CANCELLABLE = {"lakelatch.service.cancellable": "true"}
@@ -50,7 +51,7 @@ def test_it_is_cancelled_in_mid_flight_and_the_table_goes_on(live: LiveTable) ->
     with failpoints.calling(ask, ["compact.before_commit"]), pytest.raises(PlanCancelled):
         live.execute(plan)
     assert live.agreed() == before and files_of(live, plan) == []  # it has tidied up after itself
-    assert Timeline.load(live.storage).aborted == (aborted(plan, COMPACTION),)
+    assert Snapshot.load(live.storage).aborted == (aborted(plan, COMPACTION),)
     live.write([(1, 3, "c")])
     assert live.compact() is not None
     assert live.agreed()[:2] == [("p", 0, 2, "b"), ("p", 1, 3, "c")]
@@ -77,7 +78,7 @@ def test_an_executor_that_begins_later_tidies_up_instead(live: LiveTable) -> Non
     with pytest.raises(PlanCancelled):
         live.execute(plan)
     assert cancelling.open_requests(live.manager()) == []
-    assert Timeline.load(live.storage).aborted == (aborted(plan, COMPACTION),) and live.agreed() == before
+    assert Snapshot.load(live.storage).aborted == (aborted(plan, COMPACTION),) and live.agreed() == before
 
 
 def test_readers_see_nothing_of_what_a_dead_executor_left_before_it_is_swept_nor_after(live: LiveTable) -> None:

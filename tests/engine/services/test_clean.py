@@ -15,7 +15,7 @@ from table import manager_of
 
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read, plan_read_of
 from lakelatch.engine.services import cleaning
 from lakelatch.engine.table.opening import open_table
@@ -141,7 +141,7 @@ def test_a_read_that_a_clean_overtakes_between_two_listings_looks_again(tmp_path
                 table.compact()
             clean(table)
 
-    plan = plan_read_of(open_table(FaultyStorage(table.storage, before=overtake)), ReadOptions.parse({}))
+    plan = plan_read_of(open_table(FaultyStorage(table.storage, before=overtake)), Call({}).read())
     assert rows_of(plan) == [("p", 1, 4, "b")] and overtaken
 
 

@@ -13,7 +13,7 @@ from lakelatch.engine.services.due import Standing
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.service_metadata import read_clean_extra, read_earliest_retained
-from lakelatch.timeline.timeline import Timeline, TimelineFolder
+from lakelatch.timeline.snapshot import Snapshot
 
 P, Q, R = ("p", group(0)), ("q", group(0)), ("p/r", group(0))
 ALL = CleaningOptions(commits=1)
@@ -73,7 +73,7 @@ def test_the_next_clean_of_all_goes_on_where_the_last_one_of_all_ended(table: Ma
 def test_other_engines_are_not_told_that_all_was_cleaned_until_a_moment(table: MadeHistory) -> None:
     rounds(table, 3)
     (result,) = table.clean(selecting("q"))
-    (clean,) = [one for one in Timeline.load(table.storage).completed if one.requested == result.instant]
+    (clean,) = [one for one in Snapshot.load(table.storage).completed if one.requested == result.instant]
     content = table.storage.read(clean.path)
     assert read_earliest_retained(content, clean.path) == ""
     assert UNTIL not in read_clean_extra(content, clean.path)
@@ -98,9 +98,8 @@ def test_tombstones_that_a_filter_has_passed_over_are_looked_for_again(table: Ma
 def test_one_of_some_partitions_is_due_whatever_the_last_clean_has_looked_at(table: MadeHistory) -> None:
     rounds(table, 3)
     table.clean(selecting("q"))
-    folder = TimelineFolder(table.storage)
-    folder.refresh(0)
-    standing = Standing.of(folder, to_ms(table.completions()[-1]))
+    snapshot = Snapshot.look(table.storage)
+    standing = Standing.of(snapshot, to_ms(table.completions()[-1]))
     assert standing.clean_due(selecting("p", trigger_commits=0)) and not standing.clean_due(selecting("p"))
 
 

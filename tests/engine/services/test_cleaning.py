@@ -17,7 +17,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.format.names import LogFile
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.service_metadata import read_clean_extra
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 A, B, C = ("p", group(0)), ("p", group(1)), ("q", group(0))
 
@@ -34,7 +34,7 @@ def rounds(table: MadeHistory, number: int, *groups: tuple[str, str]) -> None:
 
 
 def extra_of(table: MadeHistory) -> dict[str, str]:
-    (clean,) = [one for one in Timeline.load(table.storage).completed if one.requested == max(table.cleans())]
+    (clean,) = [one for one in Snapshot.load(table.storage).completed if one.requested == max(table.cleans())]
     return dict(read_clean_extra(table.storage.read(clean.path), clean.path))
 
 
@@ -259,7 +259,7 @@ def test_commits_that_were_archived_meanwhile_count(table: MadeHistory) -> None:
     table.clean(keeping(1))
     rounds(table, 3, A)
     before = table.needed_since(table.completions()[-2])
-    written = [one.requested for one in Timeline.load(table.storage).completed if one.action != "clean"]
+    written = [one.requested for one in Snapshot.load(table.storage).completed if one.action != "clean"]
     Archiver(table.storage).archive(sorted(written)[:8])
     rounds(table, 1, C)
     rounds(table, 1, B)
@@ -285,7 +285,7 @@ def test_a_base_file_of_what_was_taken_back_goes_however_late_it_comes(
     table.compact(plan)
     (late,) = [path for path in table.files() if plan in path]
     if restored:
-        target = next(one for one in Timeline.load(table.storage).completed if one.completion == last)
+        target = next(one for one in Snapshot.load(table.storage).completed if one.completion == last)
         restoring.restore(table.config, table.manager(), target.requested)
     else:
         restoring.roll_back(table.manager(), plan)
@@ -315,7 +315,7 @@ def test_a_base_file_of_what_was_taken_back_goes_where_each_version_is_kept(
     assert plan is not None
     table.compact(plan)
     (late,) = [path for path in table.files() if plan in path]
-    target = next(one for one in Timeline.load(table.storage).completed if one.completion == last)
+    target = next(one for one in Snapshot.load(table.storage).completed if one.completion == last)
     restoring.restore(table.config, table.manager(), target.requested)
     if cleaned_before:
         table.write(C)

@@ -20,10 +20,11 @@ from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded
 from lakelatch.format.names import LogFile
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT
+from lakelatch.timeline.instant import inflight, requested
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.service_metadata import read_cleaned
-from lakelatch.timeline.timeline import Timeline, inflight, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import PlanBusy
 
 A, B, C = ("p", group(0)), ("p", group(1)), ("q", group(0))
@@ -72,7 +73,7 @@ def test_whoever_comes_after_a_failure_finishes_the_clean(table: MadeHistory, po
     table.write(B)
     table.clean(ONE)
     assert expected <= before - table.files()
-    assert sum(one.action == CLEAN for one in Timeline.load(table.storage).pending) == 0
+    assert sum(one.action == CLEAN for one in Snapshot.load(table.storage).pending) == 0
     table.clean(ONE)
     table.one.recover()
     assert find_losses(table.storage, table.config) == []
@@ -177,7 +178,7 @@ def test_a_view_knows_that_it_was_overtaken(table: MadeHistory) -> None:
 
 
 def savepoint(table: MadeHistory, instant: str, files: dict[str, list[str]]) -> None:
-    from lakelatch.timeline.timeline import completed
+    from lakelatch.timeline.instant import completed
 
     schema = {
         "type": "record", "name": "HoodieSavepointMetadata", "fields": [
@@ -199,7 +200,7 @@ def savepoint(table: MadeHistory, instant: str, files: dict[str, list[str]]) -> 
 
 
 def requested_at(table: MadeHistory, completion: str) -> str:
-    times = Timeline.load(table.storage).completion_times()
+    times = Snapshot.load(table.storage).completion_times()
     return next(instant for instant, time in times.items() if time == completion)
 
 
@@ -215,7 +216,7 @@ def test_what_a_savepoint_keeps_stays_until_it_is_removed(table: MadeHistory) ->
     assert needed <= table.files() and table.slices(past)
     for _ in range(3):
         table.write(B)
-    for found in Timeline.load(table.storage).instants:
+    for found in Snapshot.load(table.storage).instants:
         if found.action == SAVEPOINT:
             table.storage.delete(found.path)
     table.clean(ONE)
@@ -329,11 +330,11 @@ def test_a_plan_past_its_policy_is_called_off_by_the_next_clean(table: MadeHisto
     needed = table.needed_at(plan)
     for hours in (1, 2):
         table.system.advance(hours * 3600)
-        assert [one.action for one in Timeline.load(table.storage).pending] == ["compaction"]
+        assert [one.action for one in Snapshot.load(table.storage).pending] == ["compaction"]
         table.write(C)
         table.write(C)
         table.clean(ONE)
-    assert Timeline.load(table.storage).pending == ()
+    assert Snapshot.load(table.storage).pending == ()
     assert needed <= table.files() and table.slices()
     with pytest.raises(TransactionEnded):
         table.compact(plan)
@@ -375,7 +376,7 @@ def test_plans_and_metadata_are_read_as_they_were_written(table: MadeHistory) ->
     plan = cleaning.read_plan(table.storage, result.instant)
     again = CleanPlan.from_avro(plan.to_avro(table.storage.uri))
     assert again == plan and set(plan.paths) == set(result.files)
-    (clean,) = (one for one in Timeline.load(table.storage).completed if one.action == CLEAN)
+    (clean,) = (one for one in Snapshot.load(table.storage).completed if one.action == CLEAN)
     data = table.storage.read(clean.path)
     assert read_cleaned(data, clean.path) == dict(plan.files)
     record: Any = next(fastavro.reader(io.BytesIO(data)))

@@ -14,7 +14,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import file_slices
 from lakelatch.format.slices.partitions import partition_files
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 BUCKETS = 2
 STEP = st.tuples(
@@ -96,7 +96,7 @@ class History:
             moment = times[-options.versions - 1] if len(times) > options.versions else ""
             replaced = {group for group, time in table.view().replaced().items() if time <= moment}
             replaced_later = table.view().replaced().keys() - replaced
-            completions = Timeline.load(table.storage).completion_times()
+            completions = Snapshot.load(table.storage).completion_times()
             for partition, names in partition_files(table.storage, table.config):
                 for slices in file_slices(partition, names, completions):
                     if (partition, slices[0].file_id) in replaced_later:

@@ -11,7 +11,7 @@ from clustered import ROWS, done, live, made, planned
 from grouped_table import A, D, GroupedTable
 from live_table import LiveTable, rows_since
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import clustering
 from lakelatch.engine.services.planned import waiting
@@ -100,7 +100,7 @@ def test_tables_with_column_groups_are_clustered(tmp_path: Path) -> None:
     table.write(A, *({"id": key, "at": 10, "a": "a"} for key in ids))
     late = table.begin().put_table(table.frame(A, [{"id": key, "at": 15, "a": "late"} for key in ids]))
     table.delete((*A,), {"id": 3, "at": 20})
-    parsed = ServiceOptions.parse({"hoodie.clustering.plan.strategy.sort.columns": "d"})
+    parsed = Call({"hoodie.clustering.plan.strategy.sort.columns": "d"}).services()
     opened = open_table(table.storage)
     before = table.read()
     plan = clustering.schedule(opened, table.manager(), parsed.clustering, parsed.cancellation)

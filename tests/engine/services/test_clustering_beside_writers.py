@@ -22,7 +22,7 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import CLUSTERING
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.base.settings import OPTIMISTIC
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
@@ -317,7 +317,7 @@ def test_one_that_yields_to_a_writer_at_work_leaves_tombstones(tmp_path: Path) -
     with pytest.raises(WriteConflict):
         table.execute_clustering(plan, meanwhile)
     assert late and not any(table.storage.put_if_absent(path, data) for path, data in late.items())
-    assert [one.requested for one in Timeline.load(table.storage).aborted] == [plan]
+    assert [one.requested for one in Snapshot.load(table.storage).aborted] == [plan]
     writing.commit()
     assert [row[3] for row in table.agreed()] == ["w"] * 40
     done(table.cluster())

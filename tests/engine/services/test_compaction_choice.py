@@ -11,8 +11,8 @@ from live_table import LiveTable
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.services.compaction_choice import chosen
 from lakelatch.errors import InvalidRequest
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan
-from lakelatch.timeline.timeline import requested
 
 MB = 1024 * 1024
 BASES = {"2026/11/20": 100 * MB, "2026/11/21": 0, "2026/11/22": 1000 * MB}

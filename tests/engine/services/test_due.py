@@ -14,7 +14,8 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.storage import MemoryStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, TimelineFolder, completed
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed
+from lakelatch.timeline.snapshot import Snapshot
 
 HOUR_MS = 3_600_000
 
@@ -34,9 +35,8 @@ def standing(*names: str, now: float = 0) -> Standing:
         files = [f"{begin}_{time_of(float(end[0]))}.{action}"] if end else [f"{begin}.{action}.requested"]
         for file in files:
             storage.put(f"{TIMELINE_FOLDER}/{file}", b"")
-    folder = TimelineFolder(storage)
-    folder.refresh(0)
-    return Standing.of(folder, to_ms(time_of(now)))
+    snapshot = Snapshot.look(storage)
+    return Standing.of(snapshot, to_ms(time_of(now)))
 
 
 def deltas(first: int, last: int) -> list[str]:
@@ -168,9 +168,8 @@ def test_what_the_caller_completed_counts_although_it_was_not_listed() -> None:
             f"{TIMELINE_FOLDER}/{time_of(int(name.split()[1]))}_{time_of(int(name.split()[2]))}.deltacommit", b""
         )
     storage.put(f"{TIMELINE_FOLDER}/{time_of(5)}.deltacommit.requested", b"")
-    folder = TimelineFolder(storage)
-    folder.refresh(0)
-    found = Standing.of(folder, 0, [completed(time_of(5), "deltacommit", time_of(6))])
+    snapshot = Snapshot.look(storage)
+    found = Standing.of(snapshot, 0, [completed(time_of(5), "deltacommit", time_of(6))])
     assert found.compaction_due(CompactionTrigger(commits=5)) and not found.pending
 
 

@@ -21,7 +21,7 @@ from lakelatch.engine.services.foreign_compactions import finish_foreign_compact
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import calling
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 
 ROWS = [("p", 1, 6, "late"), ("p", 2, 5, "b")]
 

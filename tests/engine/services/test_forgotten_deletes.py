@@ -13,8 +13,7 @@ from other_engines.compaction import compacted_by_another
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read import ways
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.read.ways import Ways
@@ -27,10 +26,10 @@ from lakelatch.storage.contract import Storage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLEAN
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
-from lakelatch.timeline.timeline import requested
 
 NOTES = ".hoodie/.lakelatch/kept/"
 EXPECTED = [("p", 2, 5, "b")]
@@ -67,7 +66,7 @@ def before_first(table: LiveTable, path: Callable[[str], bool], act: Callable[[]
 
 def planned(storage: Storage, as_of: str = "") -> ReadPlan:
     options = {"lakelatch.read.meta.columns": True, **({"as.of.instant": as_of} if as_of else {})}
-    return plan_read_of(open_table(storage), ReadOptions.parse(options))
+    return plan_read_of(open_table(storage), Call(options).read())
 
 
 def log_of_deletes(table: LiveTable) -> Path:
@@ -93,7 +92,7 @@ def test_a_planner_who_listed_before_deletes_were_kept_has_them(table: LiveTable
         assert plan is not None
         table.execute(plan)
     else:
-        parsed = ServiceOptions.parse({SORT_COLUMNS: "v"})
+        parsed = Call({SORT_COLUMNS: "v"}).services()
         plan = clustering.schedule(opened, table.manager(), parsed.clustering, parsed.cancellation)
         assert plan is not None
         table.execute_clustering(plan)

@@ -18,8 +18,9 @@ from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active
 from lakelatch.storage.contract import Storage
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.instant import aborted, requested
 from lakelatch.timeline.log.events import CANCEL_FOLDER
-from lakelatch.timeline.timeline import Timeline, aborted, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
 A, C = ("p", group(0)), ("q", group(0))
@@ -46,7 +47,7 @@ def test_a_clean_needs_nothing_of_a_plan_that_a_restore_takes_away(table: MadeHi
         table.write(A, C)
         table.compact_now(A, C)
     table.write(A)
-    to = max(Timeline.load(table.storage).completed, key=lambda one: one.completion or "")
+    to = max(Snapshot.load(table.storage).completed, key=lambda one: one.completion or "")
     plan = table.plan_compaction(A)
     assert plan is not None
     path, manager = requested(plan, "compaction").path, table.manager()
@@ -68,7 +69,7 @@ def test_an_archive_passes_over_a_rollback_that_ends_while_it_looks(tmp_path: Pa
     bad = table.write(rows(4, 9, "b"))
     with active("rollback.after_plan=raise"), pytest.raises(Unavailable, match="after_plan"):
         table.roll_back(bad.instant)
-    (pending,) = [one for one in Timeline.load(table.storage).pending if one.action == "rollback"]
+    (pending,) = [one for one in Snapshot.load(table.storage).pending if one.action == "rollback"]
 
     def end() -> None:
         """And another archiver takes it away."""

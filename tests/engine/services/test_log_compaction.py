@@ -12,7 +12,7 @@ import pytest
 from executors import run_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, Snapshot, rows_since
+from live_table import LiveTable, Row, TableRows, rows_since
 
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.file_report import FileReport
@@ -20,9 +20,10 @@ from lakelatch.engine.services.planned import RewriteTask
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.names import COMPACTED_MARK
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import COMMIT_TIME
-from lakelatch.timeline.timeline import Timeline, requested
 from lakelatch.transactions.base.settings import OPTIMISTIC
 
 TWO = {"hoodie.log.compaction.blocks.threshold": "2"}
@@ -72,14 +73,14 @@ def test_logs_become_one_and_every_reader_finds_the_same(tmp_path: Path) -> None
     assert table.as_of(result.completion) == wanted
     assert table.since(middle, result.completion) == table.since(middle) and table.since(result.completion) == []
     assert plan_logs(table) is None
-    completed = [one for one in Timeline.load(table.storage).completed if one.requested == plan]
+    completed = [one for one in Snapshot.load(table.storage).completed if one.requested == plan]
     assert [one.action for one in completed] == ["deltacommit"]
     metadata = CommitMetadata.from_avro(table.storage.read(completed[0].path))
     assert metadata.operation_type == "LOG_COMPACT" and metadata.schema and not metadata.compacted
     assert {stat.total_log_files for stat in metadata.stats} == {3}
 
 
-def winners(writes: Sequence[tuple[str, list[Row]]]) -> Snapshot:
+def winners(writes: Sequence[tuple[str, list[Row]]]) -> TableRows:
     """For each key the entry with the greatest ordering value, of equals the later, unless that is a delete."""
     best: dict[int, tuple[int, str, str]] = {}
     for operation, rows in writes:
@@ -119,7 +120,7 @@ def test_it_changes_no_winner_not_even_among_equals(
         open_ones = [table.begin(operation).put("p", rows) for operation, rows in writes]
         committed: list[int] = []
         plans: list[str] = []
-        seen: list[tuple[str, Snapshot]] = []
+        seen: list[tuple[str, TableRows]] = []
         for step in order:
             if isinstance(step, int):
                 moment = open_ones[step].commit().completion

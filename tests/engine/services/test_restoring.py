@@ -13,7 +13,8 @@ from taken_back_table import new_table, one_of_each, rows
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.timeline import Timeline, completed, inflight, requested
+from lakelatch.timeline.instant import completed, inflight, requested
+from lakelatch.timeline.snapshot import Snapshot
 
 LAST = 9
 
@@ -195,7 +196,7 @@ def test_a_restore_to_what_is_no_completed_commit_is_refused_by_name(table: Live
 def test_what_an_archiver_that_died_has_archived_is_not_undone(table: LiveTable) -> None:
     """It is in the history, where every reader counts it, and its files are on the timeline still."""
     first, second = table.write(rows(4, 1, "a")), table.write(rows(4, 2, "b"))
-    archiver, timeline = Archiver(table.storage), Timeline.load(table.storage)
+    archiver, timeline = Archiver(table.storage), Snapshot.load(table.storage)
     archiver.add_version([archiver.put_level_file([archiver._row(one, timeline) for one in timeline.completed])])
     before = table.agreed()
     with pytest.raises(InvalidRequest, match=f"{second.instant} was archived"):

@@ -14,10 +14,10 @@ from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
 from lakelatch.failpoints import FailpointHit
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, completed, inflight
 
 STEPS = ("savepoint.after_inflight", "commit.before_slot", "commit.after_slot", "commit.after_projection")
 

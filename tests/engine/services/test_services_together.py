@@ -20,7 +20,8 @@ from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.names import planned_base_file
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import CLUSTERING, SAVEPOINT, WRITE_ACTIONS
-from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import OPTIMISTIC
 from lakelatch.transactions.cancellation_requests import plan_of
 
@@ -116,11 +117,11 @@ def test_a_savepoint_that_is_refused_holds_nobody_up(tmp_path: Path) -> None:
     for number in range(4):
         table.write([(1, number, "a"), (2, number, "b")], "p")
         compacted(table)
-    first = sorted(Timeline.load(table.storage).completed)[0].requested
+    first = sorted(Snapshot.load(table.storage).completed)[0].requested
     assert clean(table)
     with pytest.raises(InvalidRequest, match="clean"):
         table.savepoint(first)
-    assert not [one for one in Timeline.load(table.storage).instants if one.action == SAVEPOINT]
+    assert not [one for one in Snapshot.load(table.storage).instants if one.action == SAVEPOINT]
     table.write([(1, 9, "z")], "p")
     compacted(table)
     assert clean(table)
@@ -145,7 +146,7 @@ def test_an_archive_does_not_pass_a_cancelled_plan_that_the_last_clean_took_for_
     for _ in range(2):
         archive(table)
         assert len(table.agreed()) == 2
-    assert min(one.requested for one in Timeline.load(table.storage).completed) < plan
+    assert min(one.requested for one in Snapshot.load(table.storage).completed) < plan
 
 
 def test_the_past_without_a_file_that_is_a_bucket_by_itself_is_refused_by_name(tmp_path: Path) -> None:
@@ -166,13 +167,13 @@ def test_a_savepoint_whose_process_died_holds_cleaners_up_for_a_day(table: MadeH
     for _ in range(3):
         table.write(place)
         table.compact_now(place)
-    found = sorted(one.requested for one in Timeline.load(table.storage).completed)
+    found = sorted(one.requested for one in Snapshot.load(table.storage).completed)
     with failpoints.active("savepoint.after_inflight=raise"), pytest.raises(Exception, match="told to fail"):
         savepoints.create_savepoint(table.config, table.manager(), found[0])
     assert not [path for done in table.clean(KEEP_ONE) for path in done.files]
     table.system.advance(25 * 3600)
     assert [path for done in table.clean(KEEP_ONE) for path in done.files]
-    assert not Timeline.load(table.storage).pending
+    assert not Snapshot.load(table.storage).pending
     assert find_losses(table.storage, table.config) == []
 
 
@@ -215,7 +216,7 @@ def test_a_late_file_of_the_part_of_a_clustering_that_was_called_off_is_never_sh
         clean(table)
         archive(table)
     assert not table.storage.exists(late)
-    assert plan not in [one.requested for one in Timeline.load(table.storage).completed]
+    assert plan not in [one.requested for one in Snapshot.load(table.storage).completed]
     assert len(table.agreed()) == 8
 
 
@@ -259,7 +260,7 @@ def test_superseded_logs_leave_once_nothing_that_stays_came_before_what_supersed
     for number in range(3):
         table.write([(1, 2 + number, "b")])
     archive(table)
-    assert first.instant not in [one.requested for one in Timeline.load(table.storage).completed]
+    assert first.instant not in [one.requested for one in Snapshot.load(table.storage).completed]
     assert len(table.agreed()) == 2
 
 
@@ -273,7 +274,7 @@ def late_log(table: LiveTable) -> list[str]:
     table.compact()
     for number in (2, 3, 4):
         table.write([(number, number, "other")], "q")
-    return sorted(one.requested for one in Timeline.load(table.storage).completed if one.action in WRITE_ACTIONS)
+    return sorted(one.requested for one in Snapshot.load(table.storage).completed if one.action in WRITE_ACTIONS)
 
 
 def keep(table: LiveTable, count: int) -> archiving.Archived:
@@ -291,7 +292,7 @@ def test_a_late_log_stays_for_as_long_as_its_slice_can_come_back(tmp_path: Path,
     assert ("p", 9, 9, "late") in rows and len(rows) == 5
     done = keep(table, count)
     assert table.agreed() == rows
-    there = {one.requested for one in Timeline.load(table.storage).completed}
+    there = {one.requested for one in Snapshot.load(table.storage).completed}
     if again in there:
         assert late in there, done
     try:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from live_table import LiveTable, Snapshot
+from live_table import LiveTable, TableRows
 from random_tables.index_checks import IndexChecks
 from taken_back_table import new_table, one_of_each, rows
 
@@ -24,9 +24,10 @@ from lakelatch.errors import (
     WriteConflict,
 )
 from lakelatch.format.slices.table_view import TableView
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.undoing import Restoring
 
@@ -284,7 +285,7 @@ def test_a_writer_that_projects_an_undone_slot_late_makes_nothing(table: LiveTab
     seen = log.tail()
     table.restore(first.instant)
     log.project(seen)
-    assert len(Timeline.load(table.storage).completion_times()) == 1
+    assert len(Snapshot.load(table.storage).completion_times()) == 1
 
 
 def test_a_plan_that_a_restore_took_away_is_not_projected_again(table: LiveTable) -> None:
@@ -362,7 +363,7 @@ def test_a_reader_during_a_restore_misses_nothing_that_a_clean_has_removed(table
     table.write(rows(3, 3, "c"))
     list(table.clean(CleaningOptions(commits=1, parallelism=1)))
     assert not table.data_files(clustered.instant) and checks.look() == []
-    seen: list[tuple[Snapshot, list[str]]] = []
+    seen: list[tuple[TableRows, list[str]]] = []
 
     def look(_: str) -> None:
         seen.append((table.read(), checks.look()))
@@ -381,7 +382,7 @@ def test_an_undone_commit_is_not_committed_for_who_asks(table: LiveTable) -> Non
         writing.commit()
     table.restore(first.instant)
     assert [row[3] for row in table.agreed()] == ["a0", "a1", "a2", "a3"]
-    assert writing.instant not in Timeline.load(table.storage).completion_times()
+    assert writing.instant not in Snapshot.load(table.storage).completion_times()
 
 
 def _nothing_written() -> CommitMetadata:

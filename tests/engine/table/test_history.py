@@ -16,7 +16,7 @@ from lakelatch.console.main import main
 from lakelatch.engine.table.history import TableDetail, history_rows
 from lakelatch.engine.table.opening import open_table
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_change_is_called_what_it_is_and_hudi_reads_its_own_name(
     writing.options = replace(writing.options, called="merge")
     assert writing.commit().operation == "merge"
     assert [row[2] for row in shown(table)] == ["MERGE"]
-    (instant,) = Timeline.load(table.storage).completed
+    (instant,) = Snapshot.load(table.storage).completed
     assert CommitMetadata.read(table.storage, instant.path).operation_type == "UPSERT"
     assert main(["timeline", str(table.root)]) == 0 and " merge " in capsys.readouterr().out
 

@@ -17,7 +17,7 @@ import lakelatch
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.calls import savepoint
 from lakelatch.engine.handed_over import begin_write
-from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.services.verifying import MISSING
 from lakelatch.engine.table import manager as module
 from lakelatch.engine.table.manager import open_manager

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from grouped_table import GROUPS, SCHEMA, A, D, GroupedTable, V
 
-from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
@@ -33,7 +33,7 @@ def made(groups: str = GROUPS, mode: str = NON_BLOCKING, schema: pa.Schema = SCH
     named = {name.replace("__", "."): value for name, value in more.items()}
     options = {**KEY, "hoodie.write.concurrency.mode": mode, "lakelatch.table.column.groups": groups, **named}
     storage = MemoryStorage(f"groups-{next(NUMBERS)}")
-    return open_for_write(storage, WriteOptions.parse(options), schema)
+    return open_for_write(storage, Call(options).write(), schema)
 
 
 def test_groups_are_kept_in_the_table_s_properties() -> None:
@@ -41,16 +41,16 @@ def test_groups_are_kept_in_the_table_s_properties() -> None:
     groups = (ColumnGroup("dt", ("d", "e")), ColumnGroup("at", ("a",)))
     assert table.config.column_groups == groups == load_table_config(table.storage).column_groups
     assert parse_column_groups(show_column_groups(groups)) == groups and groups[0].names == D
-    same = WriteOptions.parse({**KEY, "lakelatch.table.column.groups": "dt: d, e; at: a"})
+    same = Call({**KEY, "lakelatch.table.column.groups": "dt: d, e; at: a"}).write()
     assert open_for_write(table.storage, same, SCHEMA.empty_table().schema).config == table.config
-    assert open_for_write(table.storage, WriteOptions.parse(KEY), SCHEMA).config == table.config
+    assert open_for_write(table.storage, Call(KEY).write(), SCHEMA).config == table.config
 
 
 @pytest.mark.parametrize("groups", ["dt: d; at: a", "at: a; dt: d, e", ""])
 def test_groups_cannot_change_later(groups: str) -> None:
     table = made(**_under(ORDERING))
     with pytest.raises(InvalidRequest, match=r"lakelatch\.table\.column\.groups=.*cannot change later"):
-        open_for_write(table.storage, WriteOptions.parse({"lakelatch.table.column.groups": groups}), SCHEMA)
+        open_for_write(table.storage, Call({"lakelatch.table.column.groups": groups}).write(), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_damaged_groups_are_a_damaged_table() -> None:
 )
 def test_a_frame_has_whole_groups(columns: Sequence[str], more: dict[str, str], said: str | None) -> None:
     table = made(**_under(ORDERING))
-    options = WriteOptions.parse({"hoodie.write.concurrency.mode": NON_BLOCKING, **more})
+    options = Call({"hoodie.write.concurrency.mode": NON_BLOCKING, **more}).write()
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     if said is None:
         fitted(table, schema, options)
@@ -127,9 +127,9 @@ def test_a_frame_has_whole_groups(columns: Sequence[str], more: dict[str, str], 
 
 
 def test_a_partial_frame_for_a_table_without_groups_is_told_of_them() -> None:
-    table = open_for_write(MemoryStorage("without"), WriteOptions.parse({**KEY, **ORDERING}), SCHEMA)
+    table = open_for_write(MemoryStorage("without"), Call({**KEY, **ORDERING}).write(), SCHEMA)
     with pytest.raises(InvalidRequest, match=r"lacks the column.*add them, or .*lakelatch\.table\.column\.groups"):
-        fitted(table, pa.schema([SCHEMA.field(name) for name in ("id", *D)]), WriteOptions.parse({}))
+        fitted(table, pa.schema([SCHEMA.field(name) for name in ("id", *D)]), Call({}).write())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from live_table import LiveTable, Row
 from table import Steps, Writing, leftovers
 
-from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
+from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.errors import TransactionEnded, Unavailable, WriteConflict
 from lakelatch.failpoints import active
@@ -31,7 +32,7 @@ class Retrying:
     def __init__(self, table: LiveTable, retries: int, meanwhile: Sequence[Step], **more: object) -> None:
         self.table = table
         self.manager = table.manager(conflict_retries=retries, early=EarlySettings())
-        self.options = WriteOptions.parse({**table.options, **more})
+        self.options = Call({**table.options, **more}).write()
         self.meanwhile = [*meanwhile]
         self.instants: list[str] = []
         self.computed = 0

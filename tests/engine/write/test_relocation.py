@@ -26,9 +26,10 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
+from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant, completed
 from lakelatch.timeline.log.events import COMPLETE
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline, completed
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.markers.direct import Markers
 
 OVERWRITE = "insert_overwrite"
@@ -56,7 +57,7 @@ def files(table: LiveTable, instant: str, partition: str = "p") -> list[LogFile]
 
 def leftovers(table: LiveTable) -> list[str]:
     folders = (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open")
-    pending = [instant.path for instant in Timeline.load(table.storage).pending]
+    pending = [instant.path for instant in Snapshot.load(table.storage).pending]
     return pending + [path for folder in folders for path in table.storage.walk(folder)]
 
 

@@ -16,7 +16,7 @@ from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.errors import WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 BEGINNING = "20000101000000000"
@@ -35,7 +35,7 @@ def optimistic(tmp_path: Path) -> LiveTable:
 
 
 def metadata_of(table: LiveTable, instant: str) -> CommitMetadata:
-    (found,) = (one for one in Timeline.load(table.storage).completed if one.requested == instant)
+    (found,) = (one for one in Snapshot.load(table.storage).completed if one.requested == instant)
     return CommitMetadata.from_avro(table.storage.read(found.path))
 
 
@@ -326,7 +326,7 @@ def test_a_plan_of_which_nothing_is_left_still_completes(table: LiveTable) -> No
     table.drop("p")
     assert table.execute(plan).files == ()
     assert table.agreed() == [] and table.plan() is None
-    assert not Timeline.load(table.storage).pending
+    assert not Snapshot.load(table.storage).pending
 
 
 def test_a_compaction_that_was_already_at_work_brings_nothing_back(table: LiveTable) -> None:

@@ -21,8 +21,9 @@ from lakelatch.format.index.file_index import FileIndex, files_of
 from lakelatch.format.slices import partitions
 from lakelatch.format.slices.index_reading import current_index
 from lakelatch.format.slices.table_view import TableView
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Timeline, completed, inflight, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import OPTIMISTIC
 
 
@@ -128,20 +129,20 @@ def abort(table: LiveTable) -> None:
 
 
 def savepoint(table: LiveTable) -> None:
-    last = Timeline.load(table.storage).completed[-1].requested
+    last = Snapshot.load(table.storage).completed[-1].requested
     savepoints.create_savepoint(table.opened.config, table.manager(), last)
 
 
 def roll_back_what_came_after(table: LiveTable) -> None:
     write(table)
-    restoring.roll_back(table.manager(), Timeline.load(table.storage).completed[-1].requested)
+    restoring.roll_back(table.manager(), Snapshot.load(table.storage).completed[-1].requested)
 
 
 def archive_all_but_the_last(table: LiveTable) -> None:
     """What the index stands on, and what came after it."""
     write(table)
     write(table)
-    archived = sorted(one.requested for one in Timeline.load(table.storage).completed)[:-1]
+    archived = sorted(one.requested for one in Snapshot.load(table.storage).completed)[:-1]
     Archiver(table.storage).archive(archived)
 
 
@@ -183,11 +184,11 @@ def test_what_was_taken_back_makes_an_index_useless(table: LiveTable, checks: In
 
 def after_commit(table: LiveTable) -> str:
     """The requested time of the last compaction."""
-    return max(one.requested for one in Timeline.load(table.storage).completed if one.action == "commit")
+    return max(one.requested for one in Snapshot.load(table.storage).completed if one.action == "commit")
 
 
 def test_a_restore_makes_younger_indexes_useless(table: LiveTable, checks: IndexChecks) -> None:
-    first = Timeline.load(table.storage).completed[-1].requested
+    first = Snapshot.load(table.storage).completed[-1].requested
     write(table)
     assert checks.look() == []
     restoring.restore(table.opened.config, table.manager(), first)
@@ -258,7 +259,7 @@ def test_a_commit_that_cannot_be_read_leaves_it_to_the_listing(table: LiveTable,
     write(table)
     assert is_used(table, index)
     write(table)
-    table.storage.put(f"{TIMELINE_FOLDER}/{Timeline.load(table.storage).completed[-1].file_name}", b"no commit")
+    table.storage.put(f"{TIMELINE_FOLDER}/{Snapshot.load(table.storage).completed[-1].file_name}", b"no commit")
     assert not is_used(table, index)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, Snapshot
+from live_table import LiveTable, Row, TableRows
 from table import Writing
 
 from lakelatch.engine.read.plan import plan_read
@@ -30,7 +30,7 @@ PLAN, EXECUTE = "plan", "execute"
 KEYS = range(4)
 
 
-def winners(writes: Sequence[tuple[str, list[Row]]]) -> Snapshot:
+def winners(writes: Sequence[tuple[str, list[Row]]]) -> TableRows:
     """For each key the entry with the greatest ordering value, unless that is a delete."""
     best: dict[int, tuple[int, str, str]] = {}
     for operation, rows in writes:

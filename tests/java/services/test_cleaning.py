@@ -14,14 +14,15 @@ from sweep import find_losses
 
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.write import ManagerOptions, normalise
+from lakelatch.engine.options.manager import ManagerOptions
+from lakelatch.engine.options.registry import normalise
 from lakelatch.engine.services import cleaning
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 KEEP_ONE = {"hoodie.clean.commits.retained": "1"}
 QUIET = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
@@ -61,7 +62,7 @@ class Cleaned(SharedTable):
 
     def cleans(self, state: str = "completed") -> list[str]:
         return sorted(
-            one.requested for one in Timeline.load(self.storage).instants if (one.action, one.state) == ("clean", state)
+            one.requested for one in Snapshot.load(self.storage).instants if (one.action, one.state) == ("clean", state)
         )
 
     def bases(self) -> int:

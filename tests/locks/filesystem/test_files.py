@@ -15,7 +15,7 @@ from lakelatch.errors import CorruptTable, InvalidRequest, LeaseLost, LockTimeou
 from lakelatch.locks.contract import TABLE_KEY, Holder, LockScope
 from lakelatch.locks.filesystem import provider as filesystem
 from lakelatch.locks.filesystem.provider import DEFAULT_FOLDER, FilesystemLockProvider
-from lakelatch.locks.options import FILESYSTEM_EXPIRE, FILESYSTEM_PATH
+from lakelatch.locks.options import FILESYSTEM_PATH
 from lakelatch.storage.kernel_locks import kernel_locks
 from lakelatch.testing.conformance import in_processes
 from lakelatch.testing.conformance.in_processes import Child, in_fork
@@ -39,7 +39,7 @@ def test_nothing_is_made_before_it_is_needed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
 def test_the_folder_may_be_given_for_a_table_elsewhere(tmp_path: Path, form: str) -> None:
-    options = {FILESYSTEM_PATH: form.format(tmp_path / "locks"), FILESYSTEM_EXPIRE: "1"}
+    options = {FILESYSTEM_PATH: form.format(tmp_path / "locks"), "hoodie.write.lock.filesystem.expire": "1"}
     one = FilesystemLockProvider(LockScope("s3://bucket/table", options))
     other = FilesystemLockProvider(LockScope("s3://bucket/table", options))
     with one.acquire(TABLE_KEY, 0):

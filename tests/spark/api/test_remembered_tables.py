@@ -14,7 +14,7 @@ import pytest
 import lakelatch
 from lakelatch import failpoints
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.table import making
 from lakelatch.engine.table import manager as module
 from lakelatch.engine.table.manager import open_manager

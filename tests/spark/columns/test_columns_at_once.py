@@ -138,7 +138,7 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
     built.execute(plan)
     table.upsert(row(3, w=pa.array(["x"])), TEXTS)
     read = plan_read(path)
-    native, merged = split_by_types(read.table, read.schema, [found.without_logs() for found in read.slices])
+    native, merged = split_by_types(read, [found.without_logs() for found in read.slices])
     assert (len(native), len(merged)) == (0, 1)
     assert [found["w"] for found in table.to_arrow().sort_by("id").to_pylist()] == [None, "5", "x"]
 

@@ -18,7 +18,7 @@ from lakelatch.format.avro import avro_to_arrow
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 MakeTable = Callable[..., Any]
 TreeHash = Callable[[str], dict[str, str]]
@@ -166,7 +166,7 @@ def said_by(path: str) -> list[list[str]]:
     storage = LocalStorage(path)
     found = (
         CommitMetadata.read(storage, one.path)
-        for one in Timeline.load(storage).completed
+        for one in Snapshot.load(storage).completed
         if one.action in WRITE_ACTIONS
     )
     return [avro_to_arrow(metadata.schema or "").names for metadata in found]

@@ -18,7 +18,7 @@ from lakelatch.errors import Unavailable
 from lakelatch.spark.executor import SparkExecutor
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 ONE = CleaningOptions(commits=1, parallelism=2)
 
@@ -86,7 +86,7 @@ def test_a_task_that_fails_leaves_the_clean_to_the_next_executor(
     (waiting,) = cleaning.waiting_cleans(table.manager())
     result = clean(table, on_executors(spark, table.storage))
     assert result.instant == waiting and not any(table.storage.exists(path) for path in result.files)
-    assert not Timeline.load(table.storage).pending
+    assert not Snapshot.load(table.storage).pending
 
 
 def test_the_call_takes_a_session(spark: SparkSession, table: LiveTable) -> None:

@@ -13,7 +13,7 @@ import pytest
 from archiver import Archiver
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, Snapshot
+from live_table import LiveTable, Row, TableRows
 from table import Writing
 
 import lakelatch
@@ -24,7 +24,7 @@ from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, Transa
 from lakelatch.failpoints import active
 from lakelatch.spark.sink import ensure_nothing_beside
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import OPTIMISTIC
 
 
@@ -38,7 +38,7 @@ def write_batch(table: LiveTable, batch: Batch, rows: Sequence[Row]) -> CommitRe
 
 
 def commits(table: LiveTable) -> int:
-    return len([one for one in Timeline.load(table.storage).completed if one.action == "deltacommit"])
+    return len([one for one in Snapshot.load(table.storage).completed if one.action == "deltacommit"])
 
 
 def tries(table: LiveTable) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_repeated_batch_is_the_commit_that_it_has(tmp_path: Path) -> None:
     assert write_batch(table, Batch("r", 0), [(3, 1, "c")]).instant != first.instant, "another application's"
     assert commits(table) == 2
     assert table.agreed() == [("p", 1, 1, "a"), ("p", 2, 1, "b"), ("p", 3, 1, "c")]
-    (instant,) = [one for one in Timeline.load(table.storage).completed if one.requested == first.instant]
+    (instant,) = [one for one in Snapshot.load(table.storage).completed if one.requested == first.instant]
     extra = CommitMetadata.from_avro(table.storage.read(instant.path)).extra
     assert json.loads(extra["_hudi_streaming_sink_checkpoint"]) == {"q": "0"}
 
@@ -86,9 +86,9 @@ def test_a_batch_whose_commit_was_archived_is_not_written_again(tmp_path: Path, 
     table.compact()
     table.write([(7, 1, "x")])
     rows = table.agreed()
-    leaving = [one.requested for one in Timeline.load(table.storage).completed if one.requested <= results[1].instant]
+    leaving = [one.requested for one in Snapshot.load(table.storage).completed if one.requested <= results[1].instant]
     Archiver(table.storage).archive(leaving)
-    there = {one.requested for one in Timeline.load(table.storage).instants}
+    there = {one.requested for one in Snapshot.load(table.storage).instants}
     assert len(leaving) == 2 and not there & set(leaving)
     again = write_batch(table, Batch("q", number), [(number, 9, "again")])
     assert again == replace(results[number], repeated=True)
@@ -102,7 +102,7 @@ def test_an_earlier_try_that_was_rolled_back_does_not_hide_an_archived_commit(tm
     dead.transaction.abort()
     done = write_batch(table, Batch("q", 0), [(1, 1, "a")])
     table.compact()
-    gone = [one.requested for one in Timeline.load(table.storage).completed if one.requested <= done.instant]
+    gone = [one.requested for one in Snapshot.load(table.storage).completed if one.requested <= done.instant]
     Archiver(table.storage).archive(gone)
     assert write_batch(table, Batch("q", 0), [(1, 9, "again")]) == replace(done, repeated=True)
     assert table.agreed() == [("p", 1, 1, "a")]
@@ -158,7 +158,7 @@ def test_of_two_that_register_at_once_one_commits(tmp_path: Path) -> None:
     second.commit()
     with pytest.raises(BatchCommitted, match=second.instant):
         begin_batch(table, batch, [(1, 3, "third")], Late(table.manager(), batch))
-    assert table.agreed() == [("p", 1, 2, "second")] and not Timeline.load(table.storage).pending
+    assert table.agreed() == [("p", 1, 2, "second")] and not Snapshot.load(table.storage).pending
 
 
 def test_a_try_that_is_registered_after_the_batch_is_forgotten_is_none(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_try_that_is_registered_after_the_batch_is_forgotten_is_none(tmp_path:
     with pytest.raises(BatchCommitted) as found:
         begin_batch(table, batch, [(0, 9, "zombie")], Paused(table.manager(), batch)).commit()
     assert found.value.details["result"] == replace(results[0], repeated=True)
-    assert commits(table) == 2 and not Timeline.load(table.storage).pending
+    assert commits(table) == 2 and not Snapshot.load(table.storage).pending
     assert table.agreed() == [("p", 0, 1, "a"), ("p", 1, 1, "a")]
 
 
@@ -193,7 +193,7 @@ def test_an_earlier_try_that_could_not_be_ended_leaves_this_one_ended(tmp_path: 
     with active("commit.after_slot=raise@1"), pytest.raises(Unavailable) as failed:
         begin_batch(table, Batch("q", 0), [(0, 1, "b")])
     assert not isinstance(failed.value, CommitUnknown)
-    pending = [one.requested for one in Timeline.load(table.storage).pending if one.action == "deltacommit"]
+    pending = [one.requested for one in Snapshot.load(table.storage).pending if one.action == "deltacommit"]
     assert pending == [earlier.transaction.instant]
     write_batch(table, Batch("q", 0), [(0, 1, "c")])
     assert commits(table) == 1 and table.agreed() == [("p", 0, 1, "c")]
@@ -224,7 +224,7 @@ def test_a_writer_does_not_abort_its_own_earlier_try(tmp_path: Path) -> None:
     register = BatchRegister(table.manager(), batch)
     lost = begin_batch(table, batch, [(1, 1, "a")], register)
     begin_batch(table, batch, [(1, 1, "a")], register)
-    assert lost.instant in {one.requested for one in Timeline.load(table.storage).pending}
+    assert lost.instant in {one.requested for one in Snapshot.load(table.storage).pending}
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}"])
@@ -256,7 +256,7 @@ class Run:
 
     table: LiveTable
     writes: dict[str, list[Row]] = field(default_factory=dict)  # rows by instant
-    moments: list[tuple[str, str, Snapshot]] = field(default_factory=list)  # completion, instant, all rows
+    moments: list[tuple[str, str, TableRows]] = field(default_factory=list)  # completion, instant, all rows
     plans: list[tuple[str, bool]] = field(default_factory=list)
     open: dict[str, Writing] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ import lakelatch
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
@@ -86,7 +86,7 @@ def test_two_queries_a_batch_writer_and_a_compactor(make_table: MakeTable, tmp_p
     assert table.read() == winners(everything)
     assert [(writer, number) for writer, number, result in results if result.repeated] == [(0, 0)]
     assert table.read({"hoodie.datasource.query.type": "incremental", BEGIN: "0"}) == winners(everything)
-    found = Timeline.load(open_storage(table.path)).completed
+    found = Snapshot.load(open_storage(table.path)).completed
     assert not [one for one in found if one.action == "rollback"], "nobody was aborted"
     metadata = [CommitMetadata.from_avro((Path(table.path) / one.path).read_bytes()) for one in found]
     written = [one for one in metadata if one.operation_type == "UPSERT"]

@@ -16,8 +16,8 @@ from lakelatch.failpoints import calling
 from lakelatch.format.names import BASE_TOKEN, BaseFile, parse_data_file, token_within
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, WriteStat
-from lakelatch.timeline.timeline import completed, inflight, requested
 
 OTHER_TOKEN = "0-31-77"
 OUR_TOKEN = token_within("p", BASE_TOKEN)

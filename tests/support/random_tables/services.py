@@ -12,22 +12,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from live_table import LiveTable, Row, Snapshot
+from live_table import LiveTable, Row, TableRows
 from sweep import find_losses
 from table import Writing
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services import archiving, cancelling, cleaning, compaction, log_compaction, restoring, savepoints
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.timeline import Instant, Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.cancellation_requests import plan_of
 
 PARTITIONS = ("p", "q")
@@ -76,7 +77,7 @@ class Write:
     cleared: tuple[str, ...] = ()
 
 
-def state_after(writes: Iterable[Write]) -> Snapshot:
+def state_after(writes: Iterable[Write]) -> TableRows:
     state: State = {}
     for write in writes:
         for place in [one for one in state if one[0] in write.cleared]:
@@ -92,7 +93,7 @@ class Reader:
     """A read that was planned, and what it has to see."""
 
     plan: ReadPlan
-    expected: Snapshot
+    expected: TableRows
     completed: int  # how many instants had
 
 
@@ -167,9 +168,9 @@ class Services:
 
     def do_plan_compaction(self, a: int, _: int) -> None:
         cancellable = "true" if a % 2 else "false"
-        parsed = ServiceOptions.parse(
+        parsed = Call(
             {"hoodie.compact.inline.max.delta.commits": "1", "lakelatch.service.cancellable": cancellable}
-        )
+        ).services()
         opened = open_table(self.table.storage)
         compaction.schedule(opened, self.table.manager(), parsed.compaction, parsed.cancellation)
 
@@ -206,7 +207,7 @@ class Services:
 
     def pending(self) -> list[Instant]:
         """Plans that wait."""
-        pending = Timeline.load(self.table.storage).pending
+        pending = Snapshot.load(self.table.storage).pending
         return sorted({one for one in pending if one.action in (CLUSTERING, COMPACTION, LOG_COMPACTION)})
 
     def do_cancel(self, a: int, b: int) -> None:
@@ -241,7 +242,7 @@ class Services:
     # -- what takes back ----------------------------------------------------------------------------------------------
 
     def completed(self, *actions: str) -> list[str]:
-        return [one.requested for one in Timeline.load(self.table.storage).completed if one.action in actions]
+        return [one.requested for one in Snapshot.load(self.table.storage).completed if one.action in actions]
 
     def do_savepoint(self, a: int, _: int) -> None:
         found = self.completed(*WRITE_ACTIONS)
@@ -342,7 +343,7 @@ class Services:
             self.do_clean(0, number)
             self.do_archive(0, 0)
             self.check()
-        assert not list(Timeline.load(self.table.storage).pending), "nothing is pending for ever"
+        assert not list(Snapshot.load(self.table.storage).pending), "nothing is pending for ever"
         assert not self.table.storage.names(".hoodie/.cancel"), "no request is open for ever"
         assert find_losses(self.table.storage, self.table.opened.config) == []
         self.check_past()

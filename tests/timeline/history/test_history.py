@@ -13,7 +13,8 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, VERSION_PATH, manifest_path
-from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, Timeline
+from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant
+from lakelatch.timeline.snapshot import Snapshot
 
 T = [f"202611221200{second:02}000" for second in range(60)]
 
@@ -62,7 +63,7 @@ def test_what_was_archived_is_found_with_its_completion_and_metadata(storage: Co
     put_active(storage, (T[1], T[4]), (T[2], T[3]), (T[5], T[6]))
     Archiver(storage).archive([T[1], T[2]])
     history = History.load(storage)
-    assert Timeline.load(storage).completion_times() == {T[5]: T[6]}
+    assert Snapshot.load(storage).completion_times() == {T[5]: T[6]}
     found = history.find(T[1])
     assert found is not None and found.instant == Instant(T[1], "deltacommit", "completed", T[4])
     assert history.metadata(found) == f"of {T[1]}".encode()
@@ -91,7 +92,7 @@ def test_active_first_and_history_second_miss_nothing_wherever_the_archiver_stan
     everything = {T[n]: T[n + 1] for n in range(0, 12, 2)}
 
     def look(step: str) -> None:
-        timeline = Timeline.load(storage)
+        timeline = Snapshot.load(storage)
         history = History.load(storage)
         active = timeline.completion_times()
         assert {**completion_times(history, set(everything).difference(active)), **active} == everything, step
@@ -106,7 +107,7 @@ def test_the_other_order_would_miss_what_is_archived_in_between(storage: Countin
     put_active(storage, (T[0], T[1]), (T[2], T[3]))
     history = History.load(storage)
     Archiver(storage).archive([T[0]])
-    timeline = Timeline.load(storage)
+    timeline = Snapshot.load(storage)
     assert {**completion_times(history, T), **timeline.completion_times()} == {T[2]: T[3]}
 
 

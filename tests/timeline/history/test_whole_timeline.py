@@ -9,9 +9,9 @@ from archiver import Archiver, row
 
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.memory import MemoryStorage
+from lakelatch.timeline.instant import CLAIMS_FOLDER, completed, inflight, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit, read_completed, read_plan
 from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
-from lakelatch.timeline.timeline import CLAIMS_FOLDER, completed, inflight, requested
 
 T = [f"202611221200{second:02}000" for second in range(60)]
 

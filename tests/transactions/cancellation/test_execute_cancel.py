@@ -13,10 +13,11 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.contract import Storage
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
+from lakelatch.timeline.instant import aborted, completed, inflight, requested
 from lakelatch.timeline.log.events import ABORT, CANCEL_FOLDER, PLAN
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
-from lakelatch.timeline.timeline import Timeline, TimelineFolder, aborted, completed, inflight, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.cancellation_execution import remove_tombstones
 from lakelatch.transactions.cancellation_requests import PlanCompleted
 from lakelatch.transactions.claims import PlanBusy
@@ -42,7 +43,7 @@ def ensure_ended(table: Table, plan: str, action: str = CLUSTERING) -> None:
     assert [name for name in timeline_names(table.storage) if name.startswith(plan)] == [
         aborted(plan, action).file_name
     ]
-    assert Timeline.load(table.storage).aborted == (aborted(plan, action),)
+    assert Snapshot.load(table.storage).aborted == (aborted(plan, action),)
     assert table.leftovers() == [] and table.storage.list(CANCEL_FOLDER).files == ()
     assert table.data_files() == []
     tombstones = [table.storage.exists(output(plan, group)) for group in "ab"]
@@ -182,7 +183,7 @@ def test_a_foreign_writer_that_completes_it_meanwhile_has_won(table: Table) -> N
 
     with failpoints.calling(complete, ["cancel.after_files"]), pytest.raises(PlanCompleted):
         execute(table.manager(), plan)
-    assert Timeline.load(table.storage).aborted == () and plan in table.completed()
+    assert Snapshot.load(table.storage).aborted == () and plan in table.completed()
     assert not table.storage.exists(output(plan, "b")) and table.storage.list(CANCEL_FOLDER).files == ()
 
 
@@ -238,9 +239,7 @@ def test_what_a_late_request_makes_of_an_ended_plan_is_removed_by_the_next_write
     execute(table.manager(), plan)
     for instant in (requested(plan, CLUSTERING), inflight(plan, CLUSTERING)):
         table.storage.put(instant.path, content)
-    folder = TimelineFolder(table.storage)
-    folder.refresh(0)
-    assert folder.pending() == () and Timeline.load(table.storage).pending == ()
+    assert Snapshot.look(table.storage).pending == () and Snapshot.load(table.storage).pending == ()
     table.manager().recover()
     ensure_ended(table, plan)
 

@@ -16,7 +16,8 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
-from lakelatch.timeline.timeline import Timeline, aborted, inflight
+from lakelatch.timeline.instant import aborted, inflight
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.transaction import Transaction
@@ -31,7 +32,7 @@ def begun(table: Table, action: str = CLUSTERING) -> Transaction:
 
 def ensure_ended(table: Table, plan: str, action: str) -> None:
     table.manager().recover()
-    assert Timeline.load(table.storage).aborted == (aborted(plan, action),)
+    assert Snapshot.load(table.storage).aborted == (aborted(plan, action),)
     assert table.completed() == [] and table.leftovers() == [] and table.data_files() == []
     assert table.rollbacks() == 0
 
@@ -90,7 +91,7 @@ def test_a_zombie_resumed_after_the_cancellation_neither_commits_nor_is_read(
         finish(zombie, "ab")
     zombie.release()
     assert plan not in table.completed()
-    assert Timeline.load(table.storage).aborted == (aborted(plan, action),)
+    assert Snapshot.load(table.storage).aborted == (aborted(plan, action),)
 
 
 @pytest.mark.parametrize("action", ACTIONS)

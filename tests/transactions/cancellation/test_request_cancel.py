@@ -15,9 +15,10 @@ from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION
+from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, LOG_FOLDER
-from lakelatch.timeline.timeline import Timeline, requested
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.cancellation_requests import CancelRequest, PlanCompleted, PlanGone, requests
 
@@ -225,4 +226,4 @@ def test_faults_leave_a_plan_that_is_asked_for_or_not(table: Table, kind: str, s
     if asked:
         with pytest.raises(TransactionEnded):
             table.manager().execute(plan, CLUSTERING)
-    assert [one.requested for one in Timeline.load(table.storage).pending] == [plan]
+    assert [one.requested for one in Snapshot.load(table.storage).pending] == [plan]

@@ -10,7 +10,7 @@ from early_writes import GROUP, Writer, early_manager
 from one_table import Table
 from table import add_file, commit, write
 
-from lakelatch.engine.options.write import ManagerOptions
+from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -124,18 +124,18 @@ def test_only_as_many_file_groups_are_kept_as_people_read(table: Table) -> None:
 @pytest.mark.parametrize("mode", [NON_BLOCKING, SINGLE_WRITER])
 def test_early_detection_is_for_optimistic_control_only(mode: str) -> None:
     with pytest.raises(InvalidRequest, match=MODE_OPTION) as caught:
-        TransactionSettings.from_options({EARLY_OPTION: "true", MODE_OPTION: mode}, 1.0)
+        TransactionSettings.from_options({EARLY_OPTION: "true", MODE_OPTION: mode})
     assert mode in str(caught.value) and caught.value.details["option"] == EARLY_OPTION
-    assert TransactionSettings.from_options({EARLY_OPTION: "false", MODE_OPTION: mode}, 1.0).early is None
+    assert TransactionSettings.from_options({EARLY_OPTION: "false", MODE_OPTION: mode}).early is None
 
 
 def test_what_the_options_say() -> None:
-    assert TransactionSettings.from_options({}, 1.0).early is None
+    assert TransactionSettings.from_options({}).early is None
     options = {EARLY_OPTION: "TRUE", MODE_OPTION: OPTIMISTIC}
-    assert TransactionSettings.from_options(options, 1.0).early == EarlySettings()
+    assert TransactionSettings.from_options(options).early == EarlySettings()
     options |= {EARLY_STRATEGY_OPTION: TRANSACTIONAL, EARLY_COMMITS_OPTION: "true"}
     options |= {EARLY_DELAY_OPTION: "5", EARLY_PERIOD_OPTION: "250"}
-    assert TransactionSettings.from_options(options, 1.0).early == EarlySettings(TRANSACTIONAL, True, 5, 250)
+    assert TransactionSettings.from_options(options).early == EarlySettings(TRANSACTIONAL, True, 5, 250)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_the_options_say() -> None:
 )
 def test_wrong_values_are_refused_also_if_it_is_off(option: str, value: str) -> None:
     with pytest.raises(InvalidRequest, match=option):
-        TransactionSettings.from_options({option: value}, 1.0)
+        TransactionSettings.from_options({option: value})
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_strategy_for_other_markers_falls_back_and_says_so(table: Table, caplo
         assert DIRECT in caplog.text and "timeline_server is used instead" in caplog.text
         caplog.clear()
         options = {EARLY_OPTION: "true", MARKER_TYPE_OPTION: "timeline_server_based"}
-        settings = TransactionSettings.from_options(options, 1.0)
+        settings = TransactionSettings.from_options(options)
         assert settings.early == EarlySettings(marker_type=SERVER_MARKERS) and caplog.text == ""
     early, late = Writer.begin(table, SERVER), Writer.begin(table, SERVER)
     early.write()

@@ -129,7 +129,7 @@ def test_under_non_blocking_control_only_what_was_replaced_conflicts() -> None:
 def test_strategies_are_found_by_short_and_by_hudis_names(
     name: str, kind: type[SimpleConflictStrategy], table: Table
 ) -> None:
-    settings = TransactionSettings.from_options({STRATEGY_OPTION: name}, 1.0)
+    settings = TransactionSettings.from_options({STRATEGY_OPTION: name})
     assert type(open_strategy(settings.conflict_strategy)) is kind
     manager = table.manager(conflict_strategy=settings.conflict_strategy)
     assert type(manager.context.strategy) is kind
@@ -138,8 +138,8 @@ def test_strategies_are_found_by_short_and_by_hudis_names(
 
 
 def test_the_default_is_that_of_the_index() -> None:
-    assert TransactionSettings.from_options({}, 1.0).conflict_strategy == "bucket"
-    assert TransactionSettings.from_options({"hoodie.index.type": "BLOOM"}, 1.0).conflict_strategy == "simple"
+    assert TransactionSettings.from_options({}).conflict_strategy == "bucket"
+    assert TransactionSettings.from_options({"hoodie.index.type": "BLOOM"}).conflict_strategy == "simple"
 
 
 def test_an_unknown_strategy_is_refused_before_anything_begins(table: Table) -> None:

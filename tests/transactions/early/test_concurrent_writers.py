@@ -11,8 +11,8 @@ from lakelatch.errors import WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_key, heartbeat_path
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOG_FOLDER
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
 from lakelatch.transactions.base.settings import EarlySettings
 from lakelatch.transactions.markers.direct import Markers
 

@@ -17,7 +17,7 @@ from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import REGISTER
 from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import LOCK_CHANGES_FOLDER
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.lock_migration import change_locks, lock_domain
 from lakelatch.transactions.manager import TransactionManager
@@ -65,7 +65,7 @@ def test_a_change_refuses_writers_under_way_and_lets_new_ones_in(
     assert fresh.recover() == [late.instant]
     done = write(fresh, "c")
     assert done.instant > event.time and lock_domain(table.storage) == new.domain
-    assert Timeline.load(table.storage).completed[-1].requested == done.instant
+    assert Snapshot.load(table.storage).completed[-1].requested == done.instant
     assert table.leftovers() == []
     assert all(late.instant not in path for path in table.data_files())
 

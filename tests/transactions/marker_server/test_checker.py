@@ -14,8 +14,8 @@ from lakelatch.errors import WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.instant import inflight
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import inflight
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.notes import aborted_by, mark_aborted

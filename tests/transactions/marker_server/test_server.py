@@ -376,12 +376,12 @@ def test_lines_that_lead_elsewhere_are_no_data_files() -> None:
 
 def test_what_the_options_say() -> None:
     options = {MARKER_TYPE_OPTION: "timeline_server_based"}
-    assert TransactionSettings.from_options({}, 1.0).marker_server is None
-    assert TransactionSettings.from_options(options, 1.0).marker_server == MarkerServerSettings()
+    assert TransactionSettings.from_options({}).marker_server is None
+    assert TransactionSettings.from_options(options).marker_server == MarkerServerSettings()
     options |= {MARKER_HOST_OPTION: "driver", MARKER_PORT_OPTION: "7077"}
     options |= {MARKER_THREADS_OPTION: "20", MARKER_INTERVAL_OPTION: "50"}
     expected = MarkerServerSettings("driver", 7077, 20, 50)
-    assert TransactionSettings.from_options(options, 1.0).marker_server == expected
+    assert TransactionSettings.from_options(options).marker_server == expected
     for option, value in ((MARKER_PORT_OPTION, "65536"), (MARKER_THREADS_OPTION, "0"), (MARKER_INTERVAL_OPTION, "x")):
         with pytest.raises(InvalidRequest, match=option):
-            TransactionSettings.from_options({option: value}, 1.0)
+            TransactionSettings.from_options({option: value})

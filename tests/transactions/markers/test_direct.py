@@ -9,8 +9,8 @@ from table import add_file, commit
 from lakelatch.errors import TransactionEnded
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.instant import inflight
 from lakelatch.timeline.log.events import LOG_FOLDER
-from lakelatch.timeline.timeline import inflight
 from lakelatch.transactions.markers.direct import OPEN_FOLDER, Markers
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 

@@ -14,9 +14,9 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.testing.faults.storage import LOST_AFTER, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.actions import DELTA_COMMIT, ROLLBACK
+from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
-from lakelatch.timeline.timeline import completed, inflight, requested
 from lakelatch.transactions.base.settings import EarlySettings
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER, Markers

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.report import DONE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.archiving import archive
@@ -19,8 +19,8 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import load_table_config
-from lakelatch.timeline.timeline import Timeline
 
 MINUTE_S = 60
 MOST, COMPACTED_EVERY = 8, 4
@@ -52,7 +52,7 @@ class Table:
 
     def active(self) -> int:
         """How many writes are on the active timeline."""
-        return sum(one.action in WRITE_ACTIONS for one in Timeline.load(self.storage).completed)
+        return sum(one.action in WRITE_ACTIONS for one in Snapshot.load(self.storage).completed)
 
 
 def services(result: CommitResult, service: str = "archive") -> list[str]:
@@ -99,7 +99,7 @@ def test_nothing_waits_for_the_lock_where_nothing_may_leave() -> None:
         table.write(0.1)
     table.system.advance(MINUTE_S)
     with provider_of(table).acquire(TABLE_KEY, 0):
-        options = ServiceOptions.parse(table.options)
+        options = Call(table.options).services()
         with open_manager(table.storage, options.manager, table.system) as manager:
             done = archive(manager, load_table_config(table.storage), options.archiving)
     assert not done.instants and "waits for a compaction" in done.held_by

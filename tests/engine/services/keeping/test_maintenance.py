@@ -12,7 +12,7 @@ from live_table import LiveTable
 from taken_back_table import new_table
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import CANCELLED, FAILED, LEFT, MaintenanceReport, ServiceRun
@@ -24,7 +24,7 @@ from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.timeline import TIMELINE_FOLDER
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 
 COMMITS = "hoodie.compact.inline.max.delta.commits"
 LOGS = {"hoodie.log.compaction.enable": "true", "hoodie.log.compaction.blocks.threshold": "2", COMMITS: "100"}
@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 def kept(table: LiveTable, run: Run | None = None, **more: Any) -> MaintenanceReport:
-    options = ServiceOptions.parse({COMMITS: "3", **more.pop("options", {})})
+    options = Call({COMMITS: "3", **more.pop("options", {})}).services()
     return maintain_with(executor_of(run), str(table.root), options, **more)
 
 
@@ -90,7 +90,7 @@ def test_a_service_that_fails_keeps_no_other_from_running(table: LiveTable) -> N
             broken.append(path)
             raise OSError("no such device\nat line 2")
 
-    storage, options = FaultyStorage(table.storage, before=before), ServiceOptions.parse({**LOGS, COMMITS: "3"})
+    storage, options = FaultyStorage(table.storage, before=before), Call({**LOGS, COMMITS: "3"}).services()
     work = keeping.Work(open_table(storage), table.manager(storage), options, HERE)
     report = MaintenanceReport(str(table.root), keeping.keep(work, steps_of(options)))
     assert done(report) == [("compaction", FAILED), ("logcompaction", "done")] and not report.ok
@@ -159,14 +159,14 @@ def test_nothing_is_listed_twice_to_find_that_nothing_is_due(table: LiveTable) -
     filled(table, 1)
     calls: list[tuple[str, str]] = []
     storage = FaultyStorage(table.storage, before=lambda operation, path: calls.append((operation, path)))
-    work = keeping.Work(table.opened, table.manager(storage), ServiceOptions.parse(LOGS), HERE)
+    work = keeping.Work(table.opened, table.manager(storage), Call(LOGS).services(), HERE)
     steps = [keeping.COMPACTIONS.fresh(), keeping.LOG_COMPACTIONS.waiting(), keeping.LOG_COMPACTIONS.fresh()]
     assert keeping.keep(work, steps) == () and calls.count(("list", TIMELINE_FOLDER)) == 1
 
 
 def test_where_there_is_no_table_nothing_is_kept(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="there is no table"):
-        maintain_with(HERE, str(tmp_path), ServiceOptions.parse({}))
+        maintain_with(HERE, str(tmp_path), Call({}).services())
     assert "maintain" in lakelatch.__all__
 
 
@@ -199,7 +199,7 @@ def test_clusterings_where_columns_are_named(table: LiveTable) -> None:
 
 def test_a_plan_that_was_cancelled_is_ended_and_not_carried_out(table: LiveTable) -> None:
     filled(table, 1)
-    options = ServiceOptions.parse({})
+    options = Call({}).services()
     manager = table.manager()
     plan = clustering.schedule(table.opened, manager, options.clustering, options.cancellation)
     assert plan is not None and request_cancel(manager, plan) is not None
@@ -218,7 +218,7 @@ def test_a_clustering_that_was_called_off_on_its_way_is_no_failure(table: LiveTa
         assert request_cancel(table.manager(), plan) is not None
         return reports
 
-    report = maintain_with(executor_of(run), str(table.root), ServiceOptions.parse(columns))
+    report = maintain_with(executor_of(run), str(table.root), Call(columns).services())
     assert done(report) == [("clustering", CANCELLED)] and report.ok
     kept(table)
     assert len(table.agreed()) == 4

@@ -14,7 +14,7 @@ from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.actions import COMPACTION
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 NOW = ".hoodie/.lakelatch/now"  # by which a process asks for the storage's clock
 ARCHIVING = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
@@ -30,7 +30,7 @@ def archived(table: LiveTable) -> object:
 
 def compacted(table: LiveTable) -> object:
     """As `compact` does it: plans that wait come first."""
-    for one in Timeline.load(table.storage).pending:
+    for one in Snapshot.load(table.storage).pending:
         if one.action == COMPACTION:
             table.execute(one.requested)
     return table.compact()
@@ -163,4 +163,4 @@ def test_a_completed_file_that_is_missing_is_not_taken_for_a_write_that_died(tab
     path.write_bytes(content)
     assert sorted(found for found in table.storage.walk("") if found != NOW) == files
     assert table.agreed() == before
-    assert not Timeline.load(table.storage).pending
+    assert not Snapshot.load(table.storage).pending

@@ -20,9 +20,9 @@ from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.history import named_files
+from lakelatch.timeline.instant import completed
 from lakelatch.timeline.log.commit_log import CONTENT_FOLDER, CommitLog
 from lakelatch.timeline.log.events import COMPLETE, Event, slot_path
-from lakelatch.timeline.timeline import completed
 
 VERIFIED: dict[str, object] = {"lakelatch.read.verify": "true"}
 

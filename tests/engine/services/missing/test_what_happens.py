@@ -14,12 +14,12 @@ from taken_back_table import rows
 import lakelatch
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.read import ReadOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.table import schema as table_schema
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.history import named_files
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 GUIDE = Path(__file__).parents[4] / "docs/guide.md"
@@ -34,12 +34,12 @@ Use = Callable[[LiveTable], Any]
 
 def images(table: LiveTable, verify: bool = False) -> list[Any]:
     more = {"hoodie.datasource.query.incremental.format": "cdc", "lakelatch.read.verify": str(verify).lower()}
-    plan = plan_images(table.storage, ReadOptions.parse({**window(BEGIN), **more}))
+    plan = plan_images(table.storage, Call({**window(BEGIN), **more}).read())
     return sorted((row for one in plan.slices for batch in plan.read(one) for row in batch.to_pylist()), key=repr)
 
 
 def last(table: LiveTable) -> str:
-    return max(one.completion or "" for one in Timeline.load(table.storage).completed)
+    return max(one.completion or "" for one in Snapshot.load(table.storage).completed)
 
 
 def write(table: LiveTable) -> None:

@@ -25,7 +25,7 @@ from lakelatch.format.bucket_index import bucket_ids_of_texts
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.log.whole_timeline import read_commit
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
 
 OPTIONS: dict[str, object] = {
@@ -149,7 +149,7 @@ def test_of_two_loads_the_second_to_commit_has_log_files(table: Loaded, point: s
         done = table.load(rows(range(10), 1, "second"))
     assert table.base_files(done.files) == 0 and done.conflicts_retried == 0
     assert table.values() == {key: f"{'second' if key < 5 else 'first'}{key}" for key in range(15)}
-    assert table.base_files() == 2 and not Timeline.load(table.storage).pending
+    assert table.base_files() == 2 and not Snapshot.load(table.storage).pending
 
 
 def ids_of(table: Loaded, bucket: int, count: int) -> list[int]:
@@ -170,10 +170,10 @@ def test_buckets_that_nobody_else_has_touched_keep_base_files(table: Loaded, poi
     found, footer = read_base_file(table.storage, name, ["_hoodie_commit_time", "_hoodie_file_name"])
     assert set(found["_hoodie_commit_time"].to_pylist()) == {done.instant}
     assert set(found["_hoodie_file_name"].to_pylist()) == {name} and b"hoodie_max_record_key" in footer
-    completed = next(one for one in Timeline.load(table.storage).completed if one.requested == done.instant)
+    completed = next(one for one in Snapshot.load(table.storage).completed if one.requested == done.instant)
     assert [stat.num_writes for stat in read_commit(table.storage, completed).stats] == [4, 4]
     table.compact()
-    assert table.values() == expected and not Timeline.load(table.storage).pending
+    assert table.values() == expected and not Snapshot.load(table.storage).pending
 
 
 def test_a_base_file_that_is_taken_over_keeps_its_order_and_layout(table: Loaded) -> None:

@@ -23,7 +23,7 @@ from lakelatch.format.names import NO_TASK, BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.history import named_files
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 NAN = math.nan
 COLUMNS = "id long, ts long, f double, g float, s struct<x: double, n: long>"
@@ -115,7 +115,7 @@ def before(path: str) -> None:
         names[file.name] = BaseFile(parsed.file_id, NO_TASK, parsed.instant).name
         pq.write_table(rows, file.with_name(names[file.name]), store_schema=False)
     storage = LocalStorage(path)
-    for instant in Timeline.load(storage).completed:
+    for instant in Snapshot.load(storage).completed:
         metadata = CommitMetadata.read(storage, instant.path)
         paths = [PurePosixPath(stat.path) for stat in metadata.stats]
         renamed = [str(one.with_name(names.get(one.name, one.name))) for one in paths]

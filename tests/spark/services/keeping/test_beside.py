@@ -13,15 +13,15 @@ from live_table import LiveTable
 from pyspark.sql import DataFrame
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.keeping.beside_query import BesideQuery
 from lakelatch.spark.query_services import running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.timeline.timeline import Timeline
 
 MakeTable = Callable[..., Any]
 COMMITS = "hoodie.compact.inline.max.delta.commits"
@@ -35,7 +35,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def compactions(storage: Storage) -> int:
-    return sum(found.action == "commit" for found in Timeline.load(storage).completed)
+    return sum(found.action == "commit" for found in Snapshot.load(storage).completed)
 
 
 def reached(found: BesideQuery, rounds: int) -> bool:
@@ -48,7 +48,7 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 def opened(table: LiveTable, is_active: Callable[[], bool], **options: str) -> BesideQuery:
-    parsed = ServiceOptions.parse({COMMITS: "2", **options})
+    parsed = Call({COMMITS: "2", **options}).services()
     return BesideQuery(str(table.root), parsed, HERE, is_active, look_again_s=0.02)
 
 

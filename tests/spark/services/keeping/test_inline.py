@@ -12,7 +12,7 @@ from executors import Run, executor_of
 from live_table import LiveTable
 
 import lakelatch
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE, NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import DONE, FAILED, SCHEDULED, ServiceRun
@@ -20,7 +20,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.planned import Operations, RewriteTask
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 MakeTable = Callable[..., Any]
 COMMITS = "hoodie.compact.inline.max.delta.commits"
@@ -43,7 +43,7 @@ def written(
     """A write as `lakelatch.write` does it, with the services of these options behind it; `run` runs their tasks."""
     writing = table.begin().put("p", [(key, number, f"v{number}") for key in range(4)])
     result = writing.commit()
-    parsed = ServiceOptions.parse({**OFF, **options})
+    parsed = Call({**OFF, **options}).services()
     return after_commit(result, table.opened, writing.manager, parsed, executor or executor_of(run))
 
 
@@ -83,7 +83,7 @@ def test_while_nothing_is_due_it_reads_and_lists_nothing(table: LiveTable) -> No
     result = writing.commit()
     assert calls
     calls.clear()
-    options, opened = ServiceOptions.parse(INLINE), replace(table.opened, storage=storage)
+    options, opened = Call(INLINE).services(), replace(table.opened, storage=storage)
     assert after_commit(result, opened, writing.manager, options, HERE) is result and calls == []
 
 
@@ -100,7 +100,7 @@ def failing(error: Exception) -> Run:
 def test_a_service_that_fails_never_makes_the_commit_fail(table: LiveTable, error: Exception) -> None:
     found = [written(table, number, INLINE, failing(error)) for number in range(3)]
     assert outcomes(found[-1]) == [("compaction", FAILED)] and str(error) in found[-1].services[0].detail
-    assert found[-1].instant in Timeline.load(table.storage).completion_times()
+    assert found[-1].instant in Snapshot.load(table.storage).completion_times()
     assert "compaction failed" in repr(found[-1])
     assert len(lakelatch.waiting_plans(str(table.root))) == 1
 
@@ -114,8 +114,8 @@ def test_what_was_in_vain_is_not_tried_after_each_commit(table: LiveTable) -> No
 def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     for number in range(3):
         result = written(table, number, {})
-    options, manager = ServiceOptions.parse(INLINE), table.manager()
-    manager.folder.refresh(0)
+    options, manager = Call(INLINE).services(), table.manager()
+    manager.context.snapshots.take()
     again = replace(result, repeated=True)
     assert after_commit(again, table.opened, manager, options, HERE) is again
     assert after_commit(result, table.opened, manager, options, HERE).services

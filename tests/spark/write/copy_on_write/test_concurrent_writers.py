@@ -22,7 +22,7 @@ from lakelatch.failpoints import active, calling
 from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.format.names import BaseFile
 from lakelatch.storage import LocalStorage
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.markers.direct import Markers
 
 OPTIONS: dict[str, object] = {
@@ -103,7 +103,7 @@ def test_a_further_try_merges_anew(table: ArrowTable, point: str) -> None:
         result = table.upsert(rows(range(3), 1, "late"), RETRIED)
     assert result.conflicts_retried == 1
     assert values(table) == {0: "late0", 1: "late1", 2: "other2", 3: "other3"}
-    assert len(Timeline.load(LocalStorage(table.path)).completed) == 4  # with a rollback
+    assert len(Snapshot.load(LocalStorage(table.path)).completed) == 4  # with a rollback
 
 
 def test_another_bucket_is_no_conflict(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_dead_writer_leaves_no_base_file(table: ArrowTable) -> None:
         dead.upsert(rows(range(number, number + 1), 2, "alive"), RETRIED)
         number += 1
     assert values(table) == {0: "a0", 1: "a1", 2: "a2", **{key: f"alive{key}" for key in range(10, number)}}
-    done = {one.requested for one in Timeline.load(LocalStorage(table.path)).completed if one.action == "commit"}
+    done = {one.requested for one in Snapshot.load(LocalStorage(table.path)).completed if one.action == "commit"}
     assert {file.stem.rpartition("_")[2] for file in Path(table.path).glob("*.parquet")} <= done
 
 
@@ -237,7 +237,7 @@ def test_a_file_of_an_attempt_with_other_rows_is_refused(
 
     def attempt_with_other_rows(_: str) -> None:
         storage = LocalStorage(table.path)
-        (instant,) = (one.requested for one in Timeline.load(storage).pending)
+        (instant,) = (one.requested for one in Snapshot.load(storage).pending)
         name = BaseFile(bucket_file_id(7), "0-0-0", instant).name
         Markers(storage, instant).announce("", name)
 

@@ -16,7 +16,7 @@ from lakelatch.failpoints import calling
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.log.whole_timeline import read_commit
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
@@ -32,7 +32,7 @@ def test_an_upsert_makes_the_next_base_file(make_cow: MakeTable, base_files: Cal
     assert table.read({"as.of.instant": first.completion}) == [(1, 10, "a"), (2, 10, "b")]
     assert (second.rows_written, second.deletes_written) == (3, 0)
     assert base_files(table.path) == sorted([*first.files, *second.files]) and len(second.files) == 1
-    timeline = Timeline.load(LocalStorage(table.path))
+    timeline = Snapshot.load(LocalStorage(table.path))
     assert {one.action for one in timeline.instants} == {"commit"}
     (stat,) = read_commit(LocalStorage(table.path), timeline.completed[-1]).stats
     assert (stat.previous_commit, stat.previous_base_file) == (first.instant, first.files[0])

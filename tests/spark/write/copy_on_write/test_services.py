@@ -14,7 +14,7 @@ from lakelatch import Table
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import calling
 from lakelatch.storage import LocalStorage
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
@@ -52,7 +52,7 @@ def test_old_base_files_and_commits_go(make_cow: MakeTable, base_files: Callable
     for file in (Path(table.path) / ".hoodie" / "timeline").iterdir():  # what is young stays
         os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 3600))
     lakelatch.archive(table.path, KEEPING)
-    assert len([one for one in Timeline.load(LocalStorage(table.path)).completed if one.action == "commit"]) == 3
+    assert len([one for one in Snapshot.load(LocalStorage(table.path)).completed if one.action == "commit"]) == 3
     assert table.read() == rows
     table.write([(1, 99, "after")])
     assert table.read() == [(1, 99, "after"), *rows[1:]]

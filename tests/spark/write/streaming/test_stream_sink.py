@@ -17,7 +17,7 @@ from lakelatch import errors
 from lakelatch.engine.options.batch import BATCH_APPLICATION
 from lakelatch.spark.stream_writer import LakelatchStreamWriter
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.timeline import Timeline
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.transaction import Transaction
 
 pytestmark = pytest.mark.spark
@@ -26,7 +26,7 @@ SCHEMA = StructType().add("id", "long").add("ts", "long").add("v", "string")
 
 
 def commits(path: str) -> list[str]:
-    return [one.requested for one in Timeline.load(open_storage(path)).completed if one.action == "deltacommit"]
+    return [one.requested for one in Snapshot.load(open_storage(path)).completed if one.action == "deltacommit"]
 
 
 def forget_last_batch(checkpoint: Path) -> None:
@@ -116,4 +116,4 @@ def test_an_abort_that_cannot_look_for_conflicts_still_ends_its_transaction(
     writer.abort(begun, 0)
     instant = begun[0].begun.state.instant
     assert [one.name for one in threading.enumerate() if instant in one.name] == []
-    assert Timeline.load(open_storage(table.path)).pending == ()
+    assert Snapshot.load(open_storage(table.path)).pending == ()

@@ -7,13 +7,8 @@ import re
 import pytest
 
 from lakelatch.engine.options.other_formats import OTHER_OPTIONS, OtherOption
-from lakelatch.engine.options.read import ReadOptions
-from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import KNOWN_KEYS, WriteOptions, normalise
+from lakelatch.engine.options.registry import KNOWN_KEYS, Call, normalise
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.stream_reader import StreamOptions
-
-PARSERS = (WriteOptions, ReadOptions, StreamOptions, ServiceOptions)
 
 
 @pytest.mark.parametrize(
@@ -54,11 +49,10 @@ def test_what_is_like_no_option_is_told_without_a_wrong_hint(given: str) -> None
     ],
 )
 def test_an_option_of_another_format_is_told_with_what_it_is_here(given: str, value: str, told: str) -> None:
-    for parser in PARSERS:
-        with pytest.raises(InvalidRequest) as caught:
-            parser.parse({given.lower(): value})  # as Spark hands it over
-        assert f"it is {given} of " in caught.value.message and told in caught.value.message
-        assert caught.value.details["option"] == given.lower()
+    with pytest.raises(InvalidRequest) as caught:
+        Call({given.lower(): value})  # as Spark hands it over
+    assert f"it is {given} of " in caught.value.message and told in caught.value.message
+    assert caught.value.details["option"] == given.lower()
 
 
 @pytest.mark.parametrize("other", OTHER_OPTIONS.values(), ids=lambda one: str(one.name))
