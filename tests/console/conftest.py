@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from table import bare_table
+from bare_table import bare_table
 
 from lakelatch.storage.local import LocalStorage
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bare_table import provider_of
 from grouped_table import D, GroupedTable
-from table import provider_of
 
 from lakelatch.console.main import main
 from lakelatch.engine.read.plan import plan_read

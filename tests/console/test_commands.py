@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from table import add_log, commit, manager_of
+from bare_table import add_log, commit, manager_of
 
 from lakelatch.console.main import main
 from lakelatch.locks.contract import TABLE_KEY

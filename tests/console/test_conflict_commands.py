@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from table import commit, manager_of
+from bare_table import commit, manager_of
 
 from lakelatch.console.main import main
 from lakelatch.errors import WriteConflict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from table import commit, manager_of, provider_of
+from bare_table import commit, manager_of, provider_of
 
 from lakelatch.console.main import main
 from lakelatch.locks.contract import TABLE_KEY, LockScope

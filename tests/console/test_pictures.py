@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table import add_log, manager_of
+from bare_table import add_log, manager_of
 
 from lakelatch.console.main import main
 from lakelatch.console.timelines.entries import Entry, timeline_entries

@@ -7,16 +7,11 @@ from pathlib import Path
 
 import pytest
 from live_table import LiveTable
-from taken_back_table import new_table, rows
+from taken_back_table import rows
 
 import lakelatch
 from lakelatch.console.main import main
 from lakelatch.errors import InvalidRequest
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
-    return new_table(tmp_path)
 
 
 def test_a_savepoint_is_made_listed_and_deleted(table: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bare_table
 import pytest
-import table as building
-from table import add_file, age, commit
+from bare_table import add_file, age, commit
 
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, TASK_BEATS_FOLDER
 from lakelatch.locks.contract import LockScope
@@ -81,7 +81,7 @@ def manager_of(storage: Storage) -> TransactionManager:
     """As a process that was started after everything else had ended."""
     provider = InProcessLockProvider(LockScope(f"{storage.uri}/{REAL_SYSTEM.new_id()}", {}))
     system = ManualSystem(1_795_262_400_000)
-    return building.manager_of(storage, provider, system, REAL_SYSTEM, slots_kept=2)
+    return bare_table.manager_of(storage, provider, system, REAL_SYSTEM, slots_kept=2)
 
 
 def write(manager: TransactionManager, group: str, gives_up: bool = False) -> tuple[Committed | None, str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import bare_table
 import pyarrow as pa
-import table as building
 from table import BuiltTable
 
 from lakelatch.engine.options.batch import Batch
@@ -32,7 +32,7 @@ _SETTINGS: dict[str, Any] = {"mode": NON_BLOCKING, "writer": "fuzz", "lock_timeo
 
 def manager_of(storage: Storage, system: ManualSystem) -> TransactionManager:
     """Another process that works on the table."""
-    return building.manager_of(storage, system=system, **_SETTINGS)
+    return bare_table.manager_of(storage, system=system, **_SETTINGS)
 
 
 class MemoryTable(BuiltTable):

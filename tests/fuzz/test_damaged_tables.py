@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bare_table import put_stamped
 from damages import DAMAGES, NUMBER, Damage, one_of, tried
 from fuzzed_table import Made, Place, unchecksummed
 from hypothesis import given, note
-from table import put_stamped
 from uses import GROUPED_USES, USES, Use, recover
 
 from lakelatch.errors import LakelatchError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from table import manager_of
+from bare_table import manager_of
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider

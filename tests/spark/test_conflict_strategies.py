@@ -65,7 +65,7 @@ def place_foreign(path: str, file_id: str) -> str:
 
 def clustering(table: Any, strategy: str) -> Transaction:
     """A clustering of the table's only bucket, under way in another process."""
-    from table import manager_of  # which Spark's tasks, to whom this module goes, do not find
+    from bare_table import manager_of  # which Spark's tasks, to whom this module goes, do not find
 
     manager = manager_of(LocalStorage(table.path), conflict_strategy=strategy)
     plan = manager.schedule(lambda folder: ClusteringPlan(()).to_avro(), "clustering")

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from table import commit, manager_of
+from bare_table import commit, manager_of
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.object_store.provider import StorageLockProvider

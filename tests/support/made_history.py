@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from table import add_log, commit, manager_of
+from bare_table import add_log, commit, manager_of
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.services import cleaning

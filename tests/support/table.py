@@ -7,7 +7,6 @@ from its beginning to its end.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from bare_table import data_files, expire, manager_of, provider_of, timeline_names
 from executors import Run, executor_of
 
 from lakelatch.engine.arrow import ArrowRows
@@ -54,109 +54,17 @@ from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTa
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import Unavailable, WriteConflict
 from lakelatch.failpoints import active, calling
-from lakelatch.format.names import LogFile
-from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
-from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.locks.in_process import InProcessLockProvider
-from lakelatch.storage import LocalStorage, MemoryStorage, Storage
-from lakelatch.storage.contract import path_below
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
+from lakelatch.storage import LocalStorage, Storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timegen.contract import TimeGenerator
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE_PARTITION
-from lakelatch.timeline.instant import TIMELINE_FOLDER
-from lakelatch.timeline.log.commit_log import SLOTS_KEPT
-from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.base.context import TableMemory
-from lakelatch.transactions.base.outcome import Committed
-from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.conflicts.contract import ConflictStrategy
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
 LOGS_OF_RUN = {"hoodie.log.compaction.blocks.threshold": "2"}
-_OF_ENDED = (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open", ".hoodie/.lakelatch/notes")
-
-# -- transactions whose files hold no rows ------------------------------------------------------------------------
-
-
-def bare_table(storage: Storage, buckets: int = 1, **more: Any) -> Storage:
-    """Makes a table that has no more than its properties; returns its storage."""
-    storage.put_if_absent(PROPERTIES_PATH, TableConfig("t", ("id",), bucket_count=buckets, **more).to_properties())
-    return storage
-
-
-def provider_of(storage: Storage, system: System = REAL_SYSTEM) -> LockProvider:
-    """The kernel's locks for a table in a folder, and this process's own for one elsewhere."""
-    kind = FilesystemLockProvider if isinstance(storage, LocalStorage) else InProcessLockProvider
-    return kind(LockScope(storage.uri, {}, system))
-
-
-def manager_of(
-    storage: Storage,
-    provider: LockProvider | None = None,
-    system: System = REAL_SYSTEM,
-    times: System | None = None,
-    slots_kept: int = SLOTS_KEPT,
-    memory: TableMemory | None = None,
-    strategy: ConflictStrategy | None = None,
-    generator: TimeGenerator | None = None,
-    **settings: Any,
-) -> TransactionManager:
-    """A manager as another process would open it; with a memory, as the same process would.
-
-    `times` is the clock that instants come from, if it is not that of `system`; `settings` are `TransactionSettings`.
-    """
-    provider = provider or provider_of(storage, system)
-    generator = generator or HybridTimeGenerator(provider, times or system)
-    given = TransactionSettings(**settings)
-    return TransactionManager(storage, provider, generator, given, system, strategy, slots_kept, memory)
-
-
-def add_file(
-    transaction: Transaction, group: str, attempt: int = 0, partition: str = "", content: bytes = b"rows"
-) -> WriteStat:
-    """Writes a data file of a file group, as a task does."""
-    name = f"{group}_{attempt}_{transaction.instant}.log"
-    transaction.markers.create_data_file(partition, name, content)
-    return WriteStat(partition, group, path_below(partition, name))
-
-
-def add_log(transaction: Transaction, file_id: str, partition: str = "", rows: int = 0) -> WriteStat:
-    """Writes a log file of Hudi's name that holds no rows, whatever its metadata will say."""
-    name = LogFile(file_id, transaction.instant, 1, "0-0-0").name
-    transaction.markers.create_data_file(partition, name, b"rows")
-    return WriteStat(partition, file_id, path_below(partition, name), num_writes=rows, file_size_bytes=4)
-
-
-def commit(transaction: Transaction, *stats: WriteStat, extra: Mapping[str, str] | None = None) -> Committed:
-    return transaction.commit(CommitMetadata(stats, "UPSERT", extra or {}))
-
-
-def write(manager: TransactionManager, *groups: str) -> Committed:
-    """A whole transaction."""
-    transaction = manager.begin()
-    return commit(transaction, *[add_file(transaction, group) for group in groups])
-
-
-def timeline_names(storage: Storage) -> set[str]:
-    return set(storage.list(TIMELINE_FOLDER).files)
-
-
-def data_files(storage: Storage, instant: str = "") -> list[str]:
-    """Paths of files outside of `.hoodie` that have content: all, or an instant's."""
-    found = (path for path in storage.walk("") if not path.startswith(".hoodie/"))
-    return [path for path in found if instant in path.rpartition("/")[2] and storage.stat(path).size_bytes > 0]
-
-
-def leftovers(storage: Storage) -> list[str]:
-    """Everything that only a transaction under way may have."""
-    pending = [one.path for one in Snapshot.load(storage).pending]
-    return pending + [path for folder in _OF_ENDED for path in storage.walk(folder)]
 
 
 @contextmanager
@@ -478,22 +386,3 @@ def sorted_batches(task: WriteTask, data: pa.Table) -> list[pa.RecordBatch]:
 def dotted(named: Mapping[str, object]) -> dict[str, object]:
     """Options whose keys were given as names of arguments."""
     return {name.replace("__", "."): value for name, value in named.items()}
-
-
-def expire(storage: Storage, instant: str) -> None:
-    """The last beat of this instant was long ago, by the storage's clock."""
-    age(storage, heartbeat_path(instant))
-
-
-def age(storage: Storage, path: str) -> None:
-    """A file was put long ago, by the storage's clock."""
-    if isinstance(storage, LocalStorage):
-        os.utime(os.path.join(storage.root, path), (1, 1))
-    elif isinstance(storage, MemoryStorage):
-        put_stamped(storage, path, storage.read(path), 1000)
-
-
-def put_stamped(storage: MemoryStorage, path: str, data: bytes, modified_ms: int) -> None:
-    """Puts a file that was modified then."""
-    storage.put(path, data)
-    storage._objects[path] = (data, modified_ms)

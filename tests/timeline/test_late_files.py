@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from live_table import LiveTable
-from taken_back_table import new_table, one_of_each, rows
+from taken_back_table import one_of_each, rows
 
 from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.run.result import CommitResult
@@ -45,11 +45,6 @@ UNDER_WAY = [  # where a rollback or a restore has stopped, with its slot, and h
     *(("restore", step) for step in (*SHOWN, "restore.after_slot", "restore.after_claim", "restore.after_instant")),
     *(("rollback", step) for step in (*SHOWN, "rollback.after_slot", "rollback.after_plan", "rollback.after_files")),
 ]
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
-    return new_table(tmp_path)
 
 
 def timeline_files(table: LiveTable) -> dict[str, bytes]:

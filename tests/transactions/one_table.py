@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from table import data_files, expire, leftovers, manager_of, provider_of
+from bare_table import data_files, expire, leftovers, manager_of, provider_of
 
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage import Storage

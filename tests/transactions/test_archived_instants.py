@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from archiver import Archiver
+from bare_table import add_file, commit, write
 from cancelling import schedule
 from one_table import Table
-from table import add_file, commit, write
 
 from lakelatch.errors import WriteConflict
 from lakelatch.locks.contract import LockScope

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from bare_table import add_file, commit, write
 from one_table import Table
-from table import add_file, commit, write
 
 from lakelatch.heartbeat.contract import LEASE, heartbeat_key
 from lakelatch.locks.contract import LockProvider

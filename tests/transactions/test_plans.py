@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from bare_table import add_file, commit, write
 from one_table import Table
-from table import add_file, commit, write
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded

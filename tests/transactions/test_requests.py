@@ -7,9 +7,9 @@ reason.
 from __future__ import annotations
 
 import pytest
+from bare_table import add_file, commit, write
 from one_table import Table, own_file
 from storages.counting import CountingStorage
-from table import add_file, commit, write
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.system import REAL_SYSTEM

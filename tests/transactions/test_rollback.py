@@ -4,8 +4,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from bare_table import add_file, commit, timeline_names, write
 from one_table import Table
-from table import add_file, commit, timeline_names, write
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded, Unavailable

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bare_table import provider_of
 from cancelled_plans import cancelled_compaction
 from live_table import LiveTable
-from table import provider_of
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.services import restoring

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from bare_table import manager_of
 from hudi import HudiTableBuilder
 from java_hudi import Rows, plain
 from live_table import LiveTable, rows_of
 from sweep import find_losses
-from table import manager_of
 
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions

@@ -9,9 +9,9 @@ from typing import Any
 
 import fastavro
 import pytest
+from bare_table import expire
 from made_history import MadeHistory, group
 from sweep import find_losses
-from table import expire
 
 from lakelatch import failpoints
 from lakelatch.engine.options.cleaning import CleaningOptions

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from live_table import LiveTable
-from taken_back_table import new_table, rows
+from taken_back_table import rows
 
 import lakelatch
 from lakelatch.console.main import main
@@ -17,11 +17,6 @@ from lakelatch.engine.table.history import TableDetail, history_rows
 from lakelatch.engine.table.opening import open_table
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
-    return new_table(tmp_path)
 
 
 def shown(table: LiveTable, limit: int | None = None) -> list[tuple[Any, ...]]:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bare_table import leftovers
 from live_table import LiveTable, Row
-from table import Steps, Writing, leftovers
+from table import Steps, Writing, stops_at
 
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.errors import TransactionEnded, Unavailable, WriteConflict
-from lakelatch.failpoints import active
+from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.transactions.base.settings import OPTIMISTIC, EarlySettings
@@ -147,7 +147,7 @@ def test_a_loser_without_a_further_try_leaves_nothing(table: LiveTable) -> None:
 
 def test_a_copy_that_fails_leaves_nothing(table: LiveTable) -> None:
     writer = Retrying(table, 1, [lambda: table.write([(1, 1, "x")])])
-    with active("rebase.after_file=raise"), pytest.raises(Unavailable):
+    with stops_at("rebase.after_file"):
         writer.write([(1, 3, "a")])
     assert len(writer.instants) == 2 and table.agreed() == [("p", 1, 1, "x")]
     writer.nothing_is_left(*writer.instants)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import pytest
+from bare_table import add_file, commit, write
 from one_table import Table
-from table import add_file, commit, write
 
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup

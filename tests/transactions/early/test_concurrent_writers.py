@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bare_table import commit, write
 from early_writes import GROUP, Writer, early_manager
 from one_table import Table
-from table import commit, write
 
 from lakelatch.errors import WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_key, heartbeat_path

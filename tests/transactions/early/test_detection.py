@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from bare_table import add_file, commit, write
 from early_writes import GROUP, Writer, early_manager
 from one_table import Table
-from table import add_file, commit, write
 
 from lakelatch.errors import InvalidRequest, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path

@@ -6,8 +6,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from bare_table import add_file, commit, write
 from one_table import Table
-from table import add_file, commit, write
 
 from lakelatch.errors import LockTimeout
 from lakelatch.locks.contract import TABLE_KEY, LockScope

@@ -5,8 +5,8 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from bare_table import add_file, commit, write
 from one_table import Table
-from table import add_file, commit, write
 
 from lakelatch.errors import InvalidRequest, LockTimeout
 from lakelatch.locks.contract import TABLE_KEY, LockProvider, LockScope

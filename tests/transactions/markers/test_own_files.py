@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from bare_table import add_file, commit, write
 from one_table import Table, own_file
-from table import add_file, commit, write
 
 from lakelatch.errors import TransactionEnded, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path
