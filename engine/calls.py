@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.services import (
-    archiving,
-    cancelling,
-    cleaning,
-    clustering,
-    compaction,
-    log_compaction,
-    restoring,
-    verifying,
-)
+from lakelatch.engine.services import archiving, cancelling, cleaning, restoring, verifying
 from lakelatch.engine.services import savepoints as kept
 from lakelatch.engine.services.archiving import Archived
-from lakelatch.engine.services.planned import ensure_has_logs, waiting
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.savepoints import Savepoint
+from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.engine.services.verifying import Verification
 from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.engine.table.opening import load_config, open_existing_storage, open_place
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
-from lakelatch.transactions.cancellation_requests import CancelRequest
+from lakelatch.transactions.base.cancel_requests import CancelRequest
 
 
 def archive(path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM) -> Archived:
@@ -155,8 +149,7 @@ def schedule_compaction(
 ) -> str | None:
     """Puts a compaction plan on the timeline, for `execute_compaction`; None if there is nothing to compact."""
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        ensure_has_logs(table)
-        return compaction.schedule(table, manager, parsed.compaction, parsed.cancellation)
+        return Compaction(parsed.compaction, parsed.cancellation).schedule(ServiceContext(table, manager))
 
 
 def waiting_plans(path: str, options: Mapping[str, object] | None = None) -> list[str]:
@@ -175,8 +168,7 @@ def schedule_log_compaction(
     Writers may be in flight: files that were requested on different sides of one stay apart.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        ensure_has_logs(table)
-        return log_compaction.schedule(table, manager, parsed.compaction)
+        return LogCompaction(parsed.compaction).schedule(ServiceContext(table, manager))
 
 
 def schedule_clustering(
@@ -188,4 +180,4 @@ def schedule_clustering(
     if a file is missing in a partition that would be planned.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        return clustering.schedule(table, manager, parsed.clustering, parsed.cancellation)
+        return Clustering(parsed.clustering, parsed.cancellation).schedule(ServiceContext(table, manager))

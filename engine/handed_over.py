@@ -19,6 +19,7 @@ from lakelatch.engine.run.executor import NO_TASKS
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.making import prepare_table
 from lakelatch.engine.table.manager import open_manager
@@ -57,7 +58,8 @@ class BegunWrite:
                 self._abort(manager)
                 return result
             say_schema_again(manager, self.table, result.instant)
-            return after_commit(result, replace(self.table, is_new=False), manager, self.services, NO_TASKS)
+            context = ServiceContext(replace(self.table, is_new=False), manager, NO_TASKS)
+            return after_commit(result, context, self.services)
 
     def abort(self) -> None:
         """May come after a failed commit that has succeeded: the log decides, and a committed write stays."""

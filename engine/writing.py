@@ -19,6 +19,7 @@ from lakelatch.engine.run.executor import NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.making import made_by_others, prepare_table
 from lakelatch.engine.table.manager import open_manager, takes_other_locks
@@ -170,7 +171,8 @@ def _write(rows: Rows, opened: _Opened, manager: TransactionManager, service_opt
     if not result.repeated:
         result = replace(result, rows_skipped=rows.skipped)
         say_schema_again(manager, opened.table, result.instant)
-    return after_commit(result, replace(opened.table, is_new=False), manager, service_options, rows.executor)
+    table = replace(opened.table, is_new=False)
+    return after_commit(result, ServiceContext(table, manager, rows.executor), service_options)
 
 
 def open_fitted(
@@ -250,7 +252,8 @@ def delete_partitions(
             choose = matching(names)
             return attempted(transaction, lambda: commit_files(transaction, table, write_options, [], choose=choose))
 
-        return after_commit(retried(manager, attempt), table, manager, service_options, NO_TASKS)
+        context = ServiceContext(table, manager, NO_TASKS)
+        return after_commit(retried(manager, attempt), context, service_options)
 
 
 def _names(options: WriteOptions, partitions: str | Sequence[str] | None) -> tuple[str, ...]:

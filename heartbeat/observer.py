@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from lakelatch.heartbeat.contract import (
     HEARTBEAT_FOLDER,
     HEARTBEAT_KEYS,
@@ -62,6 +64,14 @@ class Observer:
             now_ms = self.storage_time_ms()
             dead.update(instant for instant in rest if self._is_dead(instant, beats[instant], now_ms))
         return [instant for instant in instants if instant in dead]
+
+    def is_silent(self, *paths: str) -> bool:
+        """Whether the last of these files is older than a beat may be, for writers that do not beat; False for none."""
+        stamps = []
+        for path in paths:
+            with suppress(NotFound):
+                stamps.append(self._storage.stat(path).modified_ms)
+        return bool(stamps) and least_age_ms(self.storage_time_ms(), max(stamps)) > self._defaults.expiry_ms
 
     def oldest_start_slot(self, default: int) -> int:
         """The lowest slot that any transaction with a heartbeat file may still have to read."""

@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.options.registry import Call
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import cleaning, clustering, compaction, log_compaction
-from lakelatch.engine.services.cleaning import CleanResult, Remover
+from lakelatch.engine.services.cleaning import Clean, CleanResult
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.keeping.maintenance import maintain_with
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.rewriting import ensure_has_logs
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.spark.executor import SparkExecutor
 from lakelatch.system import REAL_SYSTEM, System
@@ -30,7 +35,11 @@ def compact(
     until its heartbeat has expired; `waiting_plans` names those. Errors: `InvalidRequest` for a copy-on-write table.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        return compaction.compact(SparkExecutor.of(spark), table, manager, parsed)
+        ensure_has_logs(table)
+        context = ServiceContext(table, manager, SparkExecutor.of(spark))
+        logs, full = LogCompaction(parsed.compaction), Compaction(parsed.compaction, parsed.cancellation)
+        results = [*logs.execute_waiting(context), *full.run(context)]
+        return [*results, *logs.run_anew(context)] if parsed.compaction.log_compaction else results
 
 
 def execute_compaction(
@@ -42,7 +51,7 @@ def execute_compaction(
 ) -> CommitResult:
     """Carries out one plan. `TransactionEnded` if it has completed, `Unavailable` while another process works on it."""
     with table_at_rest(path, options, system) as (table, manager, _):
-        return compaction.execute(SparkExecutor.of(spark), table, manager, instant)
+        return Compaction().execute(ServiceContext(table, manager, SparkExecutor.of(spark)), instant)
 
 
 def execute_log_compaction(
@@ -57,7 +66,7 @@ def execute_log_compaction(
     `lakelatch.compact` carries out the plans that wait as well. Errors: `InvalidRequest` for a Java writer's plan.
     """
     with table_at_rest(path, options, system) as (table, manager, _):
-        return log_compaction.execute(SparkExecutor.of(spark), table, manager, instant)
+        return LogCompaction().execute(ServiceContext(table, manager, SparkExecutor.of(spark)), instant)
 
 
 def cluster(
@@ -70,7 +79,8 @@ def cluster(
     Java writers are left to them, and those that another process is working on to it.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        return clustering.cluster(SparkExecutor.of(spark), table, manager, parsed)
+        service = Clustering(parsed.clustering, parsed.cancellation)
+        return service.run(ServiceContext(table, manager, SparkExecutor.of(spark)))
 
 
 def execute_clustering(
@@ -85,7 +95,7 @@ def execute_clustering(
     `WriteConflict` if others have written to its file groups since: the plan has ended, and nothing of it is visible.
     """
     with table_at_rest(path, options, system) as (table, manager, _):
-        return clustering.execute(SparkExecutor.of(spark), table, manager, instant)
+        return Clustering().execute(ServiceContext(table, manager, SparkExecutor.of(spark)), instant)
 
 
 def maintain(
@@ -114,18 +124,15 @@ def clean(
     path: str,
     options: Mapping[str, object] | None = None,
     system: System = REAL_SYSTEM,
-    remove: Remover | None = None,
     if_due: bool = False,
     spark: SparkSession | None = None,
 ) -> list[CleanResult]:
     """Removes the files that no reader within retention needs; returns the cleans that this call completed.
 
     A clean that waits is carried out first. Writers and readers go on meanwhile. What another process works on is left
-    to it. `remove` takes paths in the table and removes them, by default with threads of this process, and on the
-    executors of a `spark` session if there are more than a thousand; `if_due` cleans only if enough has been committed
-    since the last one.
+    to it. Threads of this process remove the files, and the executors of a `spark` session if there are more than a
+    thousand; `if_due` cleans only if enough has been committed since the last one.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
-        if remove is None and spark is not None:
-            remove = cleaning.remover(table.storage, parsed.cleaning.parallelism, SparkExecutor.of(spark))
-        return cleaning.clean(table.config, manager, parsed.cleaning, remove, if_due)
+        executor = HERE if spark is None else SparkExecutor.of(spark)
+        return Clean(parsed.cleaning, if_due).run(ServiceContext(table, manager, executor))

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.services.keeping.beside_query import BesideQuery, beside_steps
+from lakelatch.engine.services.keeping.beside_query import BesideQuery
+from lakelatch.engine.services.keeping.steps import Steps
 from lakelatch.spark.executor import SparkExecutor
 from lakelatch.system import REAL_SYSTEM, System
 
@@ -21,7 +22,7 @@ _guard = REAL_SYSTEM.new_lock()
 
 def wake_beside(spark: SparkSession, query_id: str, path: str, options: ServiceOptions, system: System) -> None:
     """Has a batch of a query wake its services; starts them with the first one, and anew if their options changed."""
-    if not beside_steps(options):
+    if not Steps(options).beside_query():
         return
     key = (query_id, path)
     with _guard:

@@ -15,7 +15,7 @@ from itertools import chain, count
 from operator import attrgetter
 
 from lakelatch.errors import Unavailable
-from lakelatch.storage.contract import Listing, Storage
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import COMMIT, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.instant import (
     ABORTED,
@@ -28,7 +28,7 @@ from lakelatch.timeline.instant import (
     undoes,
 )
 
-LISTINGS_MAX = 200
+_LISTINGS_MAX = 200
 _CHANGES_MAX = 64  # beyond which it is cheaper to sort anew
 _numbers = count(1)
 _by_name = attrgetter("file_name")
@@ -86,28 +86,24 @@ class Snapshot:
     number: int = field(default=0, compare=False, repr=False)
 
     @classmethod
-    def load(cls, storage: Storage) -> Snapshot:
-        """Lists the folder until two listings agree.
+    def load(cls, storage: Storage, before: Snapshot | None = None) -> Snapshot:
+        """Lists the folder until two listings agree, of which `before` may be the first.
 
         One listing alone may show a file and lack an earlier one, if both appeared while it was read; an incremental
         reader would then go past a commit that it never saw. Errors: `Unavailable` on a table that never rests.
         """
-        before = storage.list(TIMELINE_FOLDER)
-        for _ in range(LISTINGS_MAX):
-            listing = storage.list(TIMELINE_FOLDER)
-            if listing == before:
-                return cls._of(listing)
-            before = listing
-        raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {LISTINGS_MAX} listings: try again")
+        before = before or cls.look(storage)
+        for _ in range(_LISTINGS_MAX):
+            found = cls.take(storage, before)
+            if found.listed == before.listed:
+                return found
+            before = found
+        raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {_LISTINGS_MAX} listings: try again")
 
     @classmethod
     def look(cls, storage: Storage) -> Snapshot:
         """Lists the folder once, for a caller who lists it again later and asks `lacks_nothing` then."""
-        return cls._of(storage.list(TIMELINE_FOLDER))
-
-    @classmethod
-    def _of(cls, listing: Listing) -> Snapshot:
-        return cls.of_names([*listing.files, *(name for name in listing.folders if name == HISTORY_NAME)])
+        return cls.take(storage, cls())
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Snapshot:
@@ -266,11 +262,6 @@ class Snapshot:
         """Names that say where file groups are: completed replace commits, cancelled plans, and that of the history."""
         found = chain(self.by_action.get(REPLACE_COMMIT, ()), self.aborted)
         return self.names.intersection(chain((one.file_name for one in found), (HISTORY_NAME,)))
-
-    @property
-    def has_writes(self) -> bool:
-        """Whether a completed write is there."""
-        return bool(self.writes)
 
     @property
     def latest_completion(self) -> str:

@@ -12,6 +12,7 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.storage.contract import SupportsDeleteAtOnce
+from lakelatch.timeline.instant import Instant
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.notes import forget_notes
 from lakelatch.transactions.markers.direct import Markers
@@ -41,61 +42,65 @@ def heartbeat_of(context: TransactionContext, state: TransactionState) -> Heartb
     return make_heartbeat(context, state.instant, beat_of(context, state.operation_id, state.mark.slot))
 
 
+def take_claim(
+    context: TransactionContext,
+    heartbeat: Heartbeat,
+    plan: Instant,
+    busy: str = "is being carried out by another process: wait for it",
+) -> None:
+    """Claims a plan for this heartbeat, or takes it over from a process that died.
+
+    Errors: `PlanBusy`, which says that it is `busy`, while another live process has it.
+    """
+    if not heartbeat.claim():
+        if plan.requested not in context.observer.dead([plan.requested]):
+            raise PlanBusy(f"{plan.action} {plan.requested} {busy}", instant=plan.requested)
+        heartbeat.take_over()
+
+
 def owns_claim(context: TransactionContext, instant: str, operation_id: str) -> bool:
     """Whether an instant is claimed, and by this very operation."""
     beat = context.observer.beat_of(instant)
     return beat is not None and beat.operation_id == operation_id
 
 
-def release_claim(context: TransactionContext, instant: str, operation_id: str) -> None:
-    """Releases a claim on a plan, unless another process has taken it over."""
+def release_claim(context: TransactionContext, instant: str, operation_id: str, unused: bool = False) -> None:
+    """Releases a claim on a plan, unless another process has taken it over. `unused`: nothing was written under it."""
     try:
         if owns_claim(context, instant, operation_id):
-            clean_up(context, instant)
+            if unused:
+                context.storage.delete(heartbeat_path(instant))
+            else:
+                clean_up(context, instant)
     except Unavailable as error:
         _log.warning("could not release the claim on %s: %s", instant, error)
 
 
-def release_unused(context: TransactionContext, instant: str, operation_id: str) -> None:
-    """The same for a claim under which nobody has written anything."""
-    try:
-        if owns_claim(context, instant, operation_id):
-            context.storage.delete(heartbeat_path(instant))
-    except Unavailable as error:
-        _log.warning("could not release the claim on %s: %s", instant, error)
+def clean_up(
+    context: TransactionContext, instant: str, noted: bool = False, announced: Iterable[str] | None = None
+) -> None:
+    """Removes an ended instant's claim, which bars its tasks, and its markers, and what was noted of it.
 
-
-def clean_up_own(context: TransactionContext, instant: str, data_files: Iterable[str]) -> None:
-    """Removes an ended instant's heartbeat and markers, for its owner, who knows all that was announced.
-
-    An attempt that was given up may announce more, which the next recovery removes.
+    `announced`: paths of all its data files, from its owner, whose tasks have all come back; that saves requests. What
+    an attempt that was given up announces later goes with the next recovery.
     """
-    folder = f"{MARKERS_FOLDER}/{instant}"
-    markers = [f"{folder}/{marker_of('', path)}" for path in data_files]
+    storage, claim, folder = context.storage, heartbeat_path(instant), f"{MARKERS_FOLDER}/{instant}"
 
     def remove_markers() -> None:
-        context.storage.delete_folder(folder)
+        storage.delete_folder(folder)
         failpoint("cleanup.after_markers")
 
     try:
-        if context.settings.early is not None:
-            forget_notes(context.storage, instant)
-        if isinstance(context.storage, SupportsDeleteAtOnce):
-            context.storage.delete_at_once([*markers, heartbeat_path(instant)])
-        else:
-            context.storage.together(remove_markers, partial(context.storage.delete, heartbeat_path(instant)))
-    except Unavailable as error:
-        _log.warning("could not clean up after instant %s: %s", instant, error)
-
-
-def clean_up(context: TransactionContext, instant: str, noted: bool = False) -> None:
-    """Removes an ended instant's heartbeat, which bars its tasks, then its markers, and what was noted of it."""
-    try:
-        context.storage.delete(heartbeat_path(instant))
-        context.storage.delete_folder(task_beats_folder(instant))
-        Markers(context.storage, instant).delete()
-        failpoint("cleanup.after_markers")
+        if announced is None:
+            storage.delete(claim)
+            storage.delete_folder(task_beats_folder(instant))
+            Markers(storage, instant).close_all()
+            remove_markers()
         if context.settings.early is not None or noted:
-            forget_notes(context.storage, instant)
+            forget_notes(storage, instant)
+        if announced is not None and isinstance(storage, SupportsDeleteAtOnce):
+            storage.delete_at_once([*(f"{folder}/{marker_of('', path)}" for path in announced), claim])
+        elif announced is not None:
+            storage.together(remove_markers, partial(storage.delete, claim))
     except Unavailable as error:  # it has ended all the same; the next recovery removes what is left
         _log.warning("could not clean up after instant %s: %s", instant, error)

@@ -19,10 +19,10 @@ from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.append import FirstLook, append_completion, in_turn, table_lock, token_of
+from lakelatch.transactions.base.cancel_requests import request_of
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, Ended, Outcome, PlanCancelled, Unknown
 from lakelatch.transactions.base.settings import NON_BLOCKING
-from lakelatch.transactions.cancellation_requests import request_of
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.conflicts.contract import Conflict, Contender, Others, OtherWrite, completed_writes
 from lakelatch.transactions.conflicts.report import Work, write_conflict

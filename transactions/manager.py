@@ -29,13 +29,13 @@ from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.append import append_claimed, table_lock
+from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.cancellation_requests import is_cancelled
-from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, release_unused
+from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, take_claim
 from lakelatch.transactions.commit import known_to_plan
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
@@ -43,7 +43,7 @@ from lakelatch.transactions.early.strategies import find_marker_strategy
 from lakelatch.transactions.marker_server.service import ensure_server_installed
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.own_files import OwnFiles
-from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.recovery import finds_nobody, recover
 from lakelatch.transactions.transaction import Transaction
 
 __all__ = ["PlanBusy", "TransactionManager"]
@@ -193,10 +193,7 @@ class TransactionManager:
         mark = known_to_plan(snapshot, instant, action, tail.number)
         state = TransactionState(instant, action, context.system.new_id(), mark, context.system.realtime_ms())
         heartbeat = heartbeat_of(context, state)
-        if not heartbeat.claim():
-            if instant not in context.observer.dead([instant]):
-                raise PlanBusy(f"{action} {instant} is being carried out by another process: wait for it")
-            heartbeat.take_over()
+        take_claim(context, heartbeat, requested(instant, action))
         with stopped_on_error(heartbeat):
             ensure_created(context.storage, inflight(instant, action).path, b"", context.system)
             failpoint("execute.after_inflight")
@@ -232,7 +229,7 @@ class TransactionManager:
             event = append_claimed(context, decide, operation_id, lease)
         if isinstance(event, GivenUp):
             return None
-        release_unused(context, event.instant, operation_id)
+        release_claim(context, event.instant, operation_id, unused=True)
         return event.instant
 
     def recover(self) -> list[str]:
@@ -251,11 +248,10 @@ class TransactionManager:
         interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
         if memory.recovered_ns is not None and now_ns - memory.recovered_ns < interval_ns:
             return []
-        recovery = Recovery(self.context)
         long_ago = memory.cleared_ns is None or now_ns - memory.cleared_ns >= _CLEARED_EVERY * interval_ns
         recovered: list[str] = []
-        if long_ago or not recovery.finds_nobody(None if check is None else check.claims):
-            recovered = recovery.recover()
+        if long_ago or not finds_nobody(self.context, None if check is None else check.claims):
+            recovered = recover(self.context)
             memory.cleared_ns = now_ns
         memory.recovered_ns = now_ns
         return recovered

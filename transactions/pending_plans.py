@@ -15,9 +15,10 @@ from lakelatch.errors import CommitUnknown, InvalidRequest
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import ServicePlan
+from lakelatch.transactions.base.cancel_requests import plan_of, request_of
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.settings import NON_BLOCKING
-from lakelatch.transactions.cancellation_requests import plan_of, request_cancel, request_of
+from lakelatch.transactions.cancellation import request_cancel
 from lakelatch.transactions.conflicts.contract import Conflict, Contender, OtherWrite
 
 _log = logging.getLogger("lakelatch.transactions")

@@ -1,8 +1,15 @@
-"""Rollback: of aborted transactions by their owner, of dead ones by whoever comes next, each once.
+"""Rollback: of a write that its owner aborts or that is dead, and of a completed commit; each once.
 
 A rollback is decided first and carried out afterwards. Its place in the commit log decides against the victim's own
-commit: whichever slot comes first wins. What follows can be done again by anybody, any number of times: remove the
-victim's files, remove its timeline files, complete the rollback.
+commit: whichever slot comes first wins. The steps after it, which anybody may take, and take again from the first:
+
+1. its requested file has to be there, or others have completed and archived it; then its inflight file.
+2. the victim's completed file, if it completed before: the log's files go before any data does.
+3. the victim's data files. Its claim goes first, which bars its tasks, and its markers stay to the end, since by them
+   whoever begins anew finds the files.
+4. the files with which the victim began. While they are there, its data is not all gone.
+5. the rollback's completion, by whoever comes first.
+6. claims and markers of both.
 """
 
 from __future__ import annotations
@@ -12,375 +19,189 @@ from functools import partial
 
 from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
 from lakelatch.storage.conditional_puts import ensure_created
-from lakelatch.storage.contract import NotFound, SupportsSweep
+from lakelatch.storage.contract import NotFound
 from lakelatch.timeline import actions
-from lakelatch.timeline.instant import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
+from lakelatch.timeline.actions import ROLLBACK
+from lakelatch.timeline.instant import INFLIGHT, REQUESTED, TIMELINE_FOLDER, inflight, parse_file_name, requested
 from lakelatch.timeline.log.commit_log import GivenUp
-from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event
-from lakelatch.timeline.log.log_reader import LogMoved, Tail
-from lakelatch.timeline.log.lost_completions import ensure_none_lost
+from lakelatch.timeline.log.events import COMPLETE, Event
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.append import append_claimed, append_completion, table_lock
+from lakelatch.transactions.append import append_completion, table_lock
 from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.ended import ended_in_log
 from lakelatch.transactions.claims import clean_up
-from lakelatch.transactions.early.notes import noted_instants
-from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants
-from lakelatch.transactions.undoing import RestoreBusy, Restoring, remove_compacted_logs
-
-_STAGED_FOR_S = 86_400.0  # far above any put
-_UNKNOWN_ACTION = actions.DELTA_COMMIT  # of an instant that has nothing but its claim
+from lakelatch.transactions.markers.direct import Markers, marked_instants
+from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, files_on_timeline, remove_data
 
 
-class Recovery:
-    """The rollbacks of one table."""
+class _NothingToAbort(TransactionEnded):
+    """The victim has ended, or somebody else is ending it."""
 
-    def __init__(self, context: TransactionContext) -> None:
-        self._context = context
-        self._storage = context.storage
 
-    def recover(self) -> list[str]:
-        """Finishes rollbacks whose executor died, rolls back dead writes, and removes what ended ones left behind.
+def roll_back(context: TransactionContext, victim: str, action: str) -> bool:
+    """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
 
-        Errors: `CorruptTable` if what looks dead has completed, as the log says, and its completed file is gone.
-        """
-        context = self._context
-        tail, beating, noted, marked = self._look_at_all()
-        snapshot = context.snapshots.take(tail)
-        for undone in context.log.projections.undone(context.snapshots.listing):
-            self._storage.delete(undone.path)
-        self._forget_aborted(snapshot)
-        pending = snapshot.pending
-        plans = {instant.requested for instant in pending if instant.action in actions.PLANNED_SERVICES}
-        suspects = {instant.requested for instant in pending} - plans
-        suspects |= (beating | noted | marked).difference(instant.requested for instant in pending) | (plans & beating)
-        dead = set(context.observer.dead(sorted(suspects)))
-        rolled_back = []
-        for instant in pending:
-            if instant.requested in dead and instant.action == actions.ROLLBACK and self._is_left(instant):
-                rolled_back += self.finish(instant.requested)
-            if instant.requested in dead and instant.action == actions.RESTORE:
-                rolled_back += self._finish_restore(instant.requested)
-        abortable = [one for one in pending if one.requested in dead and one.action in actions.WRITE_ACTIONS]
-        if abortable:  # one of them may have completed, and somebody has removed its completed file
-            ensure_none_lost(context.log, tail, since=min(one.requested for one in abortable))
-        for instant in abortable:
-            if self.roll_back(instant.requested, instant.action):
-                rolled_back.append(instant.requested)
-        for left in self._not_pending(dead.difference(instant.requested for instant in pending)):
-            if self._has_ended(left, context.log.tail()):
-                self.bar_unless_completed(left, Markers(self._storage, left).announced())
-                clean_up(context, left, left in noted)
-            elif self.roll_back(left, _UNKNOWN_ACTION):
-                rolled_back.append(left)
-        for plan in context.observer.dead(sorted(dead & plans)):  # asked again: it may have been taken over meanwhile
-            self._storage.delete(heartbeat_path(plan))
-        if isinstance(self._storage, SupportsSweep):
-            self._storage.sweep(_STAGED_FOR_S)
-        return rolled_back
+    def build(tail: Tail) -> Undo[RollbackPlan]:
+        begun_as = _ensure_abortable(context, victim, action, tail)
+        return Undo(RollbackPlan(victim, begun_as, tuple(Markers(context.storage, victim).announced())))
 
-    def _look_at_all(self) -> tuple[Tail, set[str], set[str], set[str]]:
-        """The tail with the timeline, and the instants that have a heartbeat, notes, markers or an opening.
-
-        In any order: whom one of these looks suspects is asked for a heartbeat again, and then the log.
-        """
-        log, storage = self._context.log, self._storage
-        tail = log.tail()
-        looked: list[Tail] = []
-        beating: set[str] = set()
-        noted: set[str] = set()
-        marked: set[str] = set()
-        storage.together(
-            lambda: looked.append(log.look(tail)),
-            lambda: beating.update(self._context.observer.instants()),
-            lambda: noted.update(noted_instants(storage)),
-            lambda: marked.update(instants_with_markers(storage)),
-            lambda: marked.update(open_instants(storage)),
-        )
-        return looked[0], beating, noted, marked
-
-    def finds_nobody(self, claims: Collection[str] | None = None) -> bool:
-        """Whether nothing is pending but plans, and nobody has a claim; two listings, and none of what others left.
-
-        Who leaves anything else behind that matters leaves one of these two as well. `claims` are for a caller who has
-        just listed them, and taken a snapshot.
-        """
-        context, last = self._context, self._context.log.last
-        if last is None:
-            return False
-        if claims is None:
-            context.log.ensure_projected(last)
-            claimed = set[str]()
-            context.storage.together(
-                lambda: claimed.update(context.observer.instants()), lambda: context.snapshots.take(last)
-            )
-            claims = claimed
-        if claims:
-            return False
-        snapshot = context.snapshot
-        begun = any(one.action not in actions.PLANNED_SERVICES for one in snapshot.pending)
-        return not begun and not snapshot.aborted and not context.log.projections.undone(context.snapshots.listing)
-
-    def roll_back(self, victim: str, action: str) -> bool:
-        """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
-        with table_lock(self._context) as lease:
-            operation_id = self._context.system.new_id()
-
-            def decide(tail: Tail) -> Event | GivenUp[str]:
-                snapshot = self._context.snapshots.take(tail)
-                ended = self._why_not_abortable(victim, tail, snapshot)
-                if ended:
-                    return GivenUp(ended)
-                nonlocal action  # of a claim nobody knows it before the instant is on the timeline
-                begun = (one.action for one in snapshot.pending if one.requested == victim)
-                found = next(begun, action)
-                if found not in (action, *actions.WRITE_ACTIONS):
-                    return GivenUp(f"{victim} is a {found} that has begun meanwhile")
-                action = found
-                plan = RollbackPlan(victim, action, tuple(Markers(self._storage, victim).announced()))
-                return Event(
-                    ROLLBACK,
-                    actions.ROLLBACK,
-                    "",
-                    operation_id,
-                    self._context.writer,
-                    target=victim,
-                    content=plan.to_avro(),
-                    token=lease.token,
-                )
-
-            event = append_claimed(self._context, decide, operation_id, lease, above=victim)
-        if isinstance(event, GivenUp):
-            return False
-        failpoint("rollback.after_slot")
-        self._carry_out(event.instant, victim, action)
-        return True
-
-    def bar_unless_completed(self, instant: str, announced: list[str]) -> None:
-        """Bars the announced files of an instant that has ended without completing.
-
-        Rollbacks of ours have done so before. One of Java's, which is in no log, may have come before the files did.
-        """
-        context = self._context
-        if not announced:
-            return
-        _, snapshot = context.look()
-        if not snapshot.has_completed(instant) and find_archived(self._storage, snapshot.names, instant) is None:
-            for path in announced:
-                bar(self._storage, path)
-
-    def _forget_aborted(self, snapshot: Snapshot) -> None:
-        """Removes the timeline files of plans that were cancelled: a late request made them, or a crash left them."""
-        for over in snapshot.aborted:
-            for left in (inflight(over.requested, over.action), requested(over.requested, over.action)):
-                if snapshot.has(left):
-                    self._storage.delete(left.path)
-
-    def _why_not_abortable(self, victim: str, tail: Tail, snapshot: Snapshot) -> str:
-        """Under the log: "" if the instant has not ended, and no other rollback is ending it."""
-        pending = {instant.requested: instant for instant in snapshot.pending}
-        if victim not in pending and self._has_ended(victim, tail):
-            return f"{victim} has ended"
-        # A listing during an archiver's deletions may show the requested file and lack the completed one.
-        if find_archived(self._storage, snapshot.names, victim) is not None:
-            return f"{victim} has completed, and was archived"
-        for instant in pending.values():
-            plan = self._plan(instant.requested) if instant.action == actions.ROLLBACK else None
-            if plan is not None and plan.instant == victim:
-                return f"{victim} is being rolled back by {instant.requested}"
-            rollbacks = self._context.snapshots.rollbacks
-            if instant.action == actions.RESTORE and victim in rollbacks.targets_of(instant.requested, snapshot.listed):
-                return f"{victim} is being undone by {instant.requested}"
-        return ""
-
-    def _is_left(self, rollback: Instant) -> bool:
-        """Whether a rollback's executor is gone. Java's have no heartbeat, so the age of their last file decides."""
-        if self._context.observer.beat_of(rollback.requested) is not None:
-            return True  # it is one of ours, and counts as dead
-        try:
-            modified_ms = self._storage.stat(rollback.path).modified_ms
-        except NotFound:
-            return False
-        age_ms = least_age_ms(self._context.observer.storage_time_ms(), modified_ms)
-        return age_ms > self._context.settings.heartbeat.expiry_ms
-
-    def _finish_restore(self, restore: str) -> list[str]:
-        """What it has undone. Java's have no claim, and stay: only Java knows whether its process lives."""
-        if self._context.observer.beat_of(restore) is None:
-            return []
-        try:
-            return [one.instant for one in Restoring(self._context).finish(restore).rollbacks]
-        except (RestoreBusy, TransactionEnded):  # others were faster
-            return []
-
-    def finish(self, rollback: str) -> list[str]:
-        """Carries out a rollback that is on the timeline, from where it broke; returns what it undoes.
-
-        One whose victim has completed since its requested time, or was archived, is taken away instead: Java would
-        carry it out, and undo what somebody was told is committed. So is one whose executor died while writing its
-        plan, as Java does, and one of a run of a service that has completed before the rollback began: Java passes over
-        it, and the run counts.
-        """
-        plan = self._plan(rollback)
-        left = partial(self._is_unreadable, rollback) if plan is None else partial(self._is_overtaken, rollback, plan)
-        if left(self._storage.names(TIMELINE_FOLDER)):
-            self._withdraw(rollback, left)
-            return []
-        if plan is None:
-            return []
-        self._carry_out(rollback, plan.instant, plan.action, plan)
-        return [plan.instant]
-
-    def _carry_out(self, rollback: str, victim: str, action: str, plan: RollbackPlan | None = None) -> None:
-        """`plan`: that of an executor that died. Java's may be of what has completed, and alone know its files."""
-        context = self._context
-        if not self._storage.exists(requested(rollback, actions.ROLLBACK).path):
-            return  # others have finished it since, and yet others have archived it
-        ensure_created(self._storage, inflight(rollback, actions.ROLLBACK).path, b"", context.system)
-        failpoint("rollback.after_plan")
-        listed = map(parse_file_name, context.snapshot.listed) if plan is not None else ()
-        for done in (one for one in listed if one is not None and one.requested == victim and one.completion):
-            self._storage.delete(done.path)
-        known = [*(plan.files if plan is not None else ()), *self._unmarked(victim, action)]
-        self._storage.delete(heartbeat_path(victim))  # bars the victim's tasks
-        markers = Markers(self._storage, victim)
-        markers.close_all()
-        removed = markers.close_and_sweep()
-        removed += self._remove_foreign(victim, known, set(removed))
-        removed += remove_compacted_logs(self._storage, victim)
-        failpoint("rollback.after_files")
-        for pending in (action, *(actions.PENDING_OF.get(action, ()) if plan is not None else ())):
-            self._storage.delete(inflight(victim, pending).path)
-            self._storage.delete(requested(victim, pending).path)
-        self._complete(rollback, RollbackMetadata(rollback, victim, action, tuple(removed)))
-        failpoint("rollback.after_completed")
-        clean_up(context, victim)
-        clean_up(context, rollback)
-
-    def _is_overtaken(self, rollback: str, plan: RollbackPlan, names: Collection[str]) -> bool:
-        """Whether its own executor has come back, or its victim has completed: before its plan came, or once more."""
-        victim = plan.instant
-        if find_archived(self._storage, names, victim) is not None:
-            return True
-        waiting = self._context.snapshots.rollbacks.is_waiting(rollback, names)
-        completions = {rollback: "", victim: "" if waiting else rollback}  # and what a completion must be above
-        for found in (one for one in map(parse_file_name, names) if one is not None and one.completion):
-            if found.requested in completions and (found.completion or "") > completions[found.requested]:
-                return True
+    try:
+        event, plan = append_undo(context, build, above=victim)
+    except _NothingToAbort:
         return False
+    failpoint("rollback.after_slot")
+    _carry_out(context, event.instant, plan)
+    return True
 
-    def _withdraw(self, rollback: str, wanted: Callable[[Collection[str]], bool]) -> None:
-        """Takes a rollback off the timeline, unless it has completed, or that is not `wanted` any more by the names.
 
-        Its claim is the witness of the requested file, so it goes first; the requested file goes last, since an
-        inflight one without it could not be read.
-        """
-        with table_lock(self._context):
-            names = self._storage.names(TIMELINE_FOLDER)
-            found = [one for one in map(parse_file_name, names) if one is not None]
-            mine = sorted((one for one in found if one.requested == rollback), key=lambda one: one.state)
-            if all(one.state != COMPLETED for one in mine) and wanted(names):
-                clean_up(self._context, rollback)
-                for one in mine:  # by state, inflight first
-                    self._storage.delete(one.path)
+def finish_rollback(context: TransactionContext, rollback: str) -> list[str]:
+    """Carries out a rollback that is on the timeline, from where it broke; returns what it undoes.
 
-    def _unmarked(self, victim: str, action: str) -> list[str]:
-        """The data files of an instant without markers, by their names: a walk over the table.
+    One whose victim has completed since its requested time, or was archived, is taken away instead: Java would
+    carry it out, and undo what somebody was told is committed. So is one whose executor died while writing its
+    plan, as Java does, and one of a run of a service that has completed before the rollback began: Java passes over
+    it, and the run counts.
+    """
+    plan = read_plan(context, rollback)
+    if plan is None:
+        left = partial(context.snapshots.rollbacks.is_unreadable, rollback)
+    else:
+        left = partial(_is_overtaken, context, rollback, plan)
+    if left(context.storage.names(TIMELINE_FOLDER)):
+        _withdraw(context, rollback, left)
+        return []
+    if plan is None:
+        return []
+    _carry_out(context, rollback, plan)
+    return [plan.instant]
 
-        A foreign one has none (any more), and a clustering's files begin file groups, so that it needs none.
-        """
-        beating = self._context.observer.beat_of(victim) is not None
-        if action not in actions.SERVICES_THAT_REPLACE and (beating or victim in marked_instants(self._storage)):
-            return []
-        paths = (path for path in self._storage.walk("") if not path.startswith(".hoodie/"))
-        return [path for path in paths if victim in path.rpartition("/")[2]]
 
-    def _remove_foreign(self, victim: str, known: list[str], swept: set[str]) -> list[str]:
-        """Removes what no marker names; says which. What is empty is a tombstone of ours, and stays."""
-        removed = []
-        for path in sorted(set(known) - swept):
-            try:
-                if victim in path.rpartition("/")[2] and self._storage.stat(path).size_bytes:
-                    bar(self._storage, path)
-                    removed.append(path)
-            except NotFound:
-                continue
-        return removed
+def read_plan(context: TransactionContext, rollback: str) -> RollbackPlan | None:
+    """The plan of a pending rollback; None if others have ended it since, or are still writing it.
 
-    def _complete(self, rollback: str, metadata: RollbackMetadata) -> None:
-        context = self._context
-        operation_id = context.system.new_id()
-        with table_lock(context) as lease:
-
-            def decide(tail: Tail) -> Event | GivenUp[str]:
-                snapshot = context.snapshots.take(tail)
-                if not snapshot.has(requested(rollback, actions.ROLLBACK)):  # archived since it was looked for
-                    self._storage.delete(inflight(rollback, actions.ROLLBACK).path)
-                    return GivenUp(f"{rollback} has been archived")
-                if all(instant.requested != rollback for instant in snapshot.pending):
-                    return GivenUp(f"{rollback} has completed")
-                return Event(
-                    COMPLETE,
-                    actions.ROLLBACK,
-                    rollback,
-                    operation_id,
-                    context.writer,
-                    content=metadata.to_avro(),
-                    token=lease.token,
-                )
-
-            append_completion(context, decide, rollback, lease)
-
-    def _plan(self, rollback: str) -> RollbackPlan | None:
-        """The plan of a pending rollback; None if others have ended it since, or are still writing it.
-
-        Errors: `CorruptTable` if it is lost.
-        """
-        path = requested(rollback, actions.ROLLBACK).path
-        try:
-            return RollbackPlan.read(self._storage, path)
-        except CorruptTable:
-            if not self._is_unreadable(rollback, self._storage.names(TIMELINE_FOLDER)):
-                raise
+    Errors: `CorruptTable` if it is lost.
+    """
+    storage, path = context.storage, requested(rollback, ROLLBACK).path
+    try:
+        return RollbackPlan.read(storage, path)
+    except CorruptTable:
+        if not context.snapshots.rollbacks.is_unreadable(rollback, storage.names(TIMELINE_FOLDER)):
+            raise
+        return None
+    except NotFound:
+        if not storage.exists(inflight(rollback, ROLLBACK).path):
             return None
-        except NotFound:
-            if not self._storage.exists(inflight(rollback, actions.ROLLBACK).path):
-                return None
-            raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
+        raise CorruptTable(f"rollback {rollback} is pending and its plan {path} is missing") from None
 
-    def _is_unreadable(self, rollback: str, names: Collection[str]) -> bool:
-        return self._context.snapshots.rollbacks.is_unreadable(rollback, names)
 
-    def _not_pending(self, dead: set[str]) -> list[str]:
-        """Those that are not pending now either: one that began after our listing may be in the middle of a rollback.
+def may_be_beginning(context: TransactionContext, instant: str, tail: Tail) -> bool:
+    """Whether an instant that is not pending may be between its claim and its requested file, and only slow.
 
-        Its markers are what that rollback finds its files by.
-        """
-        if not dead:
-            return []
-        pending = self._context.look()[1].pending
-        try:
-            plans = [self._plan(one.requested) for one in pending if one.action == actions.ROLLBACK]
-        except CorruptTable:  # whoever finishes that rollback says so; until then nobody knows whose markers it needs
-            return []
-        victims = {plan.instant for plan in plans if plan is not None}
-        return sorted(dead.difference(victims, (instant.requested for instant in pending)))
+    Its markers must not go before the log says that it is aborted: a beat under way could bring its claim back, and it
+    would commit without them. While its claim is there, so are the slots that its commit would be checked against.
+    """
+    if context.snapshot.has_completed(instant):  # in no slot, if a foreign writer has carried a plan out
+        return False
+    beat = context.observer.beat_of(instant)
+    return beat is not None and not ended_in_log(context.log, instant, beat.start_slot, tail)
 
-    def _has_ended(self, instant: str, tail: Tail) -> bool:
-        """Whether the log bars the commit of an instant that is not on the timeline.
 
-        It may be between its claim and its requested file, and only slow. Its markers must not go before the log says
-        that it is aborted: a beat under way could bring its claim back, and it would commit without them. While its
-        claim is there, so are the slots that its commit would be checked against.
-        """
-        beat = self._context.observer.beat_of(instant)
-        if beat is None or beat.start_slot + 1 < tail.watermark:
-            return True
-        try:
-            events = self._context.log.events_after(beat.start_slot, tail)
-        except LogMoved:
-            return True
-        return any(event.ends(instant) for event in events)
+def _ensure_abortable(context: TransactionContext, victim: str, action: str, tail: Tail) -> str:
+    """Under the log: the action that the instant has begun as; `action` is that of a claim which nobody knows more of.
+
+    Errors: `_NothingToAbort`.
+    """
+    snapshot, rollbacks = context.snapshot, context.snapshots.rollbacks
+    pending = {one.requested: one for one in snapshot.pending}
+    if victim not in pending and not may_be_beginning(context, victim, tail):
+        raise _NothingToAbort(f"{victim} has ended")
+    # A listing during an archiver's deletions may show the requested file and lack the completed one.
+    if find_archived(context.storage, snapshot.names, victim) is not None:
+        raise _NothingToAbort(f"{victim} has completed, and was archived")
+    for one in pending.values():
+        plan = read_plan(context, one.requested) if one.action == ROLLBACK else None
+        restores = one.action == actions.RESTORE and victim in rollbacks.targets_of(one.requested, snapshot.listed)
+        if restores or (plan is not None and plan.instant == victim):
+            raise _NothingToAbort(f"{victim} is being undone by {one.requested}")
+    begun_as = pending[victim].action if victim in pending else action
+    if begun_as not in (action, *actions.WRITE_ACTIONS):
+        raise _NothingToAbort(f"{victim} is a {begun_as} that has begun meanwhile")
+    return begun_as
+
+
+def _carry_out(context: TransactionContext, rollback: str, plan: RollbackPlan) -> None:
+    storage, victim = context.storage, plan.instant
+    if not storage.exists(requested(rollback, ROLLBACK).path):
+        return
+    ensure_created(storage, inflight(rollback, ROLLBACK).path, b"", context.system)
+    failpoint("rollback.after_plan")
+    files = files_on_timeline(context.snapshot.listed, victim)
+    for one in (one for one in files if one.completion and one.completion < rollback):
+        storage.delete(one.path)
+    removed = remove_data(storage, victim, [*plan.files, *_unmarked(context, victim, plan.action)])
+    failpoint("rollback.after_files")
+    begun = {inflight(victim, plan.action), requested(victim, plan.action)}  # perhaps since the listing
+    begun.update(one for one in files if one.state in (INFLIGHT, REQUESTED))
+    for one in sorted(begun, key=lambda one: one.state):
+        storage.delete(one.path)
+    _complete(context, rollback, RollbackMetadata(rollback, victim, plan.action, tuple(removed)))
+    failpoint("rollback.after_completed")
+    clean_up(context, victim)
+    clean_up(context, rollback)
+
+
+def _unmarked(context: TransactionContext, victim: str, action: str) -> list[str]:
+    """The data files of an instant without markers, by their names: a walk over the table.
+
+    A foreign one has none (any more), and a clustering's files begin file groups, so that it needs none.
+    """
+    beating = context.observer.beat_of(victim) is not None
+    if action not in actions.SERVICES_THAT_REPLACE and (beating or victim in marked_instants(context.storage)):
+        return []
+    return data_files_of(context.storage, [victim]).get(victim, [])
+
+
+def _complete(context: TransactionContext, rollback: str, metadata: RollbackMetadata) -> None:
+    operation_id = context.system.new_id()
+
+    def decide(tail: Tail) -> Event | GivenUp[None]:
+        context.snapshots.take(tail)
+        if not context.snapshot.has(requested(rollback, ROLLBACK)):  # archived since it was looked for
+            context.storage.delete(inflight(rollback, ROLLBACK).path)
+            return GivenUp(None)
+        if all(instant.requested != rollback for instant in context.snapshot.pending):  # completed by others
+            return GivenUp(None)
+        content, writer = metadata.to_avro(), context.writer
+        return Event(COMPLETE, ROLLBACK, rollback, operation_id, writer, content=content, token=lease.token)
+
+    with table_lock(context) as lease:
+        append_completion(context, decide, rollback, lease)
+
+
+def _is_overtaken(context: TransactionContext, rollback: str, plan: RollbackPlan, names: Collection[str]) -> bool:
+    """Whether its own executor has come back, or its victim has completed: before its plan came, or once more."""
+    victim = plan.instant
+    if find_archived(context.storage, names, victim) is not None:
+        return True
+    waiting = context.snapshots.rollbacks.is_waiting(rollback, names)
+    completions = {rollback: "", victim: "" if waiting else rollback}  # and what a completion must be above
+    found = (one for one in map(parse_file_name, names) if one is not None and one.requested in completions)
+    return any((one.completion or "") > completions[one.requested] for one in found)
+
+
+def _withdraw(context: TransactionContext, rollback: str, wanted: Callable[[Collection[str]], bool]) -> None:
+    """Takes a rollback off the timeline, unless it has completed, or that is not `wanted` any more by the names.
+
+    Its claim is the witness of the requested file, so it goes first; the requested file goes last, since an
+    inflight one without it could not be read.
+    """
+    with table_lock(context):
+        names = context.storage.names(TIMELINE_FOLDER)
+        mine = files_on_timeline(names, rollback)
+        if all(one.completion is None for one in mine) and wanted(names):
+            clean_up(context, rollback)
+            for one in mine:
+                context.storage.delete(one.path)

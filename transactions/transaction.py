@@ -16,6 +16,7 @@ from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.append import FirstLook
+from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
     Committed,
@@ -27,8 +28,7 @@ from lakelatch.transactions.base.outcome import (
     Unknown,
     committed_or_raise,
 )
-from lakelatch.transactions.cancellation_requests import is_cancelled
-from lakelatch.transactions.claims import clean_up, clean_up_own, release_claim
+from lakelatch.transactions.claims import clean_up, release_claim
 from lakelatch.transactions.commit import Resolve, append_commit, append_service_completion, cancelled_groups
 from lakelatch.transactions.conflicts.report import Work, record_loss
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
@@ -39,7 +39,8 @@ from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
 from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
 from lakelatch.transactions.pending_plans import InTheWay, call_off
-from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.recovery import bar_unless_completed
+from lakelatch.transactions.rollback import roll_back
 
 OPEN = "open"
 COMMITTED = "committed"
@@ -178,7 +179,7 @@ class Transaction:
             if isinstance(outcome.error, PlanCancelled):
                 release_claim(self._context, self.instant, self.state.operation_id)  # for who carries that out
             elif self.own_files is not None:  # Java's rollback may have looked for them before they were there
-                Recovery(self._context).bar_unless_completed(self.instant, self.own_files.announced)
+                bar_unless_completed(self._context, self.instant, self.own_files.announced)
         except Unavailable as error:
             _log.warning("files of instant %s are left to the next recovery: %s", self.instant, error)
         return outcome
@@ -240,7 +241,7 @@ class Transaction:
         self._end(ABORTED)
         if conflict is not None:
             record_loss(self._context.storage, self._context.writer, conflict)
-        Recovery(self._context).roll_back(self.instant, self.state.action)
+        roll_back(self._context, self.instant, self.state.action)
         if lost:
             forget_notes(self._context.storage, self.instant)
 
@@ -330,10 +331,8 @@ class Transaction:
             return
         self._cleaned_up = True
         self._heartbeat.stop()
-        if self._begun_here and self._context.settings.marker_server is None:
-            clean_up_own(self._context, self.instant, [*files, *self._swept])
-        else:
-            clean_up(self._context, self.instant)
+        is_known = self._begun_here and self._context.settings.marker_server is None
+        clean_up(self._context, self.instant, announced=[*files, *self._swept] if is_known else None)
 
     def _end(self, status: str) -> None:
         self.status = status

@@ -1,71 +1,71 @@
-"""Taking back what has completed: a rollback of one instant, and a restore, which undoes several.
+"""The steps that a rollback and a restore share: a slot that says what is undone, and the files of an instant that go.
 
 The slot decides. It names the completed files that go, and they are off the timeline before anybody adds another slot,
-so whoever commits afterwards does so on what is left. What follows only tidies up, and anybody may do it again: no name
-of an undone instant is ever used for another one, so a process that was paused for hours removes nothing but that.
-
-A restore goes through its instants in the order of its plan, the last completed one first: another engine's reader
-finds the table as it was at some moment, whenever it looks, as far as cleans have left that. Ours know what goes.
+so whoever commits afterwards does so on what is left. The steps after it only remove files, and anybody may repeat
+them: no name of an undone instant is ever used for another one, so a process that was paused for hours removes nothing
+but that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Generic, TypeVar
 
-from lakelatch.errors import InvariantBroken, TransactionEnded, Unavailable
-from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.beat import Heartbeat, stopped_on_error
+from lakelatch.errors import InvariantBroken
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage, path_below
-from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, SAVEPOINT
-from lakelatch.timeline.instant import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
+from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, ROLLBACK, SAVEPOINT
+from lakelatch.timeline.instant import Instant, parse_file_name, requested
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import PLAN, Event
+from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackMetadata
+from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.compacted_logs import compacted_log_name
-from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
-from lakelatch.timeline.snapshot import Mark, Snapshot
+from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.transactions.append import append_claimed, table_lock
-from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.claims import clean_up, heartbeat_of
-from lakelatch.transactions.commit import append_service_completion
+from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.markers.direct import Markers, bar
+
+Plan = TypeVar("Plan", bound=RollbackPlan | RestorePlan)
 
 
 @dataclass(frozen=True)
-class Undo:
-    """What a rollback or restore takes off the timeline: `completed` are the instants, the last completed one first."""
+class Undo(Generic[Plan]):
+    """A rollback or restore to be. `completed` are the instants that go off the timeline, the last completed first."""
 
-    plan: bytes
-    completed: tuple[Instant, ...]
-    target: str | None = None
+    plan: Plan
+    completed: tuple[Instant, ...] = ()
     file_groups: frozenset[FileGroup] = frozenset()
 
 
 def append_undo(
-    context: TransactionContext, kind: str, action: str, build: Callable[[Snapshot], Undo], above: str = ""
-) -> tuple[str, str]:
-    """Adds the slot of a rollback or restore; its requested time, and the operation that has claimed it.
+    context: TransactionContext, build: Callable[[Tail], Undo[Plan]], above: str = ""
+) -> tuple[Event, Plan]:
+    """Adds the slot of a rollback or restore; returns its event, whose operation has claimed it, and its plan.
 
-    `build` sees the timeline as it is before the place in the log, may be called several times, and refuses by raising:
-    then nothing has changed.
+    `build` finds in the context's snapshot the timeline as it is before the place in the log, may be called several
+    times, and refuses by raising: then nothing has changed.
     """
     operation_id = context.system.new_id()
+    plans: list[Plan] = []  # the last one is that of the slot
 
     def decide(tail: Tail) -> Event:
-        undo = build(context.snapshots.take(tail))
+        context.snapshots.take(tail)
+        undo = build(tail)
+        plans.append(undo.plan)
+        aborts = undo.plan.instant if isinstance(undo.plan, RollbackPlan) else None
         return Event(
-            kind,
-            action,
+            PLAN if aborts is None else ROLLBACK_EVENT,
+            RESTORE if aborts is None else ROLLBACK,
             "",
             operation_id,
             context.writer,
             undo.file_groups,
-            target=undo.target,
-            content=undo.plan,
+            target=aborts,
+            content=undo.plan.to_avro(),
             token=lease.token,
             undoes=tuple(instant.file_name for instant in undo.completed),
         )
@@ -73,83 +73,22 @@ def append_undo(
     with table_lock(context) as lease:
         event: Event | GivenUp[None] = append_claimed(context, decide, operation_id, lease, above)
     if isinstance(event, GivenUp):
-        raise InvariantBroken(f"a {action} was given up")  # `build` raises where nothing is to be done
-    return event.instant, operation_id
+        raise InvariantBroken("a rollback or restore was given up")  # `build` raises where nothing is to be done
+    return event, plans[-1]
 
 
-class RestoreBusy(Unavailable):
-    """Another live process carries out this restore."""
+def files_on_timeline(names: Iterable[str], instant: str) -> list[Instant]:
+    """An instant's files by a listing, in the order in which they go: completed, inflight, requested. A savepoint of
+    this requested time is an instant of its own."""
+    found = map(parse_file_name, (name for name in names if name.startswith(instant)))
+    mine = (one for one in found if one is not None and one.requested == instant and one.action != SAVEPOINT)
+    return sorted(mine, key=attrgetter("state"))
 
 
-class Restoring:
-    """Carries out the restores of one table."""
-
-    def __init__(self, context: TransactionContext) -> None:
-        self._context = context
-        self._storage = context.storage
-
-    def run(self, build: Callable[[Snapshot], Undo]) -> RestoreMetadata:
-        """Plans a restore and carries it out. Errors: those of `build`, with nothing changed; those of `finish`."""
-        restore, operation_id = append_undo(self._context, PLAN, RESTORE, build)
-        failpoint("restore.after_slot")
-        return self.finish(restore, operation_id)
-
-    def finish(self, restore: str, operation_id: str = "") -> RestoreMetadata:
-        """Carries out a restore that is on the timeline, from where it broke. `operation_id`: of a claim of ours.
-
-        Errors: `RestoreBusy` while another live process works on it, `TransactionEnded` if one has completed it.
-        """
-        context = self._context
-        tail, snapshot = context.look()
-        if all(one.requested != restore for one in snapshot.pending):  # a claim after its end would stay
-            raise TransactionEnded(f"restore {restore} has completed, or was archived", instant=restore)
-        began_ms = context.system.realtime_ms()
-        operation = operation_id or context.system.new_id()
-        state = TransactionState(restore, RESTORE, operation, Mark(tail.number), began_ms)
-        heartbeat = self._claim(state, own=bool(operation_id))
-        with stopped_on_error(heartbeat):
-            failpoint("restore.after_claim")
-            ensure_created(self._storage, inflight(restore, RESTORE).path, b"", context.system)
-            if not self._storage.exists(requested(restore, RESTORE).path):  # looked for last: nobody brings it back
-                self._storage.delete(inflight(restore, RESTORE).path)
-                raise TransactionEnded(f"restore {restore} has completed, and was archived", instant=restore)
-            heartbeat.start()
-            plan = RestorePlan.read(self._storage, requested(restore, RESTORE).path)
-            rollbacks = self._undo(restore, plan)
-            metadata = RestoreMetadata(restore, rollbacks, context.system.realtime_ms() - began_ms)
-            append_service_completion(context, state, lambda _: metadata.to_avro())
-            failpoint("restore.after_completed")
-        heartbeat.stop()
-        clean_up(context, restore)
-        return metadata
-
-    def _claim(self, state: TransactionState, own: bool) -> Heartbeat:
-        heartbeat = heartbeat_of(self._context, state)
-        if own and not heartbeat.owns_claim():
-            raise TransactionEnded(f"restore {state.instant} was finished by others meanwhile", instant=state.instant)
-        if own or not heartbeat.claim():
-            if not own and state.instant not in self._context.observer.dead([state.instant]):
-                raise RestoreBusy(
-                    f"restore {state.instant} is being carried out by another process: wait for it",
-                    instant=state.instant,
-                )
-            heartbeat.take_over()
-        return heartbeat
-
-    def _undo(self, restore: str, plan: RestorePlan) -> tuple[RollbackMetadata, ...]:
-        found = files_of(self._context, plan.requested_times)
-        rollbacks = []
-        for victim, action in plan.instants:
-            removed = take_away(self._context, victim, found.get(victim, ()))
-            rollbacks.append(RollbackMetadata(restore, victim, action, tuple(removed)))
-            failpoint("restore.after_instant")
-        return tuple(rollbacks)
-
-
-def files_of(context: TransactionContext, instants: Iterable[str]) -> dict[str, list[str]]:
+def data_files_of(storage: Storage, instants: Iterable[str]) -> dict[str, list[str]]:
     """The data files of each of these instants, by their names: one walk over the table."""
     wanted, found = set(instants), dict[str, list[str]]()
-    for path in context.storage.walk(""):
+    for path in storage.walk(""):
         if path.startswith(".hoodie/"):
             continue
         name = path.rpartition("/")[2]
@@ -158,51 +97,40 @@ def files_of(context: TransactionContext, instants: Iterable[str]) -> dict[str, 
     return found
 
 
-def take_away(context: TransactionContext, victim: str, paths: Iterable[str]) -> list[str]:
-    """Removes an instant's completed file, then its data files, then the rest of it; says which data files.
+def remove_data(storage: Storage, victim: str, found: Iterable[str]) -> list[str]:
+    """Removes an instant's data files, also those that are still to come; says which.
 
-    Log files get tombstones: a request that made one may arrive once more, and readers that have the instant on their
-    timeline find the name in place, and stop, where a missing one would be a row that was never there.
+    The claim goes first, which bars the tasks of one that is at work; then nothing more can be announced, and all that
+    was is swept; then what no marker names (`found`; files of other instants among them stay). Log files get
+    tombstones: a request that made one may arrive once more, and readers that have the instant on their timeline find
+    the name in place, and stop, where a missing one would be a row that was never there.
     """
-    storage = context.storage
-    mine = [
-        one
-        for one in map(parse_file_name, storage.names(TIMELINE_FOLDER))
-        if one is not None and one.requested == victim and one.action != SAVEPOINT
-    ]
-    for one in (one for one in mine if one.state == COMPLETED):
-        storage.delete(one.path)
-    storage.delete(heartbeat_path(victim))  # bars the tasks of one that is at work
+    storage.delete(heartbeat_path(victim))
     markers = Markers(storage, victim)
     markers.close_all()
     removed = set(markers.close_and_sweep())
-    for path in sorted(set(paths) - removed):
+    for path in sorted({path for path in found if victim in path.rpartition("/")[2]} - removed):
         try:
-            if storage.stat(path).size_bytes:
+            if storage.stat(path).size_bytes:  # what is empty is a tombstone
                 bar(storage, path)
                 removed.add(path)
         except NotFound:
             continue
-    removed.update(remove_compacted_logs(storage, victim))
-    for one in sorted((one for one in mine if one.state != COMPLETED), key=lambda one: one.state):  # inflight first
-        storage.delete(one.path)
-    clean_up(context, victim)
+    removed.update(_remove_compacted_logs(storage, victim))
     return sorted(removed)
 
 
-def remove_compacted_logs(storage: Storage, instant: str) -> list[str]:
+def _remove_compacted_logs(storage: Storage, instant: str) -> list[str]:
     """Removes what the log compaction of this requested time has made, or may have: files named by its runs, and not by
     its own time.
 
     They are only deleted, since another log compaction may need the name. Its plan must still be there.
     """
-    plan = requested(instant, LOG_COMPACTION)
     try:
-        operations = CompactionPlan.read(storage, plan.path).operations
+        operations = CompactionPlan.read(storage, requested(instant, LOG_COMPACTION).path).operations
     except NotFound:
         return []
-    runs = [(one.partition, one.delta_files[-1]) for one in operations if one.delta_files]
-    made = [path_below(partition, compacted_log_name(last)) for partition, last in runs]
+    made = (path_below(one.partition, compacted_log_name(one.delta_files[-1])) for one in operations if one.delta_files)
     there = [path for path in made if storage.exists(path)]
     for path in there:
         storage.delete(path)

@@ -16,10 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from bench.harness import Result, time_ms
 
 from lakelatch.engine.options.cleaning import KEEP_LATEST_FILE_VERSIONS, CleaningOptions
-from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.service import ServiceContext
+from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.bucket_index import bucket_file_id
 from lakelatch.format.names import planned_base_file
 from lakelatch.locks.contract import LockScope
@@ -124,7 +127,7 @@ def _create(storage: LocalStorage, path: str) -> None:
 
 
 def _clean(manager: TransactionManager, dead: list[str]) -> None:
-    (result,) = cleaning.clean(_CONFIG, manager, _OPTIONS)
+    (result,) = Clean(_OPTIONS).run(ServiceContext(OpenedTable(manager.storage, _CONFIG, pa.schema([])), manager))
     if set(result.files) != set(dead):
         raise AssertionError(f"{len(result.files)} files were cleaned, and {len(dead)} are dead")
 

@@ -23,8 +23,9 @@ from bench.harness import Result
 from bench.services.stream import Stream
 
 from lakelatch.engine.run.executor import HERE, Executor
-from lakelatch.engine.services import cleaning, clustering
-from lakelatch.engine.services.planned import pending_plans
+from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.service import ServiceContext, pending_plans
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.log.events import CANCEL_FOLDER
@@ -58,7 +59,8 @@ class Clustered:
         if self.state == "none":
             return
         services = self.stream.services
-        if clustering.schedule(self.stream.table, self.manager, services.clustering, services.cancellation) is None:
+        context = ServiceContext(self.stream.table, self.manager)
+        if Clustering(services.clustering, services.cancellation).schedule(context) is None:
             self.manager.context.snapshots.take()
             if not pending_plans(self.manager.snapshot, CLUSTERING):
                 raise AssertionError("nothing was planned")
@@ -105,7 +107,7 @@ class Clustered:
         self.manager.context.snapshots.take()
         for plan in pending_plans(self.manager.snapshot, CLUSTERING):
             with suppress(LakelatchError):
-                clustering.execute(executor, self.stream.table, self.manager, plan)
+                Clustering().execute(ServiceContext(self.stream.table, self.manager, executor), plan)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ from bench.harness import Result, save, time_ms
 
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import clustering, compaction
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.rewriting import RewritingService
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import as_of_now, open_existing
 from lakelatch.engine.write.attempt import result_or_raise
@@ -98,22 +100,18 @@ def _act(step: str, folder: str) -> None:
         table = open_for_write(storage, options, _SCHEMA)
         for load in range(_LOADS):
             _write(manager, options, range(load, _ROWS, _LOADS), load)
-        instant = compaction.schedule(table, manager, services.compaction)
-        compaction.execute(HERE, table, manager, str(instant))
+        Compaction(services.compaction).run(ServiceContext(table, manager))
     if step in ("make", "update"):
         _write(manager, options, _drawn_keys(len(step)), _LOADS + len(step))
         return
     table = as_of_now(open_existing(storage, options))
-    if step == "compact":
-        plan, execute = compaction.schedule(table, manager, services.compaction), compaction.execute
-    else:
-        plan, execute = (
-            clustering.schedule(table, manager, services.clustering, services.cancellation),
-            clustering.execute,
-        )
+    context = ServiceContext(table, manager)
+    clustering = Clustering(services.clustering, services.cancellation)
+    service: RewritingService = Compaction(services.compaction) if step == "compact" else clustering
+    plan = service.schedule(context)
     import_module("pandas")  # as Arrow does at its first array
     before = _memory_mb("VmRSS")
-    took_ms = time_ms(lambda: execute(HERE, table, manager, str(plan)))
+    took_ms = time_ms(lambda: service.execute(context, str(plan)))
     largest = max(path.stat().st_size for path in Path(folder).glob("*.parquet")) / 1e6
     print(before, _memory_mb("VmHWM"), largest, took_ms)
 

@@ -10,9 +10,9 @@ from bench.harness import time_ms
 
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.write.attempt import attempted, result_or_raise
 from lakelatch.engine.write.commit import commit_files, write_task
@@ -59,7 +59,7 @@ class Stream:
 
     def serve(self) -> None:
         """Carries out what is due after the last commit."""
-        self.last = after_commit(self.last, self.table, self.manager, self.services, HERE)
+        self.last = after_commit(self.last, ServiceContext(self.table, self.manager), self.services)
 
     def _write(self, number: int) -> None:
         self.manager.recover()

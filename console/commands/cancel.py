@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from lakelatch.console.commands.arguments import Outcome, open_table, read_options, table_parser
 from lakelatch.engine.calls import execute_cancel, open_cancellations, request_cancel
 from lakelatch.errors import InvalidRequest
-from lakelatch.transactions.cancellation_requests import CancelRequest
+from lakelatch.transactions.base.cancel_requests import CancelRequest
 
 _SHOWN = 2
 

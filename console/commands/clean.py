@@ -30,7 +30,7 @@ def add_parsers(
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Cleans here, without Spark; what another process works on is named as waiting."""
     from lakelatch.engine.calls import preview_clean
-    from lakelatch.engine.services.planned import waiting
+    from lakelatch.engine.services.service import waiting
     from lakelatch.spark.calls import clean
     from lakelatch.timeline.actions import CLEAN
 

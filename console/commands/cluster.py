@@ -29,7 +29,7 @@ def add_parsers(
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Carries them out; what another process works on, or another engine has planned, is named as waiting."""
-    from lakelatch.engine.services.planned import waiting
+    from lakelatch.engine.services.service import waiting
     from lakelatch.spark.calls import cluster
     from lakelatch.timeline.actions import CLUSTERING
     from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS

@@ -12,7 +12,7 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_aborted_plan, read_service_plan
 from lakelatch.timeline.service_metadata import read_undone
-from lakelatch.transactions.cancellation_requests import requests
+from lakelatch.transactions.base.cancel_requests import cancel_requests
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def timeline_entries(storage: Storage) -> list[Entry]:
     """Every instant of the active timeline that counts, in the order in which they were requested."""
     timeline = WholeTimeline.load(storage).active
     entries = [_completed(storage, instant) for instant in timeline.completed]
-    asked = {one.instant: "whole" if one.whole else "part" for one in requests(storage)}
+    asked = {one.instant: "whole" if one.whole else "part" for one in cancel_requests(storage)}
     entries += [_pending(storage, instant, asked.get(instant.requested, "")) for instant in timeline.pending]
     entries += [_aborted(storage, instant) for instant in timeline.aborted]
     return sorted(entries, key=lambda entry: entry.requested)

@@ -90,7 +90,7 @@ def timeline_hold(storage: Storage, candidates: Candidates, options: ArchivingOp
     writes = candidates.writes
     if len(writes) <= options.max_commits:
         return Hold("", f"no more than {options.max_commits} writes are on the active timeline")
-    kept = sorted(writes, key=lambda one: (one.completion or "", one.requested))[-options.min_commits :]
+    kept = candidates.whole.active.writes[-options.min_commits :]
     holds = [Hold(min(one.requested for one in kept), f"it is among the last {options.min_commits} writes")]
     holds.append(Hold(candidates.floor, "it completed a moment ago"))
     for instant in candidates.whole.active.by_action.get(SAVEPOINT, ()):

@@ -21,10 +21,12 @@ from lakelatch.engine.services.archive_boundary import (
     spared_hold,
     timeline_hold,
 )
-from lakelatch.engine.services.cancelling import open_requests, remove_tombstones
+from lakelatch.engine.services.cancelling import open_requests
+from lakelatch.engine.services.counters import Counters, count_until
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import NotFound
+from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.writer import ArchiverOvertaken, HistoryRow, HistoryWriter
@@ -34,10 +36,12 @@ from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.append import table_lock
+from lakelatch.transactions.cancellation import remove_tombstones
 from lakelatch.transactions.manager import TransactionManager
 
 _AT_ONCE = 1000  # instants that one holding of the lock archives
 _TRIES_MAX = 20
+_YOUNG_PER_AGED = 10
 _PLANNED = frozenset({CLEAN, CLUSTERING, REPLACE_COMMIT, COMPACTION, LOG_COMPACTION})  # whose plans Hudi archives
 _log = logging.getLogger("lakelatch.services")
 
@@ -50,6 +54,26 @@ class Archived:
     removed: tuple[str, ...] = ()  # files of failed writes
     held_at: str = ""
     held_by: str = ""
+
+
+def is_due(counters: Counters, options: ArchivingOptions) -> bool:
+    """Whether more writes are on the active timeline than are to be."""
+    return len(counters.writes) > options.max_commits
+
+
+def is_worth_a_try(counters: Counters, options: ArchivingOptions) -> bool:
+    """Whether so many writes are due to be archived, and look old enough for it, that a try is worth its cost.
+
+    That is as many as an archiving takes away at least, and a tenth of those that are too young: a table with thousands
+    of writes a minute is not archived after each of them. A time ahead of this clock says nothing of an age, so that a
+    writer whose clock is behind tries as well.
+    """
+    if not is_due(counters, options):
+        return False
+    surplus = counters.writes[: len(counters.writes) - options.min_commits]
+    now, old = to_instant(counters.now_ms), counters.earlier(options.minimum_age_s * 1000)
+    aged = count_until(surplus, old) + len(surplus) - count_until(surplus, now)
+    return aged >= max(options.max_commits - options.min_commits, (len(surplus) - aged) // _YOUNG_PER_AGED)
 
 
 def archive(manager: TransactionManager, config: TableConfig, options: ArchivingOptions) -> Archived:
@@ -156,7 +180,7 @@ class _Run:
         for over in candidates.whole.active.aborted:
             if over.requested < first.time:
                 if self._is_old(over, now_ms):
-                    remove_tombstones(self._manager, read_aborted_plan(self._storage, over))
+                    remove_tombstones(self._storage, read_aborted_plan(self._storage, over))
                     failpoint("archive.after_tombstones")
                 else:
                     holds.append(cancelled_hold(candidates, over))

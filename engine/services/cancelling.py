@@ -15,10 +15,15 @@ from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.instant import Instant, parse_file_name, requested_time
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
-from lakelatch.transactions import cancellation_execution as execution
-from lakelatch.transactions import cancellation_requests as requests
-from lakelatch.transactions.cancellation_execution import PlanOutputs
-from lakelatch.transactions.cancellation_requests import CancelRequest, PlanCompleted, PlanGone
+from lakelatch.transactions import cancellation
+from lakelatch.transactions.base.cancel_requests import (
+    CancelRequest,
+    cancel_requests,
+    forget_requests,
+    is_cancelled,
+    plan_of,
+)
+from lakelatch.transactions.cancellation import PlanCompleted, PlanGone, PlanOutputs
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
 
@@ -28,26 +33,26 @@ _log = logging.getLogger("lakelatch.services")
 def request_cancel(
     manager: TransactionManager, instant: str, groups: Iterable[FileGroup] | None = None
 ) -> CancelRequest | None:
-    """See `requests.request_cancel`."""
-    return requests.request_cancel(manager.context, instant, groups)
+    """Decides that a plan will not commit, whole or in part; see `cancellation.request_cancel`."""
+    return cancellation.request_cancel(manager.context, instant, groups)
 
 
 def execute_cancel(manager: TransactionManager, instant: str) -> bool:
-    """See `execution.execute_cancel`."""
-    return execution.execute_cancel(manager.context, instant, outputs_of)
+    """Ends a plan whose cancellation was asked for; see `cancellation.execute_cancel`."""
+    return cancellation.execute_cancel(manager.context, instant, outputs_of)
 
 
 def open_requests(manager: TransactionManager) -> list[CancelRequest]:
     """What was asked for and is not carried out yet, by the plans' requested times; what is left over goes."""
     context = manager.context
-    found = requests.requests(context.storage)  # first, so that the plans of all of them are on the timeline below
+    found = cancel_requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
         return []
-    manager.context.look()
-    still = {one.requested for one in (*context.snapshot.pending, *context.snapshot.aborted)}
+    _, snapshot = context.look()
+    still = {one.requested for one in (*snapshot.pending, *snapshot.aborted)}
     for one in found:
         if one.instant not in still:
-            requests.forget_requests(context.storage, one.instant)
+            forget_requests(context.storage, one.instant)
     return [one for one in found if one.instant in still]
 
 
@@ -71,7 +76,7 @@ def execute_open(manager: TransactionManager) -> list[str]:
 def tidy_cancelled(manager: TransactionManager, instant: str) -> None:
     """For an executor that has given its plan up: if that was cancelled, carries it out, now or with the next clean."""
     try:
-        if requests.is_cancelled(manager.storage, instant):
+        if is_cancelled(manager.storage, instant):
             execute_cancel(manager, instant)
     except LakelatchError as error:
         _log.warning("the cancelled plan %s is left to the next clean: %s", instant, error.message)
@@ -83,8 +88,8 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
     """
     context = manager.context
-    manager.context.look()
-    pending = [one for one in context.snapshot.pending if one.action in REWRITING_SERVICES]
+    _, snapshot = context.look()
+    pending = [one for one in snapshot.pending if one.action in REWRITING_SERVICES]
     if not pending:
         return []
     now_ms = context.observer.storage_time_ms()
@@ -92,7 +97,7 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
     alive = beating.difference(context.observer.dead(sorted(beating & {one.requested for one in pending})))
     found = []
     for one in pending:
-        plan = requests.plan_of(context.storage, one)
+        plan = plan_of(context.storage, one)
         if plan is None or one.requested in alive:
             continue
         age_ms = now_ms - to_ms(one.requested)
@@ -103,9 +108,9 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
     """The plans that were cancelled and are still on the timeline, oldest first."""
-    manager.context.look()
+    _, snapshot = manager.context.look()
     found = []
-    for over in manager.snapshot.aborted:
+    for over in snapshot.aborted:
         try:
             found.append(read_aborted_plan(manager.storage, over))
         except NotFound:  # an archiver has taken it away since
@@ -115,12 +120,7 @@ def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
 
 def sweep_aborted(manager: TransactionManager, plan: ServicePlan) -> None:
     """Removes what came late for a cancelled plan. A base file of a cancelled compaction hides rows from Java."""
-    execution.sweep_aborted(manager.context, plan, outputs_of)
-
-
-def remove_tombstones(manager: TransactionManager, plan: ServicePlan) -> None:
-    """See `execution.remove_tombstones`: before a cancelled plan leaves the timeline, a day after its end or later."""
-    execution.remove_tombstones(manager.context, plan)
+    cancellation.sweep_aborted(manager.context, plan, outputs_of)
 
 
 def outputs_of(plan: ServicePlan) -> PlanOutputs:
@@ -129,28 +129,24 @@ def outputs_of(plan: ServicePlan) -> PlanOutputs:
     A clustering begins file groups in which there is nothing else, so its names get tombstones. A compaction's lie
     among files that are read.
     """
+    groups = sorted(plan.groups)
     if plan.action == CLUSTERING:
-        names = []
-        for partition, file_id in sorted(plan.groups):
-            bucket = bucket_of_file_id(file_id)
-            if bucket is not None:
-                names += _names(partition, successor_file_id(bucket, plan.instant), plan.instant)
-        return PlanOutputs(tombstones=tuple(names))
-    if plan.action == COMPACTION:
-        removed = (
-            name for partition, file_id in sorted(plan.groups) for name in _names(partition, file_id, plan.instant)
+        buckets = ((partition, bucket_of_file_id(file_id)) for partition, file_id in groups)
+        begun = [(one, successor_file_id(bucket, plan.instant)) for one, bucket in buckets if bucket is not None]
+        return PlanOutputs(tombstones=_names(begun, plan.instant))
+    return PlanOutputs(removed=_names(groups, plan.instant)) if plan.action == COMPACTION else PlanOutputs()
+
+
+def _names(groups: Iterable[FileGroup], instant: str) -> tuple[str, ...]:
+    return tuple(
+        path_below(partition, name)
+        for partition, file_id in groups
+        for name in (
+            planned_base_file(partition, file_id, instant).name,
+            kept_deletes_file(partition, file_id, instant).name,
+            kept_deletes_name(file_id, instant),
         )
-        return PlanOutputs(removed=tuple(removed))
-    return PlanOutputs()
-
-
-def _names(partition: str, file_id: str, instant: str) -> list[str]:
-    names = (
-        planned_base_file(partition, file_id, instant).name,
-        kept_deletes_file(partition, file_id, instant).name,
-        kept_deletes_name(file_id, instant),
     )
-    return [path_below(partition, name) for name in names]
 
 
 def _instants_since(manager: TransactionManager, plan: Instant) -> int:

@@ -40,9 +40,10 @@ from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, FileGroup
 from lakelatch.timeline.plans.clean_plan import CleanPlan
-from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.service_metadata import read_clean_extra, read_savepointed, read_undone_partitions
 from lakelatch.timeline.table_config import TableConfig
+from lakelatch.transactions.base.cancel_requests import plan_of
 
 UNTIL = "lakelatch.clean.until"  # all that was superseded by then is cleaned, or held
 HELD = "lakelatch.clean.held"  # partitions to look at again, by what holds files in them back
@@ -108,7 +109,7 @@ class CleanPlanner:
         found, looked_at = Found(), 0
         if last is None:
             partitions = partition_files(self.storage, self.config)
-            self._undone_in((one for one in self.whole.active.completed if one.action in (ROLLBACK, RESTORE)), found)
+            self._undone_in(self._undoing, found)
         else:
             changed, looked_at = self._changed_since(last, found)
             partitions = ((one, self.storage.list(one).files) for one in sorted(changed) if self.options.takes(one))
@@ -130,8 +131,7 @@ class CleanPlanner:
             stale = any(map(self._is_released, last.held))
         else:
             day_ago = to_instant(max(0, self.now_ms - int(self.options.tombstone_hours * _HOUR_MS)))
-            undone = (one for one in self.whole.active.completed if one.action in (ROLLBACK, RESTORE))
-            stale = any((one.completion or "") <= day_ago for one in undone)
+            stale = any((one.completion or "") <= day_ago for one in self._undoing)
         return any(stale or (one.completion or "") <= self.moment for one in self._writes)
 
     def _is_worth_recording(self, last: LastClean | None, looked_at: int) -> bool:
@@ -166,8 +166,12 @@ class CleanPlanner:
     @cached_property
     def _writes(self) -> list[Instant]:
         """Completed writes on the active timeline, by completion."""
-        writes = [one for one in self.whole.active.completed if one.action in WRITE_ACTIONS]
-        return sorted(writes, key=lambda one: (one.completion or "", one.requested))
+        return list(self.whole.active.writes)
+
+    @property
+    def _undoing(self) -> list[Instant]:
+        """Completed rollbacks and restores on the active timeline."""
+        return [one for one in self.whole.active.completed if one.action in (ROLLBACK, RESTORE)]
 
     @cached_property
     def _earliest(self) -> Instant:
@@ -180,14 +184,10 @@ class CleanPlanner:
     def _needed_since(self) -> Mapping[FileGroup, str]:
         """When the oldest plan that waits was made, for each file group in one."""
         found: dict[FileGroup, str] = {}
-        for waiting in self.whole.active.pending:
-            if waiting.action in REWRITING_SERVICES:
-                try:
-                    plan = read_service_plan(self.storage, waiting.requested, waiting.action)
-                except NotFound:  # it has ended since, and what it has read is needed no more
-                    continue
-                for group in plan.groups:
-                    found[group] = min(found.get(group, waiting.requested), waiting.requested)
+        waiting = [one for one in self.whole.active.pending if one.action in REWRITING_SERVICES]
+        for plan in filter(None, (plan_of(self.storage, one) for one in waiting)):  # None: nothing is needed for it now
+            for group in plan.groups:
+                found[group] = min(found.get(group, plan.instant), plan.instant)
         return found
 
     @cached_property

@@ -7,33 +7,31 @@ that is carried out twice, or by an executor that was paused while another one f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.run.executor import HERE, Executor
+from lakelatch.engine.options.cleaning import KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS, CleaningOptions
 from lakelatch.engine.services.cancelling import aborted_plans, execute_open, past_policy, request_cancel, sweep_aborted
 from lakelatch.engine.services.clean_planning import CleanPlanner
+from lakelatch.engine.services.counters import Counters, by_completion, count_until, earlier, last_requested
 from lakelatch.engine.services.savepoints import forget_begun
-from lakelatch.errors import InvalidRequest, TransactionEnded
+from lakelatch.engine.services.service import PlannedService, ServiceContext
+from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.contract import least_age_ms
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.actions import CLEAN
-from lakelatch.timeline.instant import Instant, inflight, requested
+from lakelatch.timegen.instant_time import to_ms
+from lakelatch.timeline.actions import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK
+from lakelatch.timeline.instant import inflight, requested
 from lakelatch.timeline.metadata import WRITER_KEY
 from lakelatch.timeline.plans.clean_plan import CleanMetadata, CleanPlan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.transactions.manager import PlanBusy, TransactionManager
+from lakelatch.transactions.manager import TransactionManager
 
-_MINUTE_MS = 60_000
-_FILES_OF_TASK = 1000
+_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _log = logging.getLogger("lakelatch.services")
-
-#: Removes files, wherever that is done, and says how many bytes they had. A file that is not there has none.
-Remover = Callable[[Sequence[str]], int]
 
 
 @dataclass(frozen=True)
@@ -49,27 +47,100 @@ class CleanResult:
     bytes_removed: int
 
 
-def clean(
-    config: TableConfig,
-    manager: TransactionManager,
-    options: CleaningOptions,
-    remove: Remover | None = None,
-    if_due: bool = False,
-) -> list[CleanResult]:
-    """Carries out the clean that waits, schedules another one, carries that out; returns what this call completed.
+@dataclass(frozen=True)
+class Clean(PlannedService[CleanResult]):
+    """Files that nobody needs any more go: by threads of this process, or in tasks if one has too many of them.
 
-    Before that it cancels plans of services that have waited for too long (`cancel_overdue`).
-
-    `if_due`: only if enough has been committed since the last one. A clean that another process is working on is left
-    to it, and as long as it waits no other one is scheduled.
+    `if_due`: a plan is made only if enough has been committed since the last one.
     """
-    cancel_overdue(manager, options)
-    waiting = waiting_cleans(manager)
-    results = [execute_or_leave(manager, options, instant, remove) for instant in waiting]
-    instant = schedule(config, manager, options, if_due)
-    if instant is not None:
-        results.append(execute_or_leave(manager, options, instant, remove))
-    return [result for result in results if result is not None]
+
+    options: CleaningOptions = field(default_factory=CleaningOptions)
+    if_due: bool = False
+    files_of_task: int = 1000
+
+    action, needs_tasks = CLEAN, False
+
+    def due(self, counters: Counters) -> bool:
+        """Whether something may have become old since the last clean looked, or a clean waits.
+
+        A write adds log files to the latest slices, and takes nothing away. Only compactions, clusterings and
+        overwrites leave anything behind, and rollbacks, restores and cancelled plans their tombstones. Where only some
+        partitions are cleaned, names do not say whether the last clean has looked at them.
+        """
+        options = self.options
+        if counters.waiting(CLEAN):
+            return True
+        last = last_requested(counters.completed(CLEAN))
+        if len(counters.writes) - count_until(counters.writes, last) < options.trigger_commits:
+            return False
+        left = [one.completion or "" for one in counters.completed(COMMIT, REPLACE_COMMIT)]
+        undone = (one.completion or "" for one in counters.completed(ROLLBACK, RESTORE))
+        bars = [*undone, *(one.requested for one in counters.snapshot.aborted)]
+        day_ms = int(options.tombstone_hours * _HOUR_MS)
+        looked = last and not options.is_filtered
+        seen, bars_seen = (self._moment(counters, last), earlier(to_ms(last), day_ms)) if looked else ("", "")
+        superseded = any(seen < time <= self._moment(counters, "") for time in left)
+        return superseded or any(bars_seen < time <= counters.earlier(day_ms) for time in bars)
+
+    def _moment(self, counters: Counters, before: str) -> str:
+        """What was superseded until then may go: as of now, or as a clean at the time `before` saw it."""
+        options, writes = self.options, counters.writes
+        if options.policy == KEEP_LATEST_BY_HOURS:
+            return earlier(to_ms(before) if before else counters.now_ms, options.hours * _HOUR_MS)
+        kept = options.versions if options.policy == KEEP_LATEST_FILE_VERSIONS else options.commits
+        count = bisect_left(writes, before, key=by_completion) if before else len(writes)
+        return (writes[count - kept - 1].completion or "") if count > kept else ""
+
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
+        """See `PlannedService`; None also if a clean waits already."""
+        storage = context.manager.storage
+        planner = CleanPlanner.load(storage, context.table.config, self.options, context.manager.writer)
+        plan = planner.plan() if planner.is_due() or not self.if_due else None
+        return None if plan is None else plan.to_avro(storage.uri)
+
+    def schedule(self, context: ServiceContext) -> str | None:
+        instant = super().schedule(context)
+        failpoint("clean.after_plan")
+        return instant
+
+    def may_execute(self, context: ServiceContext, instant: str) -> bool:
+        """Whether the clean is ours, or is left: one of another engine, which does not beat, is that engine's until its
+        last file is older than a heartbeat may be."""
+        return _is_ours(context.manager.storage, instant) or _is_left(context.manager, instant)
+
+    def execute(self, context: ServiceContext, instant: str) -> CleanResult:
+        """Removes exactly the plan's files, and completes it. Errors: also `CorruptTable` for a plan that nobody can
+        read."""
+        manager = context.manager
+        transaction = manager.execute(instant, CLEAN)
+        try:
+            plan = read_plan(manager.storage, instant)
+            began_ns = manager.context.system.monotonic_ns()
+            failpoint("clean.before_files")
+            size = self.remove(context, plan.paths)
+            failpoint("clean.before_commit")
+            took_ms = (manager.context.system.monotonic_ns() - began_ns) // 1_000_000
+            event = transaction.complete(CleanMetadata(instant, plan, took_ms).to_avro())
+        except BaseException:
+            transaction.release()
+            raise
+        return CleanResult(instant, event.time, plan.paths, size)
+
+    def remove(self, context: ServiceContext, paths: Sequence[str]) -> int:
+        """Removes files, and says how many bytes they had. A file that is not there has none."""
+        most, work = self.files_of_task, _RemoveFiles(context.table.storage, self.options.parallelism)
+        parts = [tuple(paths[start : start + most]) for start in range(0, len(paths), most)]
+        what, small = "lakelatch: files that nobody needs are removed", len(parts) < 2
+        removed = context.executor.map(work, parts, _Removed, what, small)
+        return sum(part.size_bytes for part in removed)
+
+    def run(self, context: ServiceContext) -> list[CleanResult]:
+        """See `PlannedService`. Before that it cancels plans of services that have waited for too long."""
+        cancel_overdue(context.manager, self.options)
+        return super().run(context)
+
+    def describe(self, result: CleanResult) -> str:
+        return f"{len(result.files):,} files, {result.bytes_removed:,} bytes removed"
 
 
 def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> list[str]:
@@ -78,7 +149,6 @@ def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> lis
     A plan that a live process works on is left to it, and one that is younger than the delay to whoever is about to.
     Files that came late for a plan that has ended so go as well, and savepoints that nobody has finished.
     """
-    manager.context.look()
     for plan in past_policy(manager, options.cancel_delay_minutes * _MINUTE_MS):
         try:
             request_cancel(manager, plan.instant)
@@ -91,69 +161,9 @@ def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> lis
     return ended
 
 
-def schedule(
-    config: TableConfig, manager: TransactionManager, options: CleaningOptions, if_due: bool = False
-) -> str | None:
-    """Puts a clean's plan on the timeline; None if there is nothing to clean, or a clean waits already."""
-    storage = manager.storage
-
-    def build(_: Snapshot) -> bytes | None:
-        planner = CleanPlanner.load(storage, config, options, manager.writer)
-        plan = planner.plan() if planner.is_due() or not if_due else None
-        return None if plan is None else plan.to_avro(storage.uri)
-
-    instant = manager.schedule(build, CLEAN)
-    failpoint("clean.after_plan")
-    return instant
-
-
 def preview(storage: Storage, config: TableConfig, options: CleaningOptions, writer: str = "") -> CleanPlan | None:
     """What a clean would take away now; nothing is changed. None if there is nothing, or a clean waits."""
     return CleanPlanner.load(storage, config, options, writer).plan()
-
-
-def waiting_cleans(manager: TransactionManager) -> list[str]:
-    """Requested times of cleans that have not completed and that may be carried out here, oldest first.
-
-    One of another engine, which does not beat, is left to it until its last file is older than a heartbeat may be.
-    """
-    waiting = [one for one in Snapshot.load(manager.storage).pending if one.action == CLEAN]
-    return [one.requested for one in waiting if _is_ours(manager.storage, one.requested) or _is_left(manager, one)]
-
-
-def execute_or_leave(
-    manager: TransactionManager, options: CleaningOptions, instant: str, remove: Remover | None = None
-) -> CleanResult | None:
-    """As `execute`; None if another process has done it, or is at it."""
-    try:
-        return execute(manager, options, instant, remove)
-    except (TransactionEnded, PlanBusy) as error:
-        _log.warning("clean %s is left to others: %s", instant, error.message)
-        return None
-
-
-def execute(
-    manager: TransactionManager, options: CleaningOptions, instant: str, remove: Remover | None = None
-) -> CleanResult:
-    """Carries out one plan: removes exactly its files, and completes it.
-
-    Errors: `TransactionEnded` if it has completed, `PlanBusy` while another one works on it, `CorruptTable` for a plan
-    that nobody can read. After any other error the next executor goes on.
-    """
-    context = manager.context
-    transaction = manager.execute(instant, CLEAN)
-    try:
-        plan = read_plan(manager.storage, instant)
-        began_ns = context.system.monotonic_ns()
-        failpoint("clean.before_files")
-        size = (remove or remover(manager.storage, options.parallelism))(plan.paths)
-        failpoint("clean.before_commit")
-        took_ms = (context.system.monotonic_ns() - began_ns) // 1_000_000
-        event = transaction.complete(CleanMetadata(instant, plan, took_ms).to_avro())
-    except BaseException:
-        transaction.release()
-        raise
-    return CleanResult(instant, event.time, plan.paths, size)
 
 
 def read_plan(storage: Storage, instant: str) -> CleanPlan:
@@ -162,50 +172,34 @@ def read_plan(storage: Storage, instant: str) -> CleanPlan:
     return CleanPlan.from_avro(storage.read(path), path)
 
 
-def remove_file(storage: Storage, path: str) -> int:
-    """Removes one file, and says how many bytes it had."""
-    try:
-        size = storage.stat(path).size_bytes
-    except NotFound:
-        return 0
-    storage.delete(path)
-    failpoint("clean.after_file")
-    return size
-
-
 @dataclass(frozen=True)
-class Removed:
+class _Removed:
     """What a task of a clean reports."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True)
-class RemoveFiles:
+class _RemoveFiles:
     """Removes files with so many threads. A task that is run again finds what is left, and counts no other bytes."""
 
     storage: Storage
     parallelism: int
 
-    def __call__(self, paths: Sequence[str], token: str) -> Removed:
+    def __call__(self, paths: Sequence[str], token: str) -> _Removed:
         if len(paths) < 2 or self.parallelism == 1:
-            return Removed(sum(remove_file(self.storage, path) for path in paths))
+            return _Removed(sum(map(self._remove, paths)))
         with ThreadPoolExecutor(min(self.parallelism, len(paths))) as pool:
-            return Removed(sum(pool.map(lambda path: remove_file(self.storage, path), paths)))
+            return _Removed(sum(pool.map(self._remove, paths)))
 
-
-def remover(
-    storage: Storage, parallelism: int, executor: Executor = HERE, files_of_task: int = _FILES_OF_TASK
-) -> Remover:
-    """Removes files with threads of this process, or in tasks of the executor if they are more than one task takes."""
-    work = RemoveFiles(storage, parallelism)
-
-    def remove(paths: Sequence[str]) -> int:
-        parts = [tuple(paths[start : start + files_of_task]) for start in range(0, len(paths), files_of_task)]
-        removed = executor.map(work, parts, Removed, "lakelatch: files that nobody needs are removed", len(parts) < 2)
-        return sum(part.size_bytes for part in removed)
-
-    return remove
+    def _remove(self, path: str) -> int:
+        try:
+            size = self.storage.stat(path).size_bytes
+        except NotFound:
+            return 0
+        self.storage.delete(path)
+        failpoint("clean.after_file")
+        return size
 
 
 def _is_ours(storage: Storage, instant: str) -> bool:
@@ -215,15 +209,7 @@ def _is_ours(storage: Storage, instant: str) -> bool:
         return False
 
 
-def _is_left(manager: TransactionManager, clean: Instant) -> bool:
+def _is_left(manager: TransactionManager, instant: str) -> bool:
     """Whether the executor of another engine's clean is gone, as far as its last file tells."""
-    observer, storage = manager.context.observer, manager.storage
-    try:
-        modified_ms = max(
-            storage.stat(one.path).modified_ms
-            for one in (requested(clean.requested, CLEAN), inflight(clean.requested, CLEAN))
-            if storage.exists(one.path)
-        )
-    except (NotFound, ValueError):
-        return False
-    return least_age_ms(observer.storage_time_ms(), modified_ms) > manager.settings.heartbeat.expiry_ms
+    begun = requested(instant, CLEAN), inflight(instant, CLEAN)
+    return manager.context.observer.is_silent(*(one.path for one in begun))

@@ -8,88 +8,86 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import KEEP_DELETES
-from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
-from lakelatch.engine.run.executor import Executor
-from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services.cancelling import tidy_cancelled
-from lakelatch.engine.services.clustering_commit import Clustered, ClusteringCommit, place_of
-from lakelatch.engine.services.clustering_task import ClusterTask, clustering_stats, target_of
-from lakelatch.engine.services.left_over_bases import remove_left_over_bases
-from lakelatch.engine.services.planned import (
-    begin_plan,
-    busy_groups,
-    completions_of,
-    ensure_names,
-    leave_to_others,
-    operation_on,
-    pending_plans,
-    refuse_missing,
+from lakelatch.engine.services.clustering_commit import (
+    Clustered,
+    ClusteringCommit,
+    Place,
+    called_off,
+    place_of,
+    touched_since,
 )
-from lakelatch.engine.table.opening import as_of_now
-from lakelatch.engine.table.schema import keeping_schema, learn_schema
+from lakelatch.engine.services.compaction import CompactTask, slice_of
+from lakelatch.engine.services.counters import Counters, has_so_many, last_requested
+from lakelatch.engine.services.rewriting import Execution, Made, Operations, RewritingService, busy_groups, operation_on
+from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
+from lakelatch.engine.write.base_file import SORTED_GROUP_ROWS
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.failpoints import failpoint
-from lakelatch.format.bucket_index import bucket_of_file_id
+from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import replace_commits
 from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.slice import merge_in_base_order
+from lakelatch.format.merge.stream import in_another_order
 from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.format.sorting.row_order import LINEAR, check_columns
-from lakelatch.timeline.actions import CLUSTER, CLUSTERING, REPLACE_COMMIT
+from lakelatch.format.sorting.row_order import LINEAR, check_columns, order_of
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.actions import CLUSTER, CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT
 from lakelatch.timeline.instant import requested
-from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata, CompactionOperation, FileGroup
+from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, FileGroup, WriteStat
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.cancellation_requests import request_cancel
+from lakelatch.transactions.cancellation import request_cancel
 from lakelatch.transactions.claims import release_claim
+from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.conflicts.report import record_loss
-from lakelatch.transactions.manager import PlanBusy, TransactionManager
-from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
-_LEFT = (TransactionEnded, PlanBusy, WriteConflict)
 _SORTED_BY = "lakelatch.clustered.by"  # in a clustering's commit: how the rows of its files are sorted
 _PLAN_KEY, _PLAN_OF_BUCKETS = "lakelatch.clustering", "buckets"  # in plans of ours
 
 
-def cluster(
-    executor: Executor, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
-) -> list[CommitResult]:
-    """See `lakelatch.cluster`; the executor runs a task for each file group."""
-    results = [execute_or_leave(executor, table, manager, instant) for instant in plans_of_ours(table, manager)]
-    instant = schedule(table, manager, options.clustering, options.cancellation)
-    if instant is not None:
-        results.append(execute_or_leave(executor, table, manager, instant))
+@dataclass(frozen=True)
+class Clustering(RewritingService):
+    """File groups get successors in which their rows are sorted. `commits` is after how many writes it is due."""
 
-    return [result for result in results if result is not None]
+    options: ClusteringOptions = field(default_factory=ClusteringOptions)
+    cancellation: CancellationOptions = field(default_factory=CancellationOptions)
+    commits: int = 4
 
+    action, operation, before_commit = CLUSTERING, CLUSTER, "cluster.before_commit"
+    leaves_after = (*PlannedService.leaves_after, WriteConflict)
 
-def plans_of_ours(table: OpenedTable, manager: TransactionManager) -> list[str]:
-    """Requested times of our plans that have not completed, oldest first; Java's are left to Java."""
-    manager.context.snapshots.take()
-    return [
-        instant
-        for instant in pending_plans(manager.snapshot, CLUSTERING)
-        if _is_ours(ClusteringPlan.read(table.storage, requested(instant, CLUSTERING).path))
-    ]
+    def due(self, counters: Counters) -> bool:
+        """Whether so many writes completed since the last clustering, and none waits."""
+        if counters.waiting(CLUSTERING):
+            return False
+        ours = {one for one in counters.completed(REPLACE_COMMIT) if counters.has_plan(one, CLUSTERING)}
+        last = last_requested(ours)
+        others = (one for one in counters.completed_after(last, REPLACE_COMMIT) if one not in ours)
+        of_rows = (one for one in counters.completed_after(last, COMMIT) if not counters.has_plan(one, COMPACTION))
+        return has_so_many(chain(counters.deltas_after(last), others, of_rows), self.commits)
 
+    def check(self, table: OpenedTable) -> None:
+        self.options.check_buckets(table.config.bucket_count)
+        check_columns(table.schema, self.options.columns, SORT_COLUMNS)
 
-def schedule(
-    table: OpenedTable, manager: TransactionManager, options: ClusteringOptions, cancellation: CancellationOptions
-) -> str | None:
-    """See `schedule_clustering`."""
-    options.check_buckets(table.config.bucket_count)
-    check_columns(table.schema, options.columns, SORT_COLUMNS)
-
-    def build(snapshot: Snapshot) -> bytes | None:
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
+        table, options = context.table, self.options
         if options.least_commits and _writes_since_clustering(table, snapshot) < options.least_commits:
             return None
         view = TableView.load(table.storage, table.config)
@@ -98,91 +96,122 @@ def schedule(
             return None
         view.ensure_whole({one.partition for one in groups})
         # Never empty: a plan that says nothing of it is taken for another engine's.
-        policy = cancellation.policy_of(CLUSTERING, planned_against=snapshot.latest_completion or snapshot.latest_time)
+        policy = self.cancellation.policy_of(
+            CLUSTERING, planned_against=snapshot.latest_completion or snapshot.latest_time
+        )
         extra = {_PLAN_KEY: _PLAN_OF_BUCKETS, KEEP_DELETES: "true", **policy.to_extra()}
         return ClusteringPlan(groups, options.params(), extra, table.storage.uri).to_avro()
 
-    return manager.schedule(build, CLUSTERING)
+    def may_execute(self, context: ServiceContext, instant: str) -> bool:
+        """Whether the plan is there and is one of ours; Java's are left to Java."""
+        try:
+            return _is_ours(ClusteringPlan.read(context.table.storage, requested(instant, CLUSTERING).path))
+        except NotFound:
+            return False
 
-
-def execute_or_leave(
-    executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str
-) -> CommitResult | None:
-    """The same as `execute`, but None if others have done it, are at it, or have written to what it was to rewrite."""
-    return leave_to_others(CLUSTERING, instant, lambda: execute(executor, table, manager, instant), _LEFT)
-
-
-def execute(executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
-    """See `execute_clustering`; the executor runs a task for each file group."""
-    transaction = begin_plan(manager, instant, CLUSTERING)
-    operations: tuple[CompactionOperation, ...] = ()
-    try:
+    def read(self, storage: Storage, instant: str) -> CompactionPlan:
+        """The plan as tasks take it, with the order of rows in its extra metadata."""
         path = requested(instant, CLUSTERING).path
-        plan = ClusteringPlan.read(table.storage, path)
+        plan = ClusteringPlan.read(storage, path)
         if not _is_ours(plan):
             raise InvalidRequest(f"{path} is the plan of another engine: let that carry it out")
-        operations = tuple(map(_operation_of, plan.groups))
-        ensure_names(operations, path)
-        in_part = PlanPolicy.of(plan.extra).in_part
-        table = as_of_now(table)
-        task = _task_of(table, instant, plan, operations, in_part)
-        reports = {(report.partition, report.file_id): report for report in task.run_all(executor, operations)}
-        failpoint("cluster.before_commit")
-        clustered = []
-        for one in operations:
-            target = target_of(one, instant)
-            report = reports.get((one.partition, target))
-            stats = () if report is None else clustering_stats(report, one, instant)
-            clustered.append(Clustered(one, target, stats))
-        extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer, _SORTED_BY: _order_of(plan.params)}
-        metadata = CommitMetadata((), CLUSTER, extra)
-        commit = ClusteringCommit(
-            table.storage, instant, metadata, tuple(clustered), in_part, transaction.cancelled_groups
+        return CompactionPlan(tuple(map(_operation_of, plan.groups)), {**plan.params, **plan.extra})
+
+    def wanted(self, table: OpenedTable, operations: Operations) -> Operations:
+        """All of them: each task looks for itself, and the commit decides."""
+        return operations
+
+    def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> ClusterTask:
+        places = (place_of((one.partition, one.file_id)) for one in plan.operations)
+        return ClusterTask(
+            table=table,
+            instant=instant,
+            completions=times,
+            keep_deletes=plan.extra.get(KEEP_DELETES) == "true",
+            columns=_columns_of(plan.extra),
+            layout=plan.extra.get(LAYOUT, LINEAR),
+            together=frozenset() if PlanPolicy.of(plan.extra).in_part else frozenset(places),
         )
-        committed = transaction.commit(metadata, keeping_schema(table, commit.resolve, adds_columns=False))
-    except (WriteConflict, PlanCancelled) as error:
-        _give_up(manager, transaction, error)
-        raise
-    except BaseException as error:
-        transaction.release()
-        tidy_cancelled(manager, instant)
-        refuse_missing(table, requested(instant, CLUSTERING), operations, error)
-        raise
-    learn_schema(table.storage, CLUSTERING, committed)
-    remove_left_over_bases(table, instant, committed.metadata.file_groups())
-    return CommitResult.of(instant, committed.completion, committed.metadata)
+
+    def resolved(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[CommitMetadata, Resolve]:
+        extra, in_part = run.plan.extra, PlanPolicy.of(run.plan.extra).in_part
+        metadata = replace(metadata, extra={**metadata.extra, _SORTED_BY: _order_of(extra)})
+        clustered = tuple(Clustered(one, target_of(one, run.instant), stats) for one, stats in made)
+        storage, cancelled = run.context.table.storage, run.transaction.cancelled_groups
+        return metadata, ClusteringCommit(storage, run.instant, metadata, clustered, in_part, cancelled).resolve
+
+    def give_up(self, run: Execution, error: BaseException) -> None:
+        """Ends a plan that others were faster than, or have called off, as cancelled, so that its names get tombstones.
+
+        What fails is left to the next executor, which comes to the same end, or to the next clean.
+        """
+        if not isinstance(error, WriteConflict | PlanCancelled):
+            super().give_up(run, error)
+            return
+        manager, instant = run.context.manager, run.instant
+        run.transaction.release()
+        release_claim(manager.context, instant, run.transaction.state.operation_id)
+        try:
+            if isinstance(error, WriteConflict):
+                record_loss(manager.storage, manager.writer, error)
+                request_cancel(manager.context, instant, by_executor=True)
+                failpoint("cluster.after_given_up")
+            tidy_cancelled(manager, instant)
+        except LakelatchError as failed:
+            _log.warning("clustering %s is left to the next executor: %s", instant, failed.message)
 
 
-def _give_up(manager: TransactionManager, transaction: Transaction, error: WriteConflict | PlanCancelled) -> None:
-    """Ends a plan that others were faster than, or have called off: as cancelled, so that its names get tombstones.
+@dataclass(frozen=True)
+class ClusterTask(CompactTask):
+    """What every task of one clustering needs.
 
-    What fails is left to the next executor, which comes to the same end, or to the next clean.
+    `together` are the places that must all be untouched if the plan cannot be carried out in part; empty if it can.
     """
-    transaction.release()
-    release_claim(manager.context, transaction.instant, transaction.state.operation_id)
-    try:
-        if isinstance(error, WriteConflict):
-            record_loss(manager.storage, manager.writer, error)
-            request_cancel(manager.context, transaction.instant, by_executor=True)
-            failpoint("cluster.after_given_up")
-        tidy_cancelled(manager, transaction.instant)
-    except LakelatchError as failed:
-        _log.warning("clustering %s is left to the next executor: %s", transaction.instant, failed.message)
+
+    service = "clustering"
+    group_rows = SORTED_GROUP_ROWS
+
+    columns: tuple[str, ...] = ()
+    layout: str = LINEAR
+    together: frozenset[Place] = frozenset()
+
+    def target_of(self, operation: CompactionOperation) -> str:
+        """The successor's file id, which follows from the plan's instant: all executors make the same file."""
+        return target_of(operation, self.instant)
+
+    def run(self, operation: CompactionOperation) -> FileReport | None:
+        """See `RewriteTask`. None also for a group that was written to since or called off: it would be for nothing."""
+        group = operation.partition, operation.file_id
+        storage = self.table.storage
+        touched = touched_since(storage, self.instant)
+        if not touched.isdisjoint(self.together or {place_of(group)}) or called_off(storage, self.instant, group):
+            return None
+        return super().run(operation)
+
+    def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
+        """In the plan's order; rows that are equal in it by record key, unless the base file was sorted otherwise."""
+        if not self.columns:
+            return super().merged(operation)
+        table = self.table
+        parts = merge_in_base_order(
+            table.storage, slice_of(operation), table.full_schema, table.config, self.completions
+        )
+        return in_another_order(parts, self.columns, partial(order_of, columns=self.columns, layout=self.layout))
+
+    def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
+        """The files of one new file group as the commit names them; the base file is its first."""
+        *kept, base = super().stats(report, operation)
+        return (*kept, replace(base, previous_commit=None, num_inserts=base.num_writes))
 
 
-def _task_of(
-    table: OpenedTable, instant: str, plan: ClusteringPlan, operations: tuple[CompactionOperation, ...], in_part: bool
-) -> ClusterTask:
-    places = (place_of((one.partition, one.file_id)) for one in operations)
-    return ClusterTask(
-        table=table,
-        instant=instant,
-        completions=completions_of(table),
-        keep_deletes=plan.extra.get(KEEP_DELETES) == "true",
-        columns=_columns_of(plan.params),
-        layout=plan.params.get(LAYOUT, LINEAR),
-        together=frozenset() if in_part else frozenset(places),
-    )
+def target_of(operation: CompactionOperation, instant: str) -> str:
+    """The file id of the file group that takes the place of a planned one. Errors: `CorruptTable`."""
+    bucket = bucket_of_file_id(operation.file_id)
+    if bucket is None:
+        raise CorruptTable(
+            f"the clustering {instant} plans the file group {operation.file_id}, which belongs to no bucket"
+        )
+    return successor_file_id(bucket, instant)
 
 
 def _due(view: TableView, busy: Collection[FileGroup], options: ClusteringOptions) -> Iterator[ClusteringGroup]:

@@ -20,7 +20,7 @@ from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant, parse_file_name
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, FileGroup, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.cancellation_requests import request_of
+from lakelatch.transactions.base.cancel_requests import request_of
 from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Work, write_conflict

@@ -7,77 +7,112 @@ tasks that are retried, executors that were paused, and two executors of one pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
+from typing import ClassVar
 
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.compaction import KEEP_DELETES, CompactionOptions
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.inline import (
+    AFTER_LAST_REQUEST,
+    NUM_AND_TIME,
+    NUM_OR_TIME,
+    TIME_ELAPSED,
+    CompactionTrigger,
+)
+from lakelatch.engine.read.forgotten_deletes import carried_out_by_others, note_of, put_note
 from lakelatch.engine.run.executor import Executor
-from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import log_compaction
+from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services.compaction_choice import chosen
-from lakelatch.engine.services.compaction_task import CompactTask, stats_of
-from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
-from lakelatch.engine.services.planned import (
-    Service,
-    carry_out,
-    carry_out_or_leave,
+from lakelatch.engine.services.counters import Counters, last_requested
+from lakelatch.engine.services.rewriting import (
+    Execution,
+    Operations,
+    RewriteTask,
+    RewritingService,
     due_operations,
     ensure_has_logs,
-    pending_plans,
+    remove_left_over_bases,
 )
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.storage.contract import Storage, path_below
-from lakelatch.timeline.actions import COMPACT, COMPACTION
-from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan
+from lakelatch.engine.write.base_file import GatheredRows
+from lakelatch.errors import TransactionEnded
+from lakelatch.failpoints import failpoint
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.log.blocks import AVRO_SCHEMA_FOOTER, encode_log_file
+from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER, encode_kept_deletes, kept_deletes_name
+from lakelatch.format.merge.outcome import Merged
+from lakelatch.format.merge.slice import merge_in_order, merge_slice
+from lakelatch.format.merge.stream import joined_deletes, joined_group_deletes
+from lakelatch.format.names import check_own_file, keeps_deletes_of, kept_deletes_file, planned_base_file
+from lakelatch.format.slices.table_view import TableView
+from lakelatch.storage.checksums import add_checksum
+from lakelatch.storage.contract import NotFound, Storage, path_below
+from lakelatch.timegen.instant_time import to_ms
+from lakelatch.timeline.actions import COMMIT, COMPACT, COMPACTION
+from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.manager import TransactionManager
+
+_log = logging.getLogger("lakelatch.engine")
 
 
-def compact(
-    executor: Executor, table: OpenedTable, manager: TransactionManager, options: ServiceOptions
-) -> list[CommitResult]:
-    """See `lakelatch.compact`; the executor runs a task for each operation."""
-    ensure_has_logs(table)
-    results = [
-        carry_out_or_leave(service, executor, table, manager, instant)
-        for service in (log_compaction.SERVICE, SERVICE)
-        for instant in pending_plans(manager.snapshot, service.action)
-        if service is SERVICE or log_compaction.is_ours(table.storage, instant)
-    ]
-    finish_foreign_compactions(executor, table)
-    instant = schedule(table, manager, options.compaction, options.cancellation)
-    if instant is not None:
-        results.append(carry_out_or_leave(SERVICE, executor, table, manager, instant))
-    if options.compaction.log_compaction:
-        instant = log_compaction.schedule(table, manager, options.compaction)
-        if instant is not None:
-            results.append(carry_out_or_leave(log_compaction.SERVICE, executor, table, manager, instant))
+@dataclass(frozen=True)
+class Compaction(RewritingService):
+    """File groups with log files get a new base file, in which these are merged."""
 
-    return [result for result in results if result is not None]
+    options: CompactionOptions = field(default_factory=CompactionOptions)
+    cancellation: CancellationOptions = field(default_factory=CancellationOptions)
+    trigger: CompactionTrigger = field(default_factory=CompactionTrigger)
 
+    action, operation, compacts = COMPACTION, COMPACT, True
 
-def schedule(
-    table: OpenedTable,
-    manager: TransactionManager,
-    options: CompactionOptions,
-    cancellation: CancellationOptions | None = None,
-) -> str | None:
-    """See `schedule_compaction`."""
-    keep = str(options.keep_deletes).lower()  # all executors must do the same
-    cancelling = cancellation or CancellationOptions()
+    def due(self, counters: Counters) -> bool:
+        """By Hudi's triggers. While a plan waits only if plans are counted from the last request."""
+        trigger, waiting = self.trigger, counters.waiting(COMPACTION)
+        if waiting and trigger.strategy != AFTER_LAST_REQUEST:
+            return False
+        last = last_requested(counters.completed(COMMIT))
+        since = list(islice(counters.deltas_after(max([last, *waiting])), max(trigger.commits, 1)))
+        if not since:
+            return False
+        counted = len(since) >= trigger.commits
+        elapsed = counters.now_ms - to_ms(last or since[0].requested) >= trigger.seconds * 1000
+        if trigger.strategy in (NUM_AND_TIME, NUM_OR_TIME):
+            return (counted and elapsed) if trigger.strategy == NUM_AND_TIME else (counted or elapsed)
+        return elapsed if trigger.strategy == TIME_ELAPSED else counted
 
-    def base_bytes(operations: Sequence[CompactionOperation]) -> list[int]:
-        found = table.storage.together(*(partial(_base_bytes, table.storage, operation) for operation in operations))
-        return list(found)
+    def check(self, table: OpenedTable) -> None:
+        ensure_has_logs(table)
 
-    def build(snapshot: Snapshot) -> bytes | None:
-        operations = tuple(chosen(due_operations(table, snapshot, options.least_logs), options, base_bytes))
-        policy = cancelling.policy_of(COMPACTION, snapshot.latest_completion)
+    def prepare(self, context: ServiceContext) -> None:
+        """Finishes what other engines have left of compactions, where tasks may run."""
+        if context.executor.tasks:
+            finish_foreign_compactions(context.executor, context.table)
+
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
+        storage = context.table.storage
+
+        def base_bytes(operations: Sequence[CompactionOperation]) -> list[int]:
+            return list(storage.together(*(partial(_base_bytes, storage, operation) for operation in operations)))
+
+        due = due_operations(context.table, snapshot, self.options.least_logs)
+        operations = tuple(chosen(due, self.options, base_bytes))
+        policy = self.cancellation.policy_of(COMPACTION, snapshot.latest_completion)
+        keep = str(self.options.keep_deletes).lower()  # all executors must do the same
         return CompactionPlan(operations, {KEEP_DELETES: keep, **policy.to_extra()}).to_avro() if operations else None
 
-    return manager.schedule(build, COMPACTION)
+    def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> CompactTask:
+        return CompactTask(table, instant, times, plan.extra.get(KEEP_DELETES) == "true")
+
+    def give_up(self, run: Execution, error: BaseException) -> None:
+        """An engine with other names for its files may have carried it out; see `RewritingService`."""
+        super().give_up(run, error)
+        if isinstance(error, TransactionEnded):
+            remove_left_over_bases(run.context.table, run.instant, run.plan.file_groups)
 
 
 def _base_bytes(storage: Storage, operation: CompactionOperation) -> int:
@@ -86,13 +121,156 @@ def _base_bytes(storage: Storage, operation: CompactionOperation) -> int:
     return storage.stat(path_below(operation.partition, operation.base_file)).size_bytes
 
 
-def execute(executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
-    """See `execute_compaction`; the executor runs a task for each operation."""
-    return carry_out(SERVICE, executor, table, manager, instant)
+@dataclass(frozen=True)
+class CompactTask(RewriteTask):
+    """What every task of one compaction needs."""
+
+    service = "compaction"
+
+    #: The most rows of a row group; None for what is usual.
+    group_rows: ClassVar[int | None] = None
+
+    keep_deletes: bool
+
+    def target_of(self, operation: CompactionOperation) -> str:
+        """The file id of the base file."""
+        return operation.file_id
+
+    def name_of(self, operation: CompactionOperation) -> str:
+        """The base file's name."""
+        file = planned_base_file(operation.partition, self.target_of(operation), self.instant)
+        check_own_file(file)
+        return file.name
+
+    def run(self, operation: CompactionOperation) -> FileReport | None:
+        """See `RewriteTask`.
+
+        Deletes that won are kept in a file beside it. Without them, a row that is
+        older than its delete and completes after this plan would come back; without the compaction it would not.
+        It is a log file, but for deletes of column groups, which Hudi's readers would take for rows.
+        """
+        name, file_id = self.name_of(operation), self.target_of(operation)
+        gathered = GatheredRows()
+        kept_bytes = 0
+
+        def footer() -> Mapping[str, str]:
+            nonlocal kept_bytes
+            texts = {AVRO_SCHEMA_FOOTER: self.table.full_avro_schema, **gathered.key_bounds()}
+            deletes, group_deletes = joined_deletes(gathered.parts), joined_group_deletes(gathered.parts)
+            if self.keep_deletes and group_deletes is not None:
+                texts[KEPT_DELETES_FOOTER] = kept_deletes_name(file_id, self.instant)
+                self.put(operation, texts[KEPT_DELETES_FOOTER], encode_kept_deletes(group_deletes))
+            if self.keep_deletes and deletes is not None:
+                log = encode_log_file(self.instant, self.table.full_avro_schema, None, deletes)
+                self.put(operation, kept_deletes_file(operation.partition, file_id, self.instant).name, log)
+                kept_bytes = len(log)
+            return texts
+
+        rows = gathered.noting(self.merged(operation), name)
+        size_bytes = self.put_parquet(operation, name, rows, footer, self.group_rows)
+        failpoint("compact.after_base_file")
+        return FileReport(operation.partition, file_id, name, gathered.records, 0, size_bytes, 0, kept_bytes=kept_bytes)
+
+    def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
+        """What the base file is made of, in its order."""
+        table = self.table
+        return merge_in_order(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
+
+    def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
+        """The base file as the compaction's commit names it, after the log file of kept deletes, if there is one.
+
+        Java's incremental reads merge the files that a window's commits name, and no others. The base file comes last:
+        where Java wants one file of a group, it takes that.
+        """
+        base = WriteStat(
+            partition=report.partition,
+            file_id=report.file_id,
+            path=path_below(report.partition, report.file_name),
+            previous_commit=operation.base_instant,
+            num_writes=report.records,
+            total_write_bytes=report.size_bytes,
+            file_size_bytes=report.size_bytes,
+            total_log_files=len(operation.delta_files),
+        )
+        if not report.kept_bytes:
+            return (base,)
+        name = kept_deletes_file(report.partition, report.file_id, self.instant).name
+        kept = WriteStat(
+            partition=report.partition,
+            file_id=report.file_id,
+            path=path_below(report.partition, name),
+            previous_commit=self.instant,
+            total_write_bytes=report.kept_bytes,
+            file_size_bytes=report.kept_bytes,
+            log_version=1,
+            base_file="",
+            log_files=(name,),
+        )
+        return kept, base
 
 
-def _task_of(table: OpenedTable, instant: str, completions: Mapping[str, str], plan: CompactionPlan) -> CompactTask:
-    return CompactTask(table, instant, completions, plan.extra.get(KEEP_DELETES) == "true")
+def slice_of(operation: CompactionOperation) -> FileSlice:
+    """The slice that a planned operation compacts."""
+    return FileSlice(
+        partition=operation.partition,
+        file_id=operation.file_id,
+        base_instant=operation.base_instant,
+        base_file=operation.base_file,
+        log_files=operation.delta_files,
+    )
 
 
-SERVICE = Service(COMPACTION, COMPACT.lower(), True, _task_of, stats_of)
+# -- what is left to do where another engine has carried out a plan ---------------------------------------------------
+#
+# An engine that does not look at our heartbeats (Java Hudi below 1.2, and any version as a single writer) takes a plan
+# over from a live executor of ours; any engine does so from a dead one. Both then leave their base files under one
+# instant, which hudi-rs refuses to read. And no other engine keeps the deletes of a plan that asks for it.
+
+
+@dataclass(frozen=True)
+class KeepDeletes(CompactTask):
+    """Keeps the deletes of a compaction that another engine has carried out, as ours would have kept them."""
+
+    def run(self, operation: CompactionOperation) -> FileReport | None:
+        """See `RewriteTask`; there is never a base file to report. The plan has ended, so no claim is looked at."""
+        table = self.table
+        name = kept_deletes_file(operation.partition, operation.file_id, self.instant).name
+        try:
+            merged = merge_slice(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
+        except NotFound as error:
+            _log.warning("deletes of compaction %s are lost, their files were cleaned: %s", self.instant, error)
+            return None
+        if merged.deletes is not None:
+            data = encode_log_file(self.instant, table.full_avro_schema, None, merged.deletes)
+            path = path_below(operation.partition, name)
+            table.storage.put_if_absent(path, add_checksum(data, path))
+        return None
+
+
+def finish_foreign_compactions(executor: Executor, table: OpenedTable) -> None:
+    """Removes base files that no commit names, and keeps the deletes that the plans asked for.
+
+    It looks at compactions on the active timeline that others completed, and is safe to repeat and to do at once.
+    """
+    view = TableView.load(table.storage, table.config)
+    for instant, plan in carried_out_by_others(view):
+        remove_left_over_bases(table, instant, plan.file_groups)
+        if plan.extra.get(KEEP_DELETES) != "true" or table.config.column_groups:
+            continue
+        if not table.storage.exists(note_of(instant)):
+            missing = _without_kept_deletes(view, instant, plan.operations)
+            KeepDeletes(table, instant, {}, True).run_all(executor, missing)
+            put_note(table.storage, instant, (one.partition for one in plan.operations))
+
+
+def _without_kept_deletes(view: TableView, instant: str, operations: Operations) -> Operations:
+    """Those whose base file is still the newest of its group: behind a later one nothing could be kept any more."""
+    newest = {
+        (found.partition, found.file_id): found
+        for found in view.slices(sorted({one.partition for one in operations}))
+        if found.base_instant == instant
+    }
+    kept = {
+        group for group, found in newest.items() if any(keeps_deletes_of(name, instant) for name in found.log_files)
+    }
+    return tuple(one for one in operations if (one.partition, one.file_id) in newest.keys() - kept)

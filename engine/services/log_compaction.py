@@ -11,22 +11,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
-from itertools import groupby
+from itertools import chain, groupby
 
 from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.planned import (
+from lakelatch.engine.services.counters import Counters, has_so_many, last_requested
+from lakelatch.engine.services.rewriting import (
     Operations,
     RewriteTask,
-    Service,
-    carry_out,
+    RewritingService,
     due_operations,
-    read_plan,
+    ensure_has_logs,
 )
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
@@ -34,8 +34,8 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.merge.slice import compact_logs
 from lakelatch.format.names import LogFile, check_own_file, compacted_log, parse_data_file
-from lakelatch.storage.contract import NotFound, Storage, path_below
-from lakelatch.timeline.actions import LOG_COMPACT, LOG_COMPACTION
+from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, LOG_COMPACT, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
@@ -44,33 +44,49 @@ _PLAN_KEY = "lakelatch.log.compaction"  # marks plans of ours in their extra met
 _PLAN_OF_RUNS = "runs"
 
 
-def schedule(table: OpenedTable, manager: TransactionManager, options: CompactionOptions) -> str | None:
-    """See `schedule_log_compaction`."""
+@dataclass(frozen=True)
+class LogCompaction(RewritingService):
+    """Runs of log files are repeated as one each, for file groups that are not due for a compaction yet."""
 
-    def build(snapshot: Snapshot) -> bytes | None:
-        under_way = instants_under_way(manager, snapshot)  # first: who completes meanwhile is in both, and does no harm
-        due = due_operations(table, snapshot, options.least_logs_of_run)
+    options: CompactionOptions = field(default_factory=CompactionOptions)
+
+    action, operation, makes_bases = LOG_COMPACTION, LOG_COMPACT, False
+
+    def due(self, counters: Counters) -> bool:
+        """Whether any file group can have so many new logs since it was compacted in either way, and none waits."""
+        if counters.waiting(LOG_COMPACTION):
+            return False
+        ours = (one for one in counters.completed(DELTA_COMMIT) if counters.has_plan(one, LOG_COMPACTION))
+        last = last_requested(chain(counters.completed(COMMIT), ours))
+        return has_so_many(counters.deltas_after(last), self.options.least_logs_of_run)
+
+    def check(self, table: OpenedTable) -> None:
+        ensure_has_logs(table)
+
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
+        table = context.table
+        under_way = instants_under_way(context.manager, snapshot)  # first: who completes meanwhile does no harm in both
+        due = due_operations(table, snapshot, self.options.least_logs_of_run)
         runs = (run for operation in due for run in runs_of(operation, under_way))
         # The name of one that was called off may have a tombstone, or its executor may have come too late.
         operations = tuple(run for run in runs if not table.storage.exists(_path_of(run)))
         return CompactionPlan(operations, {_PLAN_KEY: _PLAN_OF_RUNS}).to_avro() if operations else None
 
-    return manager.schedule(build, LOG_COMPACTION)
+    def may_execute(self, context: ServiceContext, instant: str) -> bool:
+        """Whether the plan is one of ours, since Java's wait for Java; True where there is no such plan."""
+        try:
+            return self.read(context.table.storage, instant).extra.get(_PLAN_KEY) == _PLAN_OF_RUNS
+        except NotFound:
+            return True
 
+    def execute(self, context: ServiceContext, instant: str) -> CommitResult:
+        """See `RewritingService`. Errors: also `InvalidRequest` for a Java writer's plan."""
+        if not self.may_execute(context, instant):
+            raise InvalidRequest(f"the log compaction {instant} was planned by another writer: let that carry it out")
+        return super().execute(context, instant)
 
-def execute(executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str) -> CommitResult:
-    """See `execute_log_compaction`; the executor runs a task for each operation."""
-    if not is_ours(table.storage, instant):
-        raise InvalidRequest(f"the log compaction {instant} was planned by another writer: let that carry it out")
-    return carry_out(SERVICE, executor, table, manager, instant)
-
-
-def is_ours(storage: Storage, instant: str) -> bool:
-    """Whether a plan is one of this kind. Those of Java writers wait for them; True where there is no such plan."""
-    try:
-        return read_plan(storage, instant, LOG_COMPACTION).extra.get(_PLAN_KEY) == _PLAN_OF_RUNS
-    except NotFound:
-        return True
+    def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> RewriteTask:
+        return LogCompactionTask(table, instant, times)
 
 
 def instants_under_way(manager: TransactionManager, snapshot: Snapshot) -> list[str]:
@@ -126,23 +142,15 @@ class LogCompactionTask(RewriteTask):
         counts = row_count, delete_count
         return FileReport(operation.partition, operation.file_id, name, *counts, len(data), version)
 
+    def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
+        """The compacted log as the commit names it."""
+        stat = report.to_stat(operation.base_instant)
+        total = len(operation.delta_files)
+        return (replace(stat, num_update_writes=0, base_file=operation.base_file or "", total_log_files=total),)
+
 
 def _log_file(name: str) -> LogFile:
     file = parse_data_file(name)
     if not isinstance(file, LogFile):
         raise InvariantBroken(f"a log compaction names {name!r}, which is no log file")
     return file
-
-
-def _task_of(table: OpenedTable, instant: str, completions: Mapping[str, str], _: CompactionPlan) -> LogCompactionTask:
-    return LogCompactionTask(table, instant, completions)
-
-
-def _stats_of(report: FileReport, operation: CompactionOperation, instant: str) -> tuple[WriteStat, ...]:
-    """The compacted log as the commit names it."""
-    stat = report.to_stat(operation.base_instant)
-    total = len(operation.delta_files)
-    return (replace(stat, num_update_writes=0, base_file=operation.base_file or "", total_log_files=total),)
-
-
-SERVICE = Service(LOG_COMPACTION, LOG_COMPACT.lower(), False, _task_of, _stats_of)

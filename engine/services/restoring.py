@@ -1,7 +1,7 @@
 """Rollback of a completed commit, and restore to one: what may be undone, and what stands in its way.
 
-Both are decided at their place in the log, where nothing can complete any more that they have not seen. What they do
-afterwards is `transactions/undoing.py`'s.
+Both are decided at their place in the log, where nothing can complete any more that they have not seen. The steps
+after that are those of `transactions/rollback.py` and `transactions/restore.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lakelatch.engine.services.savepoints import commit_on_timeline
+from lakelatch.engine.services.savepoints import commit_on_timeline, completed_savepoints, files_of_cleans
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id
@@ -25,23 +25,21 @@ from lakelatch.timeline.actions import (
     PENDING_WRITE_ACTIONS,
     REPLACE_COMMIT,
     RESTORE,
-    ROLLBACK,
-    SAVEPOINT,
     WRITE_ACTIONS,
 )
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.instant import HISTORY_NAME, Instant, requested
-from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
-from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
+from lakelatch.timeline.instant import HISTORY_NAME, Instant
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
-from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.rollback import Recovery
-from lakelatch.transactions.undoing import Restoring, Undo, append_undo
+from lakelatch.transactions.restore import run_restore
+from lakelatch.transactions.rollback import finish_rollback
+from lakelatch.transactions.undoing import Undo, append_undo
 
 _PLANS = (COMPACTION, LOG_COMPACTION, CLUSTERING)
 
@@ -69,9 +67,10 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
     clean has removed since, or is about to. `CorruptTable`, with nothing changed either, for one that has superseded
     files of which one is missing, and no clean has removed it.
     """
-    context, storage = manager.context, manager.storage
+    storage = manager.storage
 
-    def build(snapshot: Snapshot) -> Undo:
+    def build(_: Tail) -> Undo[RollbackPlan]:
+        snapshot = manager.snapshot
         ensure_no_restore(manager, snapshot)
         commit = commit_on_timeline(snapshot, storage, instant)
         if find_archived(storage, snapshot.names, instant) is not None:
@@ -102,14 +101,13 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
                 )
         _ensure_there_without(manager, snapshot, commit, metadata)
         _ensure_same_start(snapshot, frozenset([instant]))
-        files[:] = [stat.path for stat in metadata.stats]
-        return Undo(RollbackPlan(instant, commit.action, tuple(files)).to_avro(), (commit,), instant, groups)
+        files = tuple(stat.path for stat in metadata.stats)
+        return Undo(RollbackPlan(instant, commit.action, files), (commit,), groups)
 
-    files: list[str] = []
-    rollback, _ = append_undo(context, ROLLBACK_EVENT, ROLLBACK, build, above=instant)
+    event, plan = append_undo(manager.context, build, above=instant)
     failpoint("rollback.after_slot")
-    Recovery(context).finish(rollback)
-    return Undone(rollback, (instant,), len(files))
+    finish_rollback(manager.context, event.instant)
+    return Undone(event.instant, (instant,), len(plan.files))
 
 
 def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone:
@@ -129,9 +127,9 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
     partition.
     """
     storage = manager.storage
-    planned: list[RestorePlan] = []
 
-    def build(snapshot: Snapshot) -> Undo:
+    def build(_: Tail) -> Undo[RestorePlan]:
+        snapshot = manager.snapshot
         ensure_no_restore(manager, snapshot)
         target = commit_on_timeline(snapshot, storage, to)
         later = _completed_after(snapshot, target)[::-1]
@@ -150,10 +148,9 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
         plans = [one for one in snapshot.pending if one.action in _PLANS and one.requested > (target.completion or "")]
         instants = tuple((one.requested, one.action) for one in (*plans[::-1], *later))
         _ensure_same_start(snapshot, frozenset(one for one, _ in instants))
-        planned.append(RestorePlan(instants, to))
-        return Undo(planned[-1].to_avro(), tuple(later))
+        return Undo(RestorePlan(instants, to), tuple(later))
 
-    metadata = Restoring(manager.context).run(build)
+    metadata = run_restore(manager.context, build)
     files = sum(len(one.deleted) for one in metadata.rollbacks)
     return Undone(metadata.restore, tuple(one.instant for one in metadata.rollbacks), files)
 
@@ -170,8 +167,7 @@ def ensure_no_restore(manager: TransactionManager, snapshot: Snapshot) -> None:
 
 def _completed_after(snapshot: Snapshot, commit: Instant) -> list[Instant]:
     """Completed writes later than this one, by completion."""
-    found = (one for one in snapshot.by_completion if one.action in WRITE_ACTIONS)
-    return [one for one in found if (one.completion or "") > (commit.completion or "")]
+    return [one for one in snapshot.writes if (one.completion or "") > (commit.completion or "")]
 
 
 def _ensure_there_without(
@@ -188,7 +184,7 @@ def _ensure_there_without(
     uncovered = metadata.replaced_file_groups() | {(stat.partition, stat.file_id) for stat in bases}
     if not uncovered:
         return
-    times = (one.completion or "" for one in snapshot.by_completion if one.action in WRITE_ACTIONS)
+    times = (one.completion or "" for one in snapshot.writes)
     before = max((time for time in times if time < (commit.completion or "")), default="0")
     view = TableView(storage, load_table_config(storage), WholeTimeline.load(storage), before)
     partitions = sorted({partition for partition, _ in uncovered})
@@ -203,14 +199,13 @@ def _ensure_there_without(
     needed = [one for one in found if (one.partition, one.file_id) in uncovered]
     view.ensure_there(needed)
     names = {(one.partition, name) for one in needed for name in one.names}
-    for clean in (one for one in snapshot.pending if one.action == CLEAN):
-        plan = CleanPlan.from_avro(read_plan(storage, requested(clean.requested, CLEAN)), clean.path)
-        for partition, name in names.intersection((one, name) for one, names in plan.files.items() for name in names):
+    for clean, partition, name in files_of_cleans(snapshot, storage):
+        if (partition, name) in names:
             raise InvalidRequest(
-                f"the clean {clean.requested} is about to remove {path_below(partition, name)}, which would be live "
-                f"again without {commit.requested}: let what is there stand, or restore the table to a later commit",
+                f"the clean {clean} is about to remove {path_below(partition, name)}, which would be live again "
+                f"without {commit.requested}: let what is there stand, or restore the table to a later commit",
                 instant=commit.requested,
-                clean=clean.requested,
+                clean=clean,
             )
 
 
@@ -220,7 +215,7 @@ def _ensure_same_start(snapshot: Snapshot, gone: frozenset[str]) -> None:
     hudi-rs and Java take whatever is older than that one for committed. Log files that failed writes have left are
     empty, and harmless; a write that is under way has rows, and a cancelled clustering empty base files.
     """
-    writes = {one.requested for one in snapshot.by_completion if one.action in WRITE_ACTIONS}
+    writes = {one.requested for one in snapshot.writes}
     first, left = min(writes), min(writes - gone, default="")
     if first == left:
         return
@@ -238,7 +233,7 @@ def _ensure_same_start(snapshot: Snapshot, gone: frozenset[str]) -> None:
 
 def _ensure_no_savepoint(snapshot: Snapshot, commits: Iterable[Instant], instant: str) -> None:
     """`InvalidRequest` if one of these commits is kept: the table as of it would lack what is undone."""
-    kept = {one.requested for one in snapshot.by_completion if one.action == SAVEPOINT}
+    kept = {one.requested for one in completed_savepoints(snapshot)}
     for commit in (one for one in commits if one.requested in kept):
         raise InvalidRequest(
             f"a savepoint keeps {commit.action} {commit.requested}, and the table as of it would be another one: "

@@ -6,6 +6,7 @@ that is planned after its slot sees it, and one that was planned before is looke
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakelatch.errors import InvalidRequest
@@ -13,12 +14,12 @@ from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.actions import CLEAN, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLEAN, SAVEPOINT
 from lakelatch.timeline.instant import COMPLETED, Instant, inflight, requested
 from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
+from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.snapshot import Snapshot
@@ -129,17 +130,17 @@ def forget_begun(manager: TransactionManager, least_age_ms: int) -> None:
 
 def latest_commit(manager: TransactionManager) -> str:
     """The requested time of the write that completed last. Errors: `InvalidRequest` for a table without one."""
-    found = [one for one in _look(manager).by_completion if one.action in WRITE_ACTIONS]
-    if not found:
+    writes = _look(manager).writes
+    if not writes:
         raise InvalidRequest("the table has no completed commit on its timeline: write to it first")
-    return found[-1].requested
+    return writes[-1].requested
 
 
 def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> Instant:
     """The completed write of this requested time on the active timeline. Errors: `InvalidRequest` that says what it is
     instead."""
-    for found in snapshot.by_completion:
-        if found.requested == instant and found.action in WRITE_ACTIONS:
+    for found in snapshot.writes:
+        if found.requested == instant:
             return found
     pending = next((one for one in snapshot.pending if one.requested == instant), None)
     if pending is not None:
@@ -153,15 +154,29 @@ def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> In
 
 def _look(manager: TransactionManager) -> Snapshot:
     """The timeline, after the projection of the log's tail."""
-    context = manager.context
-    tail, snapshot = context.look()
-    context.log.ensure_same_locks(tail)
+    tail, snapshot = manager.context.look()
+    manager.context.log.ensure_same_locks(tail)
     return snapshot
 
 
+def completed_savepoints(snapshot: Snapshot) -> tuple[Instant, ...]:
+    """Those that are on the timeline, by completion time."""
+    return snapshot.by_action.get(SAVEPOINT, ())
+
+
+def files_of_cleans(snapshot: Snapshot, storage: Storage) -> Iterator[tuple[str, str, str]]:
+    """What cleans that have not completed are about to remove: the clean, a partition, and the name of a file in it."""
+    for clean in (one for one in snapshot.pending if one.action == CLEAN):
+        plan = requested(clean.requested, CLEAN)
+        try:
+            files = CleanPlan.from_avro(read_plan(storage, plan), plan.path).files
+        except NotFound:  # it has gone meanwhile
+            continue
+        yield from ((clean.requested, partition, name) for partition, names in files.items() for name in names)
+
+
 def _savepoint_of(snapshot: Snapshot, instant: str) -> Instant | None:
-    found = (one for one in snapshot.by_completion if one.action == SAVEPOINT)
-    return next((one for one in found if one.requested == instant), None)
+    return next((one for one in completed_savepoints(snapshot) if one.requested == instant), None)
 
 
 def _files_of(storage: Storage, config: TableConfig, commit: Instant) -> dict[str, tuple[str, ...]]:
@@ -179,26 +194,15 @@ def _ensure_no_clean_takes(
     snapshot: Snapshot, storage: Storage, files: dict[str, tuple[str, ...]], commit: Instant
 ) -> None:
     """A pending clean was planned before the savepoint, and would remove what it says."""
-    for clean in (one for one in snapshot.pending if one.action == CLEAN):
-        path = requested(clean.requested, CLEAN).path
-        planned = _planned(storage, path)
-        taken = sorted(planned.intersection(name for names in files.values() for name in names))
-        if taken:
+    kept = {name for names in files.values() for name in names}
+    for clean, _, name in sorted(files_of_cleans(snapshot, storage)):
+        if name in kept:
             raise InvalidRequest(
-                f"the clean {clean.requested} is about to remove {taken[0]}, which the table as of {commit.requested} "
-                "needs: keep a later commit, or let the cleaner keep more",
+                f"the clean {clean} is about to remove {name}, which the table as of {commit.requested} needs: keep a "
+                "later commit, or let the cleaner keep more",
                 instant=commit.requested,
-                clean=clean.requested,
+                clean=clean,
             )
-
-
-def _planned(storage: Storage, path: str) -> set[str]:
-    """Names of the files that a clean's plan removes; none if the plan has gone meanwhile."""
-    try:
-        plan = CleanPlan.read(storage, path)
-    except NotFound:
-        return set()
-    return {name for names in plan.files.values() for name in names}
 
 
 def _savepoint(instant: Instant, metadata: SavepointMetadata) -> Savepoint:

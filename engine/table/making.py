@@ -208,7 +208,7 @@ def _check_times(config: TableConfig, schema: pa.Schema) -> None:
 def _check_place(storage: Storage) -> None:
     """`InvalidRequest` where a new table would take files for its own. Those of a first write that failed are."""
     timeline = Snapshot.look(storage)
-    if timeline.has_history or timeline.has_writes:
+    if timeline.has_history or timeline.writes:
         raise InvalidRequest(
             f"{storage.uri} has commits and no {PROPERTIES_PATH}: restore that file from a copy, or choose another path"
         )

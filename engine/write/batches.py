@@ -26,7 +26,7 @@ from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_commit
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.rollback import roll_back
 from lakelatch.transactions.transaction import Transaction
 
 BATCHES_FOLDER = ".hoodie/.lakelatch/batches"
@@ -136,7 +136,7 @@ class BatchRegister:
             )
         requested, action = str(values["instant"]), str(values["action"])
         try:
-            aborted = Recovery(self._manager.context).roll_back(requested, action)
+            aborted = roll_back(self._manager.context, requested, action)
         except CommitUnknown as error:  # of that rollback: nothing is unknown of the caller's own transaction
             raise Unavailable(
                 f"nobody knows whether {requested}, an earlier try of batch {self._batch.number} of "

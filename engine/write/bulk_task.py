@@ -40,7 +40,7 @@ def loads_in_bulk(config: TableConfig, schema: pa.Schema, options: WriteOptions,
     merged, and a base file is read as it is. The `mark` is the timeline's when the write began.
     """
     return (
-        (options.operation == BULK_INSERT or (options.operation == INSERT and not mark.snapshot().has_writes))
+        (options.operation == BULK_INSERT or (options.operation == INSERT and not mark.snapshot().writes))
         and options.known_keys == UPDATE
         and not config.copies_on_write
         and not config.column_groups

@@ -18,7 +18,7 @@ from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.transactions.cancellation_requests import plan_of
+from lakelatch.transactions.base.cancel_requests import plan_of
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 

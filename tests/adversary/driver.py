@@ -15,8 +15,11 @@ from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import FAILED
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import clustering, compaction, log_compaction
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.keeping.maintenance import maintain_with
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.system import REAL_SYSTEM
 
@@ -52,25 +55,25 @@ class Engine:
 
     def compact(self, more: Mapping[str, str]) -> bool:
         with table_at_rest(self.path, {**self.options, **more}, REAL_SYSTEM) as (table, manager, parsed):
-            plan = compaction.schedule(table, manager, parsed.compaction, parsed.cancellation)
+            plan = Compaction(parsed.compaction, parsed.cancellation).schedule(ServiceContext(table, manager))
             if plan is not None:
-                compaction.execute(HERE, table, manager, plan)
+                Compaction().execute(ServiceContext(table, manager), plan)
         return plan is not None
 
     def compact_logs(self) -> bool:
         options = {**self.options, "hoodie.log.compaction.blocks.threshold": "2"}
         with table_at_rest(self.path, options, REAL_SYSTEM) as (table, manager, parsed):
-            plan = log_compaction.schedule(table, manager, parsed.compaction)
+            plan = LogCompaction(parsed.compaction).schedule(ServiceContext(table, manager))
             if plan is not None:
-                log_compaction.execute(HERE, table, manager, plan)
+                LogCompaction().execute(ServiceContext(table, manager), plan)
         return plan is not None
 
     def cluster(self, columns: list[str], layout: str) -> bool:
         named = {"hoodie.clustering.plan.strategy.sort.columns": ",".join(columns)}
         options = {**self.options, **named, "hoodie.layout.optimize.strategy": layout}
         with table_at_rest(self.path, options, REAL_SYSTEM) as (table, manager, parsed):
-            plan = clustering.schedule(table, manager, parsed.clustering, parsed.cancellation)
-            return plan is not None and clustering.execute_or_leave(HERE, table, manager, plan) is not None
+            plan = Clustering(parsed.clustering, parsed.cancellation).schedule(ServiceContext(table, manager))
+            return plan is not None and Clustering().execute_or_leave(ServiceContext(table, manager), plan) is not None
 
     def maintain(self) -> None:
         report = maintain_with(HERE, self.path, Call(self.options).services())

@@ -23,7 +23,7 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
-from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.recovery import recover
 
 ENDING = ("all that was not synced is gone", "nothing is gone", "some of it is gone")
 
@@ -133,7 +133,7 @@ def check(storage: MemoryStorage, done: Done) -> None:
     for path in storage.walk(""):
         age(storage, path)
     manager = manager_of(storage)
-    Recovery(manager.context).recover()
+    recover(manager.context)
     timeline = Snapshot.load(storage)
     completed = {instant.requested for instant in timeline.completed if instant.action != "rollback"}
     for what, name in done.files.items():

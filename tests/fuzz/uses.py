@@ -11,9 +11,10 @@ from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manage
 from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.calls import waiting_plans
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import compaction, log_compaction
-from lakelatch.engine.services.planned import carry_out, pending_plans
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.rewriting import RewritingService
+from lakelatch.engine.services.service import ServiceContext, pending_plans
 from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import Storage
 from lakelatch.timeline.actions import COMPACTION, LOG_COMPACTION
@@ -94,9 +95,11 @@ def compact(place: Place, storage: Storage) -> Any:
     """Carries out the plans that wait, and one that it makes."""
     table, manager = open_table(storage), manager_of(storage, place.system)
     manager.recover()
-    for service in (log_compaction.SERVICE, compaction.SERVICE):
+    context = ServiceContext(table, manager)
+    services: tuple[RewritingService, ...] = (LogCompaction(), Compaction())
+    for service in services:
         for instant in pending_plans(_listed(storage), service.action):
-            carry_out(service, HERE, table, manager, instant)
+            service.execute(context, instant)
     _table(place, storage).compact()
     return plain(place)
 
@@ -163,4 +166,4 @@ USES: dict[str, Use] = {
 GROUPED_USES: dict[str, Use] = {
     name: USES[name] for name in ("read", "read_since", "read_bases", "log", "compact", "look")
 } | {"write": write_groups}
-assert {COMPACTION, LOG_COMPACTION} == {service.action for service in (compaction.SERVICE, log_compaction.SERVICE)}
+assert {COMPACTION, LOG_COMPACTION} == {Compaction.action, LogCompaction.action}

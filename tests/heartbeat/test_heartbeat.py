@@ -120,6 +120,20 @@ def test_foreign_beats_expire_by_the_default_settings(
     assert observer.oldest_start_slot(default=77) == 77
 
 
+def test_who_does_not_beat_is_silent_when_the_last_of_its_files_is_as_old_as_a_beat_may_be(
+    storage: MemoryStorage, system: ManualSystem
+) -> None:
+    observer = Observer(storage, HeartbeatSettings(interval_ms=10_000, tolerable_misses=1))
+    assert not observer.is_silent("first", "second")
+    storage.put("first", b"")
+    system.advance(15)
+    storage.put("second", b"")
+    system.advance(20)
+    assert observer.is_silent("first") and not observer.is_silent("first", "second")
+    system.advance(0.001)
+    assert observer.is_silent("first", "second") and not observer.is_silent("third")
+
+
 def test_a_beat_with_impossible_settings_is_foreign(storage: MemoryStorage, system: ManualSystem) -> None:
     said = Beat("me", "op", 1, SETTINGS).to_bytes(0).replace(b'"interval_ms": 1000', b'"interval_ms": 1')
     storage.put(heartbeat_path(INSTANT), said)

@@ -22,14 +22,12 @@ from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.projection import Projections
 from lakelatch.timeline.log.rollbacks import Rollbacks
-from lakelatch.transactions import cancellation_execution as execution
-from lakelatch.transactions import commit
+from lakelatch.transactions import cancellation, commit, rollback
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import Markers
-from lakelatch.transactions.rollback import Recovery
 
 
 @dataclass(frozen=True)
@@ -125,9 +123,9 @@ PLANTED: dict[str, Mistake] = {
         seeds=600,
     ),
     "a rollback does not look at the log": Mistake(
-        Recovery,
-        "_why_not_abortable",
-        (("if victim not in pending and self._has_ended(victim, tail):", "if False:"),),
+        rollback,
+        "_ensure_abortable",
+        (("if victim not in pending and not may_be_beginning(context, victim, tail):", "if False:"),),
         seeds=50,
     ),
     "the list comes before the closing": Mistake(
@@ -238,11 +236,11 @@ PLANTED: dict[str, Mistake] = {
         stocked=True,
     ),
     "an abort leaves names free": Mistake(
-        execution,
+        cancellation,
         "_sweep",
         (("for path in outputs.tombstones:", "for path in ():"),),
         seeds=100,
-        first=1650,
+        first=220,
         stocked=True,
     ),
     "a copy-on-write commit does not look at what it merged": Mistake(
@@ -340,7 +338,7 @@ PLANTED: dict[str, Mistake] = {
     "earlier tries of a batch may still commit": Mistake(
         BatchRegister,
         "_resolve",
-        (("aborted = Recovery(self._manager.context).roll_back(requested, action)", "aborted = False"),),
+        (("aborted = roll_back(self._manager.context, requested, action)", "aborted = False"),),
         seeds=100,
     ),
     "batches that have passed are not looked for": Mistake(

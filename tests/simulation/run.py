@@ -13,11 +13,11 @@ from typing import TypeAlias
 from actors import Actor, Setting, Told, write_batch
 from foreign import archive, broken_beside, roll_back
 from loads import load
+from restoring import give_all_up, keep, undo
 from seams import LOCKS, STORAGE, Place
 from shelf import but_of_late_requests, enter, lost_entries, overwrite, put
 from stock import archive as archive_ours
 from stock import browse, cancel, clean, deposit, finish, plan, serve
-from taking_back import give_all_up, keep, take_back
 from watch import Watch
 from world import SECOND_NS, Hang, Process, World
 
@@ -253,7 +253,7 @@ class Run:
         if draw.random() < 0.4:
             add("savepoints", 1, lambda actor, _: keep(actor, self.place), 1, 3)
         if draw.random() < 0.5:
-            add("undoings", draw.choice((1, 1, 2)), lambda actor, _: take_back(actor, self.place), 1, 3)
+            add("undoings", draw.choice((1, 1, 2)), lambda actor, _: undo(actor, self.place), 1, 3)
 
     def _begin(self, job: _Job) -> None:
         actor = job.actor = Actor(self.place, self.setting, self.history, f"{job.name}.{job.incarnation}")

@@ -37,7 +37,7 @@ from lakelatch.locks.session import session as sessions
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline import records
 from lakelatch.timeline.history import named_files
-from lakelatch.transactions import cancellation_requests as requests
+from lakelatch.transactions.base import cancel_requests
 
 _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
 _COMMAND = "python tests/simulation/simulate.py"
@@ -55,7 +55,7 @@ def _simulated(place: Place) -> Iterator[None]:
     """The product's failpoints lead here, and no lock session of another run is known."""
     before = sessions._sessions
     sessions._sessions = sessions._Sessions()
-    for cached in (file_ids._place, requests._cached_plan, clustering_commit._places_of):
+    for cached in (file_ids._place, cancel_requests._cached_plan, clustering_commit._places_of):
         cached.cache_clear()
     named_files.forget_all()
     try:

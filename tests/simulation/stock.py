@@ -22,10 +22,12 @@ from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services import archiving, cleaning, clustering, compaction
+from lakelatch.engine.services import archiving
 from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
-from lakelatch.engine.services.clustering_task import ClusterTask
-from lakelatch.engine.services.compaction_task import CompactTask
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.clustering import Clustering, ClusterTask
+from lakelatch.engine.services.compaction import Compaction, CompactTask
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
@@ -40,8 +42,9 @@ from lakelatch.timeline.metadata import CompactionOperation
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
+from lakelatch.transactions.base.cancel_requests import plan_of
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.cancellation_requests import PlanCompleted, plan_of
+from lakelatch.transactions.cancellation import PlanCompleted
 from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
 
@@ -142,9 +145,9 @@ def plan(actor: Actor) -> None:
     cancellation = CancellationOptions(draw.random() < 0.75, policy, draw.random() < 0.6)
     if draw.random() < 0.65:
         options = ClusteringOptions(groups_max=draw.choice((1, 2, 2)))
-        clustering.schedule(table_of(actor), manager, options, cancellation)
+        Clustering(options, cancellation).schedule(ServiceContext(table_of(actor), manager))
     else:
-        compaction.schedule(table_of(actor), manager, CompactionOptions(), cancellation)
+        Compaction(CompactionOptions(), cancellation).schedule(ServiceContext(table_of(actor), manager))
 
 
 def serve(actor: Actor) -> None:
@@ -191,7 +194,7 @@ def clean(actor: Actor) -> None:
     manager = actor.manager(NON_BLOCKING)
     manager.recover()
     options = CleaningOptions(commits=actor.random.choice((1, 2)), parallelism=1, cancel_delay_minutes=0)
-    for done in cleaning.clean(CONFIG, manager, options):
+    for done in Clean(options).run(ServiceContext(table_of(actor), manager)):
         actor.place.count("cleaned" if done.files else "cleaned nothing")
 
 
@@ -217,9 +220,9 @@ def finish(actor: Actor) -> None:
 
 
 def _carry_out(actor: Actor, manager: TransactionManager, chosen: ServicePlan) -> None:
-    service = clustering if chosen.action == CLUSTERING else compaction
+    service = Clustering() if chosen.action == CLUSTERING else Compaction()
     try:
-        result = service.execute(_Executor(actor), table_of(actor), manager, chosen.instant)
+        result = service.execute(ServiceContext(table_of(actor), manager, _Executor(actor)), chosen.instant)
     except _LEFT as error:
         actor.place.count(f"{chosen.action} left")
         actor.place.world.note(f"{actor.name} leaves {chosen.instant}: {error.message}")

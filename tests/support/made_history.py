@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+import pyarrow as pa
 from bare_table import add_log, commit, manager_of
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.cleaning import CleanResult
+from lakelatch.engine.services.cleaning import Clean, CleanResult
+from lakelatch.engine.services.service import ServiceContext
+from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice, file_slices
 from lakelatch.format.names import BaseFile
 from lakelatch.format.slices.partitions import partition_files
@@ -120,8 +123,12 @@ class MadeHistory:
 
     # -- cleans -------------------------------------------------------------------------------------------------------
 
+    def context(self, manager: TransactionManager | None = None) -> ServiceContext:
+        """What a clean works with, in a process of its own."""
+        return ServiceContext(OpenedTable(self.storage, self.config, pa.schema([])), manager or self.manager())
+
     def clean(self, options: CleaningOptions, manager: TransactionManager | None = None) -> list[CleanResult]:
-        return cleaning.clean(self.config, manager or self.manager(), options)
+        return Clean(options).run(self.context(manager))
 
     def preview(self, options: CleaningOptions) -> CleanPlan | None:
         return cleaning.preview(self.storage, self.config, options)

@@ -28,20 +28,15 @@ from lakelatch.engine.options.write import OPERATION, WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import (
-    archiving,
-    cancelling,
-    cleaning,
-    clustering,
-    compaction,
-    log_compaction,
-    restoring,
-    savepoints,
-)
+from lakelatch.engine.services import archiving, cancelling, restoring, savepoints
 from lakelatch.engine.services.archiving import Archived
-from lakelatch.engine.services.cleaning import CleanResult
+from lakelatch.engine.services.cleaning import Clean, CleanResult
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.savepoints import Savepoint
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
@@ -267,6 +262,10 @@ class BuiltTable:
         """Writes a stream's batch, unless it was written already."""
         return written_once(self.manager(), batch, lambda register: self.begin_batch(batch, put, register).commit())
 
+    def context(self, run: Run | None = None, manager: TransactionManager | None = None) -> ServiceContext:
+        """What table services work with, in a process of its own."""
+        return ServiceContext(open_table(self.storage), manager or self.manager(), executor_of(run))
+
     # -- services -----------------------------------------------------------------------------------------------------
 
     def plan(
@@ -274,11 +273,10 @@ class BuiltTable:
     ) -> str | None:
         """Plans a compaction; None if there is nothing to do."""
         parsed = Call(options).services()
-        opened = open_table(self.storage)
-        return compaction.schedule(opened, manager or self.manager(), parsed.compaction, parsed.cancellation)
+        return Compaction(parsed.compaction, parsed.cancellation).schedule(self.context(manager=manager))
 
     def execute(self, plan: str, run: Run | None = None, manager: TransactionManager | None = None) -> CommitResult:
-        return compaction.execute(executor_of(run), open_table(self.storage), manager or self.manager(), plan)
+        return Compaction().execute(self.context(run, manager), plan)
 
     def compact(self, options: Mapping[str, object] | None = None) -> CommitResult | None:
         plan = self.plan(options)
@@ -287,10 +285,10 @@ class BuiltTable:
     def plan_logs(self, options: Mapping[str, object] | None = None) -> str | None:
         """Plans a log compaction, from two logs of a file group on."""
         parsed = Call({**LOGS_OF_RUN, **(options or {})}).services()
-        return log_compaction.schedule(open_table(self.storage), self.manager(), parsed.compaction)
+        return LogCompaction(parsed.compaction).schedule(self.context())
 
     def execute_logs(self, plan: str, run: Run | None = None) -> CommitResult:
-        return log_compaction.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+        return LogCompaction().execute(self.context(run), plan)
 
     def compact_logs(self, options: Mapping[str, object] | None = None) -> CommitResult | None:
         plan = self.plan_logs(options)
@@ -299,10 +297,10 @@ class BuiltTable:
     def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
         """Plans a clustering that sorts by these columns, or by none."""
         parsed = Call({**({SORT_COLUMNS: columns} if columns else {}), **(options or {})}).services()
-        return clustering.schedule(open_table(self.storage), self.manager(), parsed.clustering, parsed.cancellation)
+        return Clustering(parsed.clustering, parsed.cancellation).schedule(self.context())
 
     def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:
-        return clustering.execute(executor_of(run), open_table(self.storage), self.manager(), plan)
+        return Clustering().execute(self.context(run), plan)
 
     def cluster(self, columns: str = "v", options: Mapping[str, object] | None = None) -> CommitResult | None:
         plan = self.plan_clustering(columns, options)
@@ -311,8 +309,7 @@ class BuiltTable:
     def clean(
         self, options: CleaningOptions | None = None, manager: TransactionManager | None = None
     ) -> list[CleanResult]:
-        config = open_table(self.storage).config
-        return cleaning.clean(config, manager or self.manager(), options or CleaningOptions())
+        return Clean(options or CleaningOptions()).run(self.context(manager=manager))
 
     def archive(self, options: ArchivingOptions | None = None, manager: TransactionManager | None = None) -> Archived:
         config = open_table(self.storage).config

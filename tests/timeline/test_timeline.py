@@ -1,8 +1,14 @@
 from __future__ import annotations
 
-import pytest
+import pickle
+from collections.abc import Sequence
 
+import pytest
+from storages.counting import CountingStorage
+
+from lakelatch.errors import Unavailable
 from lakelatch.storage import MemoryStorage
+from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.instant import (
     COMPLETED,
     INFLIGHT,
@@ -16,7 +22,8 @@ from lakelatch.timeline.instant import (
 )
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.snapshots import Snapshots
-from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.metadata import RollbackPlan
+from lakelatch.timeline.snapshot import Mark, Snapshot
 
 START, END = "20261121120000123", "20261121120001456"
 
@@ -145,6 +152,42 @@ def test_one_listing_lacks_nothing_if_a_later_one_shows_nothing_older(change: se
     assert not look.lacks_nothing(names | {"20261121120003000_20261121120004000.commit"}, until="20261121120004000")
     for name in names:
         storage.delete(f"{TIMELINE_FOLDER}/{name}")
+
+
+def test_a_timeline_is_at_rest_when_two_listings_agree() -> None:
+    storage = CountingStorage("at-rest")
+    snapshots = Snapshots(storage)
+    assert snapshots.at_rest().names == frozenset() and len(storage.calls) == 2
+    assert snapshots.at_rest() is snapshots.listing and len(storage.calls) == 3
+    begun, more = (inflight(f"2026112212000000{number}", "deltacommit") for number in range(2))
+    storage.put(begun.path, b"")
+    storage.before("list", TIMELINE_FOLDER, lambda: storage.put(more.path, b""))
+    storage.forget()
+    assert snapshots.at_rest().names == {begun.file_name, more.file_name}
+    assert [call.operation for call in storage.calls].count("list") == 2
+
+
+def test_a_timeline_that_never_rests_is_not_available() -> None:
+    class Busy(MemoryStorage):
+        def names(self, folder: str) -> Sequence[str]:
+            self.put(f"{folder}/{REAL_SYSTEM.new_id()}", b"")
+            return super().names(folder)
+
+    with pytest.raises(Unavailable, match="changed during each of"):
+        Snapshots(Busy("busy")).at_rest()
+
+
+def test_what_is_late_counts_in_no_snapshot_and_in_each_listing() -> None:
+    storage = MemoryStorage("late")
+    done = completed(START, "deltacommit", END)
+    rollback = requested("20261122120000000", "rollback")
+    storage.put(done.path, b"")
+    storage.put(rollback.path, RollbackPlan(START, "deltacommit", ()).to_avro())
+    snapshots = Snapshots(storage)
+    assert not snapshots.take().has(done) and snapshots.list().has(done) and snapshots.at_rest().has(done)
+    mark = snapshots.current.mark(3, END)
+    assert pickle.loads(pickle.dumps(mark)) == mark and mark.names == {rollback.file_name}
+    assert snapshots.current.completed_since(Mark(0)) == () and mark.snapshot().pending == (rollback,)
 
 
 def test_a_listing_that_was_begun_earlier_does_not_come_back() -> None:

@@ -12,8 +12,7 @@ from lakelatch.timeline.plans.clustering_plan import ClusteringGroup, Clustering
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.plans.service_plan import ServicePlan
 from lakelatch.transactions.base.outcome import Committed
-from lakelatch.transactions.cancellation_execution import PlanOutputs, execute_cancel
-from lakelatch.transactions.cancellation_requests import request_cancel
+from lakelatch.transactions.cancellation import PlanOutputs, execute_cancel, request_cancel
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 

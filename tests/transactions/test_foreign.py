@@ -28,7 +28,7 @@ from lakelatch.transactions.base.elision import OFF
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.foreign import OneSidedLock
-from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.rollback import finish_rollback
 
 LATER = "20991231000003000"
 
@@ -213,7 +213,7 @@ def test_a_rollback_whose_executor_comes_back_is_not_done_again(table: Table, ba
         again = completed(victim.instant, "deltacommit", to_instant(to_ms(rollback) + 1))
         table.storage.put(again.path, b"java")
     before = set(table.data_files()), victim.instant in table.completed()
-    Recovery(manager.context).finish(rollback)
+    finish_rollback(manager.context, rollback)
     assert (
         (set(table.data_files()), victim.instant in table.completed())
         == before
@@ -246,7 +246,7 @@ def test_a_rollback_that_others_took_away_meanwhile_is_passed_over(timed: Table)
 
     def before(operation: str, path: str) -> None:
         if (operation, path) == ("read", requested(at, ROLLBACK).path):
-            Recovery(timed.manager().context).finish(at)
+            finish_rollback(timed.manager().context, at)
 
     assert timed.manager(storage=FaultyStorage(timed.storage, before=before)).recover() == []
     assert timed.leftovers() == [] and timed.completed() == [kept.instant, victim.instant]
@@ -272,6 +272,16 @@ def test_a_file_that_a_late_request_made_after_others_rolled_its_instant_back_is
         table.storage.delete(pending(victim.instant, "deltacommit").path)
     table.manager().recover()
     assert table.completed() == [kept.instant]
+
+
+def test_a_plan_that_another_engine_has_completed_stands_when_its_executor_here_is_dead(table: Table) -> None:
+    plan = cancelling.schedule(table.manager(), "a")
+    table.manager().execute(plan, CLUSTERING)
+    done = completed(plan, CLUSTERING, "20991231000001000")
+    table.storage.put(done.path, CommitMetadata((), "CLUSTER", replaced={"": ("a",)}).to_avro())
+    table.expire(plan)
+    assert table.manager().recover() == [] and table.rollbacks() == 0
+    assert table.completed() == [plan] and not table.storage.exists(heartbeat_path(plan))
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -341,7 +351,7 @@ def test_a_rollback_that_others_finished_and_archived_meanwhile_is_not_done_agai
 
     def meanwhile(_: str) -> None:
         rollback = next(event.instant for event in table.events() if event.kind == ROLLBACK)
-        Recovery(table.manager().context).finish(rollback)
+        finish_rollback(table.manager().context, rollback)
         Archiver(table.storage).archive([kept.instant, rollback])
 
     with failpoints.calling(_once(meanwhile), [point]):

@@ -18,7 +18,7 @@ from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, slot_path
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
-from lakelatch.transactions.rollback import Recovery
+from lakelatch.transactions.rollback import roll_back
 from lakelatch.transactions.transaction import Transaction
 
 
@@ -276,11 +276,11 @@ def test_what_is_rolled_back_is_what_the_timeline_says(table: Table) -> None:
     """Whoever found a claim alone does not know what its owner has begun with it meanwhile."""
     dead = table.manager().begin("replacecommit")
     table.expire(dead.instant)
-    assert Recovery(table.manager().context).roll_back(dead.instant, "deltacommit")
+    assert roll_back(table.manager().context, dead.instant, "deltacommit")
     assert not any(name.startswith(dead.instant) for name in timeline_names(table.storage))
     assert table.leftovers() == []
     plan = table.manager().schedule(lambda folder: b"")
-    assert plan is not None and not Recovery(table.manager().context).roll_back(plan, "deltacommit")
+    assert plan is not None and not roll_back(table.manager().context, plan, "deltacommit")
     assert [pending.requested for pending in Snapshot.load(table.storage).pending] == [plan]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.rollbacks import Rollbacks
-from lakelatch.timeline.snapshot import LISTINGS_MAX, Snapshot
+from lakelatch.timeline.snapshot import Snapshot
 
 
 class Snapshots:
@@ -28,11 +26,7 @@ class Snapshots:
 
     def list(self) -> Snapshot:
         """Lists the folder once. Everything counts, also what is late."""
-        found = Snapshot.take(self._storage, self.listing)
-        with self._guard:
-            if found.number > self.listing.number:
-                self.listing = found
-        return found
+        return self._keep(Snapshot.take(self._storage, self.listing))
 
     def take(self, tail: Tail | None = None) -> Snapshot:
         """The snapshot of a tail's listing, or of one that is made now if it has none; a later one of another thread.
@@ -51,13 +45,14 @@ class Snapshots:
             return self.current
 
     def at_rest(self) -> Snapshot:
-        """Lists the folder until two listings agree, of which the first may be an old one; everything counts.
+        """Lists the folder until two listings agree, of which the first may be the last one; everything counts.
 
-        One listing alone may show a file and lack an earlier one, if both appeared while it was read. Errors:
-        `Unavailable` on a table that never rests.
+        Errors: those of `Snapshot.load`.
         """
-        for _ in range(LISTINGS_MAX):
-            before, found = self.listing, self.list()
-            if before.number and before.listed == found.listed:
-                return found
-        raise Unavailable(f"{TIMELINE_FOLDER} changed during each of {LISTINGS_MAX} listings: try again")
+        return self._keep(Snapshot.load(self._storage, self.listing if self.listing.number else None))
+
+    def _keep(self, listing: Snapshot) -> Snapshot:
+        with self._guard:
+            if listing.number > self.listing.number:
+                self.listing = listing
+        return listing

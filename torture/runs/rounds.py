@@ -7,16 +7,15 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cleaning, clustering, compaction
-from lakelatch.engine.services.planned import pending_plans
-from lakelatch.errors import LakelatchError, TransactionEnded
+from lakelatch.engine.services.cleaning import Clean, cancel_overdue
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.service import PlannedService, ServiceContext
+from lakelatch.errors import LakelatchError
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timeline.actions import COMPACTION
 from lakelatch.torture.check.checker import check_round
 from lakelatch.torture.history.reading import read_history
 from lakelatch.torture.nemesis.faults import FAULTS, applies, memory_disk, remove_memory_disk
@@ -31,7 +30,7 @@ from lakelatch.torture.traffic.clients import heartbeat_of, manager_at, open_loc
 from lakelatch.torture.traffic.keeping_storage import bring_table, storage_at
 from lakelatch.torture.traffic.services import service_options
 from lakelatch.transactions.base.settings import NON_BLOCKING
-from lakelatch.transactions.manager import PlanBusy, TransactionManager
+from lakelatch.transactions.manager import TransactionManager
 
 _TICK_S = 0.03
 _LOOK_S = 0.5
@@ -152,20 +151,15 @@ def _nothing_left(manager: TransactionManager, place: Place) -> bool:
     """Does what is left to do; whether that was nothing."""
     options = service_options(place, Random(place.seed))
     recovered = manager.recover()
-    ended = cleaning.cancel_overdue(manager, options.cleaning)  # and what came late for those that had ended
+    ended = cancel_overdue(manager, options.cleaning)  # and what came late for those that had ended
     table, _ = open_bank(manager.storage, NON_BLOCKING)
     manager.context.snapshots.take()
-    plans = 0
-    for plan in pending_plans(manager.snapshot, COMPACTION):
-        plans += 1
-        with suppress(PlanBusy, TransactionEnded):
-            compaction.execute(HERE, table, manager, plan)
-    for plan in clustering.plans_of_ours(table, manager):
-        plans += 1
-        clustering.execute_or_leave(HERE, table, manager, plan)
-    for plan in cleaning.waiting_cleans(manager):
-        plans += 1
-        cleaning.execute_or_leave(manager, options.cleaning, plan)
+    context, plans = ServiceContext(table, manager), 0
+    services: tuple[PlannedService[Any], ...] = (Compaction(), Clustering(), Clean(options.cleaning))
+    for service in services:
+        for plan in service.waiting(context):
+            plans += 1
+            service.execute_or_leave(context, plan)
     return not recovered and not ended and not plans
 
 

@@ -19,10 +19,9 @@ from typing import Any
 from lakelatch import failpoints
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.inline import SERVICES_ENABLED
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import compaction
-from lakelatch.engine.services.planned import pending_plans
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.service import ServiceContext, pending_plans
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import (
     CommitUnknown,
@@ -244,8 +243,10 @@ class Client:
             manager = self.manager(NON_BLOCKING)
             manager.recover()
             table, _ = open_bank(self.storage, NON_BLOCKING)
+            service = Compaction(CompactionOptions(_LOGS_UNTIL_COMPACTION))
+            context = ServiceContext(table, manager)
             if kind == "plan":
-                found = compaction.schedule(table, manager, CompactionOptions(_LOGS_UNTIL_COMPACTION))
+                found = service.schedule(context)
                 outcome, instant = "committed" if found else "refused", found or ""
             else:
                 manager.context.snapshots.take()
@@ -253,7 +254,7 @@ class Client:
                 outcome = "refused"
                 if plans:
                     instant = self.random.choice(plans)
-                    result = compaction.execute(HERE, table, manager, instant)
+                    result = service.execute(context, instant)
                     outcome, completion = "committed", result.completion
         except CommitUnknown as error:
             outcome, failure = "unknown", type(error).__name__

@@ -12,11 +12,13 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, ServiceRun
-from lakelatch.engine.services import cancelling, clustering, compaction
-from lakelatch.engine.services.keeping.maintenance import steps_of
-from lakelatch.engine.services.keeping.steps import Work, keep
+from lakelatch.engine.services import cancelling
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.keeping.maintenance import keep
+from lakelatch.engine.services.keeping.steps import Steps
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
@@ -102,15 +104,15 @@ def keep_table(client: Client, table: OpenedTable, manager: TransactionManager, 
         if any(code in run.detail for code in _BROKEN):
             client.recorder.note("broken", what=f"{run.service}: {run.detail}")
 
-    keep(Work(table, manager, options, HERE), steps_of(options), tell=tell, go_on=lambda: True)
+    keep(ServiceContext(table, manager), Steps(options).of_maintenance(), tell=tell)
     return ", ".join(failed)
 
 
 def _schedule(client: Client, table: OpenedTable, manager: TransactionManager, options: ServiceOptions) -> None:
     if client.random.random() < 0.6:
-        clustering.schedule(table, manager, options.clustering, options.cancellation)
+        Clustering(options.clustering, options.cancellation).schedule(ServiceContext(table, manager))
     else:
-        compaction.schedule(table, manager, options.compaction, options.cancellation)
+        Compaction(options.compaction, options.cancellation).schedule(ServiceContext(table, manager))
 
 
 def cancel(client: Client) -> None:

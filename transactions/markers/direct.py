@@ -123,11 +123,6 @@ class Markers:
             bar(self.storage, path)
         return swept
 
-    def delete(self) -> None:
-        """Forgets the markers of an instant that has ended, or has never begun."""
-        self.close_all()
-        self.storage.delete_folder(f"{MARKERS_FOLDER}/{self.instant}")
-
     def close_all(self) -> None:
         """Closes every opening, for those who do not know how many there were."""
         for name in self.storage.names(OPEN_FOLDER):

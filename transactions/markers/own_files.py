@@ -20,8 +20,8 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
-from lakelatch.timeline.log.log_reader import LogMoved
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.ended import ended_in_log
 from lakelatch.transactions.markers.direct import Markers, bar
 
 _HELD_BYTES = 16 * 1024 * 1024
@@ -111,16 +111,9 @@ class OwnFiles:
 
 def ensure_not_ended(context: TransactionContext, state: TransactionState) -> None:
     """By the log as it is now, and by no claim. Errors: `TransactionEnded`."""
-    log = context.log
-    tail = log.tail()
-    try:
-        known = state.mark.slot + 1 >= tail.watermark
-        if known and not any(event.ends(state.instant) for event in log.events_after(state.mark.slot, tail)):
-            return
-    except LogMoved:  # so what came since the beginning cannot be known any more
-        pass
-    raise TransactionEnded(
-        f"instant {state.instant} has ended elsewhere, so nothing more is written for it: begin a new one. If this "
-        "writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
-        instant=state.instant,
-    )
+    if ended_in_log(context.log, state.instant, state.mark.slot, context.log.tail()):
+        raise TransactionEnded(
+            f"instant {state.instant} has ended elsewhere, so nothing more is written for it: begin a new one. If this "
+            "writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
+            instant=state.instant,
+        )

@@ -13,16 +13,7 @@ from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import MaintenanceReport
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.keeping.steps import (
-    AUTOMATIC_ARCHIVE,
-    CANCELLATIONS,
-    CLEANS,
-    COMPACTIONS,
-    LOG_COMPACTIONS,
-    Step,
-    clusterings,
-    one_at_a_time,
-)
+from lakelatch.engine.services.keeping.steps import Steps
 from lakelatch.system import REAL_SYSTEM, System
 
 _LOOK_AGAIN_S = 1.0
@@ -92,30 +83,10 @@ class BesideQuery:
 
     def _round(self) -> MaintenanceReport | None:
         try:
-            steps = beside_steps(self.options)
+            steps = Steps(self.options).beside_query()
             return maintain_with(
                 self._executor, self.path, self.options, self._system, go_on=self._goes_on, steps=steps
             )
         except Exception as error:  # as of the locks; the next batch wakes it again
             _log.warning("the services beside the query that writes %s wait for its next batch: %s", self.path, error)
             return None
-
-
-def beside_steps(options: ServiceOptions) -> list[Step]:
-    """What runs beside a query, in order."""
-    inline = options.inline
-    if not inline.enabled:
-        return []
-    steps: list[Step] = []
-    if inline.compaction.beside:
-        steps += [LOG_COMPACTIONS.waiting(), COMPACTIONS.waiting(), COMPACTIONS.fresh()]
-        if options.compaction.log_compaction:
-            steps.append(LOG_COMPACTIONS.fresh())
-    if inline.clustering.beside:
-        planned = clusterings(inline.clustering_commits_beside)
-        steps += [planned.waiting(), planned.fresh()]
-    if options.cleaning.automatic and options.cleaning.asynchronous:
-        steps += [CANCELLATIONS, one_at_a_time(CLEANS.waiting()), one_at_a_time(CLEANS.fresh())]
-    if options.archiving.automatic and inline.archive_beside:
-        steps.append(one_at_a_time(AUTOMATIC_ARCHIVE))
-    return steps

@@ -1,31 +1,25 @@
-"""One call that does whatever is due for a table, in the right order."""
+"""Keeping a table: each step that is due, one after the other, so that none keeps another from running."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.run.executor import Executor
-from lakelatch.engine.run.report import DONE, MaintenanceReport, ServiceRun
-from lakelatch.engine.services.due import Standing
-from lakelatch.engine.services.keeping.file_index import DUE_FILE_INDEX
-from lakelatch.engine.services.keeping.steps import (
-    ARCHIVE,
-    CANCELLATIONS,
-    CLEANS,
-    COMPACTIONS,
-    LOG_COMPACTIONS,
-    Piece,
-    Step,
-    Work,
-    clusterings,
-    keep,
-)
+from lakelatch.engine.run.report import FAILED, MaintenanceReport, ServiceRun
+from lakelatch.engine.services.counters import Counters
+from lakelatch.engine.services.keeping.steps import Step, Steps
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import require_writable
+from lakelatch.errors import LakelatchError
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
+
+_log = logging.getLogger("lakelatch.engine")
 
 
 def maintain_with(
@@ -43,35 +37,57 @@ def maintain_with(
     """
     table = require_writable(open_storage(path, options.manager.storage)).with_base_files(options.base_files)
     with open_manager(table.storage, options.manager, system, config=table.config) as manager:
-        work = Work(table, manager, options, executor)
-        return MaintenanceReport(path, keep(work, steps_of(options) if steps is None else steps, None, tell, go_on))
+        steps = Steps(options).of_maintenance() if steps is None else steps
+        runs = keep(ServiceContext(table, manager, executor), steps, tell=tell, go_on=go_on)
+    return MaintenanceReport(path, runs)
 
 
-def steps_of(options: ServiceOptions) -> list[Step]:
-    """All steps of a maintenance, in order: what was begun before what is new, and what takes away last."""
-    log_compaction = [LOG_COMPACTIONS.fresh()] if options.compaction.log_compaction else []
-    planned_clusterings = clusterings(options.inline.clustering_commits)
-    modes = options.inline.clustering
-    wanted = bool(options.clustering.columns) or modes.run or modes.schedule or modes.beside
-    return [
-        RECOVER,
-        replace(CANCELLATIONS, is_due=lambda work, standing: True),
-        *(planned.waiting() for planned in (LOG_COMPACTIONS, COMPACTIONS, planned_clusterings, CLEANS)),
-        COMPACTIONS.fresh(),
-        *log_compaction,
-        *([planned_clusterings.fresh()] if wanted else []),
-        *([CLEANS.fresh()] if options.cleaning.automatic else []),
-        *([ARCHIVE] if options.archiving.automatic else []),
-        DUE_FILE_INDEX,
-    ]
+def keep(
+    context: ServiceContext,
+    steps: Iterable[Step],
+    counters: Counters | None = None,
+    tell: Callable[[ServiceRun], None] | None = None,
+    go_on: Callable[[], bool] = lambda: True,
+) -> tuple[ServiceRun, ...]:
+    """Takes each step that is due, one after the other; what fails is in the result, and keeps nothing else back.
+
+    `counters` are those of now, if the caller has them: then nothing is read while nothing is due. `go_on` is asked
+    before each piece. Errors: none but what ends the process.
+    """
+    runs: list[ServiceRun] = []
+    for step in steps:
+        try:
+            counters = counters or context.look()
+            pieces = list(step.taken(context, counters)) if step.due(context, counters) else []
+        except Exception as error:
+            pieces = [("", partial(_failed, step.service, "", error))]
+        for instant, act in pieces:
+            if not go_on():
+                return tuple(runs)
+            run = _timed(context, step.service, instant, act)
+            counters = None  # somebody may have done something meanwhile
+            if run is not None:
+                runs.append(run)
+                level = logging.WARNING if run.outcome == FAILED else logging.INFO
+                _log.log(level, "%s: %s", context.table.storage.uri, run)
+                if tell is not None:
+                    tell(run)
+    return tuple(runs)
 
 
-def _recover(work: Work, _: Standing) -> Iterator[Piece]:
-    def act() -> ServiceRun | None:
-        recovered = work.manager.recover()
-        return ServiceRun("recover", DONE, "", f"rolled back {', '.join(recovered)}") if recovered else None
+def _timed(
+    context: ServiceContext, service: str, instant: str, act: Callable[[], ServiceRun | None]
+) -> ServiceRun | None:
+    system = context.manager.context.system
+    started_ns = system.monotonic_ns()
+    try:
+        run = act()
+    except Exception as error:  # Spark's own as well
+        run = _failed(service, instant, error)
+    return None if run is None else replace(run, seconds=(system.monotonic_ns() - started_ns) / 1e9)
 
-    yield "", act
 
-
-RECOVER = Step("recover", lambda work, standing: True, _recover)
+def _failed(service: str, instant: str, error: Exception) -> ServiceRun:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    text = str(error) if isinstance(error, LakelatchError) else f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return ServiceRun(service, FAILED, instant, text)

@@ -1,6 +1,6 @@
-"""Keeping a table: its services as steps that are due or not, each on its own, so that none keeps another from running.
+"""The services of a table as steps, each of which is due or not on its own; and which of them run when.
 
-`maintenance`, `inline` and `beside_query` choose steps and carry them out; what a step does is its service's.
+Waiting plans come before new ones, and what takes files and instants away comes last.
 """
 
 from __future__ import annotations
@@ -9,182 +9,224 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
+from zlib import crc32
 
+from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.options.inline import Mode
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.run.executor import Executor
-from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, LEFT, SCHEDULED, ServiceRun
-from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import archiving, cleaning, clustering, compaction, log_compaction
-from lakelatch.engine.services.due import Standing
-from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
-from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.run.report import CANCELLED, DONE, LEFT, SCHEDULED, ServiceRun
+from lakelatch.engine.services import archiving
+from lakelatch.engine.services.cleaning import Clean, cancel_overdue
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.counters import Counters
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
+from lakelatch.format.slices.index_making import make_index
 from lakelatch.locks.contract import service_key
-from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION
-from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.manager import PlanBusy, TransactionManager
+from lakelatch.transactions.manager import PlanBusy
 
+T = TypeVar("T")
+Due: TypeAlias = Callable[[ServiceContext, Counters], bool]
+#: What a step does, in pieces that fail one by one: an instant, if there is one by then, and what makes of it a run.
+Piece: TypeAlias = tuple[str, Callable[[], ServiceRun | None]]
+_PLANNING = "planning"  # the service whose lease is taken by whoever plans
 _log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)
-class Work:
-    """What every step works with."""
-
-    table: OpenedTable
-    manager: TransactionManager
-    options: ServiceOptions
-    executor: Executor
-
-    def look(self) -> Standing:
-        """How the table stands now: one look at the tail of the log, and one listing."""
-        self.manager.context.look()
-        return self.standing()
-
-    def standing(self, since: Iterable[Instant] = ()) -> Standing:
-        """How the table stood when this process looked last, and what it has completed `since`; costs nothing."""
-        return Standing.of(self.manager.snapshot, self.manager.context.system.realtime_ms(), since)
-
-
-#: What a step does, in pieces that fail one by one: an instant, if there is one by then, and what makes of it a run.
-Piece: TypeAlias = tuple[str, Callable[[], ServiceRun | None]]
-
-
-@dataclass(frozen=True)
 class Step:
-    """One service's turn. `is_due` reads nothing but the standing; `pieces` may find that there is nothing to do."""
+    """One service's turn. `due` reads nothing but counters; `pieces` may find that there is nothing to do.
+
+    `alone` is for writers that meet it at the same time: where another one is at it, it is passed over, by a lease of
+    the service's own, which nobody waits for and no commit needs.
+    """
 
     service: str
-    is_due: Callable[[Work, Standing], bool]
-    pieces: Callable[[Work, Standing], Iterator[Piece]]
+    due: Due
+    pieces: Callable[[ServiceContext, Counters], Iterable[Piece]]
+    alone: bool = False
+
+    def taken(self, context: ServiceContext, counters: Counters) -> Iterator[Piece]:
+        """The pieces, as they are to be run."""
+        for instant, act in self.pieces(context, counters):
+            yield instant, partial(_alone, context, self.service, act) if self.alone else act
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A service whose plans are put on the timeline and carried out apart."""
+class Steps:
+    """The steps of a table's services under some options."""
 
-    action: str
-    needs_tasks: bool
-    is_due: Callable[[Work, Standing], bool]
-    schedule: Callable[[Work], str | None]
-    execute: Callable[[Work, str], str]
-    ours: Callable[[Work, str], bool] = lambda work, instant: True
+    def __init__(self, options: ServiceOptions) -> None:
+        inline = options.inline
+        self.options = options
+        # Of every file group with a log, as Hudi's inline compaction does: the table as a whole is due.
+        every_log = replace(options.compaction, least_logs=1)
+        self.compaction = Compaction(every_log, options.cancellation, inline.trigger)
+        self.log_compaction = LogCompaction(options.compaction)
+        at_once = replace(options.clustering, least_commits=0)  # which is looked at before
+        self.clustering = Clustering(at_once, options.cancellation, inline.clustering_commits)
+        self.clustering_beside = replace(self.clustering, commits=inline.clustering_commits_beside)
+        self.clean = Clean(options.cleaning)
 
-    def waiting(self) -> Step:
-        """Carries out the plans that wait."""
+    def of_maintenance(self) -> list[Step]:
+        """All of them, each whenever it is due."""
+        options, mode = self.options, self.options.inline.clustering
+        clusters = bool(options.clustering.columns) or mode.run or mode.schedule or mode.beside
+        planned: tuple[PlannedService[Any], ...]
+        planned = (self.log_compaction, self.compaction, self.clustering, self.clean)
+        return [
+            _once("recover", _always, _recover),
+            replace(self._cancellations(), due=_always),
+            *(_waiting(service) for service in planned),
+            _anew(self.compaction),
+            *([_anew(self.log_compaction)] if options.compaction.log_compaction else []),
+            *([_anew(self.clustering)] if clusters else []),
+            *([_anew(self.clean)] if options.cleaning.automatic else []),
+            *([self._archive(archiving.is_due)] if options.archiving.automatic else []),
+            self._file_index(_is_indexed, options.inline.index_commits),
+        ]
 
-        def pieces(work: Work, standing: Standing) -> Iterator[Piece]:
-            for instant in standing.waiting(self.action):
-                if self.ours(work, instant):
-                    yield instant, partial(self._carry_out, work, instant)
+    def after_commit(self) -> list[Step]:
+        """Those that the options of a write ask for."""
+        options, inline = self.options, self.options.inline
+        return [
+            *self._by_writers(self.log_compaction, Mode(run=inline.log_compaction)),
+            *self._by_writers(self.compaction, inline.compaction),
+            *self._by_writers(self.clustering, inline.clustering),
+            *(self._clean_by_writers() if options.cleaning.automatic else []),
+            *([self._archive(archiving.is_worth_a_try, alone=True)] if options.archiving.automatic else []),
+            self._file_index(_is_drawn, 1),
+        ]
 
-        return self._step(lambda work, standing: bool(standing.waiting(self.action)), pieces)
+    def beside_query(self) -> list[Step]:
+        """Those that run beside a streaming query."""
+        options, inline = self.options, self.options.inline
+        if not inline.enabled:
+            return []
+        steps: list[Step] = []
+        if inline.compaction.beside:
+            steps += [_waiting(self.log_compaction), _waiting(self.compaction), _anew(self.compaction, alone=True)]
+            steps += [_anew(self.log_compaction, alone=True)] if options.compaction.log_compaction else []
+        if inline.clustering.beside:
+            steps += self._by_writers(self.clustering_beside, Mode(run=True))
+        if options.cleaning.automatic and options.cleaning.asynchronous:
+            steps += self._clean_by_writers()
+        if options.archiving.automatic and inline.archive_beside:
+            steps.append(self._archive(archiving.is_worth_a_try, alone=True))
+        return steps
 
-    def fresh(self) -> Step:
-        """Plans what is due, and carries that out."""
+    def _by_writers(self, service: PlannedService[Any], mode: Mode) -> list[Step]:
+        steps = [_waiting(service), _anew(service, alone=True)] if mode.run else []
+        return [*steps, _anew(service, alone=True, execute=False)] if mode.schedule else steps
 
-        def act(work: Work) -> ServiceRun | None:
-            instant = self.schedule(work)
-            return None if instant is None else self._carry_out(work, instant)
+    def _clean_by_writers(self) -> list[Step]:
+        clean = (_waiting(self.clean), _anew(self.clean))
+        return [self._cancellations(), *(replace(step, alone=True) for step in clean)]
 
-        return self._step(self.is_due, lambda work, standing: iter([("", lambda: act(work))]))
+    def _cancellations(self) -> Step:
+        """Plans that are past their policy, and whatever anybody has asked to cancel."""
 
-    def plan_only(self) -> Step:
-        """Plans what is due, for others to carry out; not while a plan waits."""
+        def cancel(context: ServiceContext) -> str:
+            ended = cancel_overdue(context.manager, self.options.cleaning)
+            return f"{', '.join(ended)} ended" if ended else ""
 
-        def act(work: Work) -> ServiceRun | None:
-            instant = self.schedule(work)
-            return None if instant is None else ServiceRun(self.action, SCHEDULED, instant)
+        return _once("cancel", _plans_wait, cancel)
 
-        return Step(self.action, self.is_due, lambda work, standing: iter([("", lambda: act(work))]))
+    def _archive(self, due: Callable[[Counters, ArchivingOptions], bool], alone: bool = False) -> Step:
+        options = self.options.archiving
 
-    def _carry_out(self, work: Work, instant: str) -> ServiceRun:
-        try:
-            return ServiceRun(self.action, DONE, instant, self.execute(work, instant))
-        except (PlanCancelled, WriteConflict) as error:
-            return ServiceRun(self.action, CANCELLED, instant, error.message)
-        except (TransactionEnded, PlanBusy) as error:
-            return ServiceRun(self.action, LEFT, instant, error.message)
+        def archive(context: ServiceContext) -> str:
+            done = archiving.archive(context.manager, context.table.config, options)
+            held = f"; held at {done.held_at}: {done.held_by}" if done.held_by else ""
+            if done.instants or done.removed:
+                return f"{len(done.instants):,} instants, {len(done.removed):,} orphans{held}"
+            _log.info("%s: nothing can be archived%s", context.table.storage.uri, held)
+            return ""
 
-    def _step(
-        self, is_due: Callable[[Work, Standing], bool], pieces: Callable[[Work, Standing], Iterator[Piece]]
-    ) -> Step:
-        def can_run(work: Work, standing: Standing) -> bool:
-            return (work.executor.tasks or not self.needs_tasks) and is_due(work, standing)
+        return replace(_once("archive", lambda _, counters: due(counters, options), archive), alone=alone)
 
-        return Step(self.action, can_run, pieces)
+    def _file_index(self, due: Callable[[ServiceContext, Counters, int], bool], least: int) -> Step:
+        """Where a table has many partitions; whoever commits makes one after about so many writes."""
 
+        def index(context: ServiceContext) -> str:
+            made = make_index(context.table.storage, context.table.config, least)
+            if made is None:
+                return ""
+            count, known = sum(map(len, made.files.values())), sum(map(len, made.statistics.files.values()))
+            return f"{count:,} files in {len(made.files):,} partitions, statistics of {known:,}"
 
-def keep(
-    work: Work,
-    steps: Iterable[Step],
-    standing: Standing | None = None,
-    tell: Callable[[ServiceRun], None] | None = None,
-    go_on: Callable[[], bool] = lambda: True,
-) -> tuple[ServiceRun, ...]:
-    """Takes each step that is due, one after the other; what fails is in the result, and keeps nothing else back.
-
-    `standing` is where the table stands, if the caller knows: then nothing is read while nothing is due. `go_on` is
-    asked before each piece. Errors: none but what ends the process.
-    """
-    runs: list[ServiceRun] = []
-    for step in steps:
-        try:
-            standing = standing or work.look()
-            pieces = list(step.pieces(work, standing)) if step.is_due(work, standing) else []
-        except Exception as error:
-            pieces = [("", partial(_failed, step.service, "", error))]
-        for instant, act in pieces:
-            if not go_on():
-                return tuple(runs)
-            run = _timed(work, step.service, instant, act)
-            standing = None  # somebody may have done something meanwhile
-            if run is not None:
-                runs.append(run)
-                level = logging.WARNING if run.outcome == FAILED else logging.INFO
-                _log.log(level, "%s: %s", work.table.storage.uri, run)
-                if tell is not None:
-                    tell(run)
-    return tuple(runs)
+        every = self.options.inline.index_commits
+        return _once("index", lambda context, counters: due(context, counters, every), index)
 
 
-def _timed(work: Work, service: str, instant: str, act: Callable[[], ServiceRun | None]) -> ServiceRun | None:
-    system = work.manager.context.system
-    started_ns = system.monotonic_ns()
+def _waiting(service: PlannedService[Any]) -> Step:
+    """Carries out the plans that wait."""
+
+    def due(context: ServiceContext, counters: Counters) -> bool:
+        return _can_run(service, context) and bool(counters.waiting(service.action))
+
+    def pieces(context: ServiceContext, counters: Counters) -> Iterator[Piece]:
+        for instant in counters.waiting(service.action):
+            if service.may_execute(context, instant):
+                yield instant, partial(_carry_out, service, context, instant)
+
+    return Step(service.action, due, pieces)
+
+
+def _anew(service: PlannedService[Any], alone: bool = False, execute: bool = True) -> Step:
+    """Makes a plan that is due, and carries it out, or leaves that to others. `alone`: of many writers one plans."""
+
+    def due(context: ServiceContext, counters: Counters) -> bool:
+        return (_can_run(service, context) or not execute) and service.due(counters)
+
+    def planned(context: ServiceContext) -> str | None:
+        service.prepare(context)
+        return service.schedule(context)
+
+    def act(context: ServiceContext) -> ServiceRun | None:
+        plan = partial(planned, context)
+        instant = _alone(context, _PLANNING, plan) if alone else plan()
+        if instant is None:
+            return None
+        return _carry_out(service, context, instant) if execute else ServiceRun(service.action, SCHEDULED, instant)
+
+    return Step(service.action, due, lambda context, _: [("", partial(act, context))])
+
+
+def _once(service: str, due: Due, work: Callable[[ServiceContext], str]) -> Step:
+    """One piece, which says what it has done; nothing, if there was nothing to do."""
+
+    def act(context: ServiceContext) -> ServiceRun | None:
+        detail = work(context)
+        return ServiceRun(service, DONE, "", detail) if detail else None
+
+    return Step(service, due, lambda context, _: [("", partial(act, context))])
+
+
+def _can_run(service: PlannedService[Any], context: ServiceContext) -> bool:
+    return context.executor.tasks or not service.needs_tasks
+
+
+def _carry_out(service: PlannedService[Any], context: ServiceContext, instant: str) -> ServiceRun:
     try:
-        run = act()
-    except Exception as error:  # Spark's own as well
-        run = _failed(service, instant, error)
-    return None if run is None else replace(run, seconds=(system.monotonic_ns() - started_ns) / 1e9)
+        return ServiceRun(service.action, DONE, instant, service.describe(service.execute(context, instant)))
+    except (PlanCancelled, WriteConflict) as error:
+        return ServiceRun(service.action, CANCELLED, instant, error.message)
+    except (TransactionEnded, PlanBusy) as error:
+        return ServiceRun(service.action, LEFT, instant, error.message)
 
 
-def _failed(service: str, instant: str, error: Exception) -> ServiceRun:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    text = str(error) if isinstance(error, LakelatchError) else f"{type(error).__name__}: {lines[0] if lines else ''}"
-    return ServiceRun(service, FAILED, instant, text)
-
-
-def one_at_a_time(step: Step) -> Step:
-    """The step for writers that meet it at the same time: where another one is at it, it is passed over.
-
-    By a lease of the step's own, which nobody waits for and no commit needs.
-    """
-
-    def pieces(work: Work, standing: Standing) -> Iterator[Piece]:
-        for instant, act in step.pieces(work, standing):
-            yield instant, partial(_alone, work, step.service, act)
-
-    return replace(step, pieces=pieces)
-
-
-def _alone(work: Work, service: str, act: Callable[[], ServiceRun | None]) -> ServiceRun | None:
+def _alone(context: ServiceContext, service: str, act: Callable[[], T | None]) -> T | None:
+    """What `act` gives; None where another writer is at the same service."""
+    uri = context.table.storage.uri
     try:
-        lease = work.manager.context.provider.acquire(service_key(service), 0)
+        lease = context.manager.context.provider.acquire(service_key(service), 0)
     except LockTimeout:
-        _log.debug("%s: another writer is at the service %r", work.table.storage.uri, service)
+        _log.debug("%s: another writer is at the service %r", uri, service)
         return None
     try:
         return act()
@@ -195,96 +237,27 @@ def _alone(work: Work, service: str, act: Callable[[], ServiceRun | None]) -> Se
             _log.warning("the lease of the service %r was not released, and ends by itself: %s", service, error)
 
 
-def said(result: CommitResult, kind: str) -> str:
-    """What a service that wrote files has to say of it."""
-    return f"{len(result.files):,} {kind} files, {result.rows_written:,} rows, {result.bytes_written:,} bytes"
+def _always(context: ServiceContext, counters: Counters) -> bool:
+    return True
 
 
-def _schedule_compaction(work: Work) -> str | None:
-    """Of every file group with a log, as Hudi's inline compaction does: the table as a whole is due."""
-    if work.executor.tasks:
-        finish_foreign_compactions(work.executor, work.table)
-    return compaction.schedule(work.table, work.manager, replace(work.options.compaction, least_logs=1))
+def _recover(context: ServiceContext) -> str:
+    recovered = context.manager.recover()
+    return f"rolled back {', '.join(recovered)}" if recovered else ""
 
 
-COMPACTIONS = Planned(
-    COMPACTION,
-    True,
-    lambda work, standing: standing.compaction_due(work.options.inline.trigger),
-    _schedule_compaction,
-    lambda work, instant: said(compaction.execute(work.executor, work.table, work.manager, instant), "base"),
-)
-LOG_COMPACTIONS = Planned(
-    LOG_COMPACTION,
-    True,
-    lambda work, standing: standing.log_compaction_due(work.options.compaction.least_logs_of_run),
-    lambda work: log_compaction.schedule(work.table, work.manager, work.options.compaction),
-    lambda work, instant: said(log_compaction.execute(work.executor, work.table, work.manager, instant), "log"),
-    lambda work, instant: log_compaction.is_ours(work.table.storage, instant),
-)
+def _plans_wait(context: ServiceContext, counters: Counters) -> bool:
+    return any(one.action in REWRITING_SERVICES for one in counters.snapshot.pending)
 
 
-def clusterings(commits: int) -> Planned:
-    """Clusterings, due after so many writes."""
-
-    def schedule(work: Work) -> str | None:
-        options = replace(work.options.clustering, least_commits=0)  # which was looked at already
-        return clustering.schedule(work.table, work.manager, options, work.options.cancellation)
-
-    return Planned(
-        CLUSTERING,
-        True,
-        lambda work, standing: standing.clustering_due(commits),
-        schedule,
-        lambda work, instant: said(clustering.execute(work.executor, work.table, work.manager, instant), "base"),
-        lambda work, instant: instant in clustering.plans_of_ours(work.table, work.manager),
-    )
+def _is_indexed(context: ServiceContext, counters: Counters, every: int) -> bool:
+    """Not with Hudi's locks: others share the table then, whose commits nobody here can hold an index against."""
+    by_foreign = context.manager.context.provider.taken_by_hudi
+    return bool(every and context.table.config.partition_fields and not by_foreign and len(counters.writes) >= every)
 
 
-CLEANS = Planned(
-    CLEAN,
-    False,
-    lambda work, standing: standing.clean_due(work.options.cleaning),
-    lambda work: cleaning.schedule(work.table.config, work.manager, work.options.cleaning),
-    lambda work, instant: _clean(work, instant),
-    lambda work, instant: instant in cleaning.waiting_cleans(work.manager),
-)
-
-
-def _clean(work: Work, instant: str) -> str:
-    options = work.options.cleaning
-    remove = cleaning.remover(work.table.storage, options.parallelism, work.executor)
-    result = cleaning.execute(work.manager, options, instant, remove)
-    return f"{len(result.files):,} files, {result.bytes_removed:,} bytes removed"
-
-
-def _cancellations(work: Work, standing: Standing) -> Iterator[Piece]:
-    """Plans that are past their policy, and whatever anybody has asked to cancel."""
-
-    def act() -> ServiceRun | None:
-        ended = cleaning.cancel_overdue(work.manager, work.options.cleaning)
-        return ServiceRun("cancel", DONE, "", f"{', '.join(ended)} ended") if ended else None
-
-    yield "", act
-
-
-def _plans_wait(work: Work, standing: Standing) -> bool:
-    return any(one.action in REWRITING_SERVICES for one in standing.pending)
-
-
-def _archive(work: Work, standing: Standing) -> Iterator[Piece]:
-    def act() -> ServiceRun | None:
-        done = archiving.archive(work.manager, work.table.config, work.options.archiving)
-        held = f"; held at {done.held_at}: {done.held_by}" if done.held_by else ""
-        if not done.instants and not done.removed:
-            _log.info("%s: nothing can be archived%s", work.table.storage.uri, held)
-            return None
-        return ServiceRun("archive", DONE, "", f"{len(done.instants):,} instants, {len(done.removed):,} orphans{held}")
-
-    yield "", act
-
-
-CANCELLATIONS = Step("cancel", _plans_wait, _cancellations)
-ARCHIVE = Step("archive", lambda work, standing: standing.archive_due(work.options.archiving.max_commits), _archive)
-#: For writers, who meet it after each commit.
-AUTOMATIC_ARCHIVE = replace(ARCHIVE, is_due=lambda work, standing: standing.archive_promises(work.options.archiving))
+def _is_drawn(context: ServiceContext, counters: Counters, every: int) -> bool:
+    """Whether it is this commit's turn: by a draw from its time, so that nobody has to be asked who did it last, and no
+    rhythm of writes and services avoids it."""
+    indexed = _is_indexed(context, counters, every)
+    return indexed and crc32((counters.writes[-1].completion or "").encode()) % every == 0

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from cancelled_plans import cancelled_compaction
 from live_table import LiveTable
+from storages.counting import CountingStorage
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services.archiving import Archived
+from lakelatch.engine.services.archiving import Archived, archive
 from lakelatch.failpoints import FailpointHit, active
 from lakelatch.storage.contract import path_below
 from lakelatch.testing.faults.storage import FaultyStorage
@@ -65,6 +66,20 @@ def test_what_is_old_leaves_and_everybody_reads_the_same_rows(tmp_path: Path) ->
     assert table.agreed() == rows
     written(table, 4, 5)
     assert len(table.agreed()) == 5
+
+
+@pytest.mark.parametrize(("due", "listings"), [(True, 5), (False, 3)])
+def test_an_archiver_lists_the_timeline_a_few_times(tmp_path: Path, due: bool, listings: int) -> None:
+    """One of them is its recovery's. Each that has to rest is held against the one before."""
+    table = LiveTable(tmp_path)
+    written(table, *((1, 2, 3) if due else (1,)))
+    far = CountingStorage(str(tmp_path))
+    for path in list(table.storage.walk("")):
+        far.put(path, table.storage.read(path))
+    manager = table.manager(far)
+    far.forget()
+    assert bool(archive(manager, table.opened.config, AT_ONCE).instants) is due
+    assert sum(call.path == TIMELINE_FOLDER for call in far.calls) == listings, far.story()
 
 
 def test_few_enough_writes_all_stay(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from live_table import LiveTable
 
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services.cancelling import aborted_plans, execute_cancel, remove_tombstones, request_cancel
+from lakelatch.engine.services.cancelling import aborted_plans
 from lakelatch.engine.services.cleaning import cancel_overdue
 from lakelatch.storage import LocalStorage
+from lakelatch.transactions.cancellation import remove_tombstones
 
 
 class PutsNoted(LocalStorage):
@@ -30,8 +31,7 @@ def cancelled(table: LiveTable) -> tuple[str, list[str]]:
     table.write([(number, 1, "a") for number in range(4)])
     plan = table.plan_clustering("")
     assert plan is not None
-    request_cancel(table.manager(), plan)
-    assert execute_cancel(table.manager(), plan)
+    assert table.cancel(plan)
     tombstones = [path for path in table.storage.walk("p") if plan in path]
     assert tombstones
     return plan, tombstones
@@ -65,6 +65,6 @@ def test_of_two_archivers_at_once_neither_bars_a_name_anew(tmp_path: Path) -> No
     storage = table.storage = PutsNoted(str(tmp_path))
     (over,) = aborted_plans(table.manager())
     for _ in range(2):  # a put of the second could arrive when the first has archived, and every reader would count it
-        remove_tombstones(table.manager(), over)
+        remove_tombstones(table.storage, over)
         assert not any(storage.exists(path) for path in tombstones)
     assert [path for path in storage.paths if plan in path] == []

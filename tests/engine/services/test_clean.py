@@ -17,13 +17,13 @@ import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read, plan_read_of
-from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import calling
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.table_config import load_table_config
 
 DATA = Path(__file__).parents[2] / "data"
 MADE_BY_JAVA = sorted([*DATA.glob("java/*.zip"), *DATA.glob("archived/*.zip")])
@@ -171,9 +171,9 @@ def test_tables_that_java_made(archive: Path, policy: str, tmp_path: Path) -> No
     before, by_others = rows(storage), rows_by_hudi_rs(storage)
     manager = manager_of(storage)
     options = CleaningOptions(policy=policy, commits=1, versions=1)
-    cleaning.clean(load_table_config(storage), manager, options)
+    Clean(options).run(ServiceContext(open_table(storage), manager))
     assert rows(storage) == before and rows_by_hudi_rs(storage) == by_others
-    assert cleaning.clean(load_table_config(storage), manager, options) == []
+    assert Clean(options).run(ServiceContext(open_table(storage), manager)) == []
 
 
 def rows(storage: LocalStorage) -> Rows:

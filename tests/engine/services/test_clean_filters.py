@@ -9,7 +9,8 @@ from made_history import MadeHistory, group
 
 from lakelatch.engine.options.cleaning import PARTITION_REGEX, PARTITIONS_SELECTED, CleaningOptions
 from lakelatch.engine.services.clean_planning import UNTIL
-from lakelatch.engine.services.due import Standing
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.counters import Counters
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.service_metadata import read_clean_extra, read_earliest_retained
@@ -98,9 +99,8 @@ def test_tombstones_that_a_filter_has_passed_over_are_looked_for_again(table: Ma
 def test_one_of_some_partitions_is_due_whatever_the_last_clean_has_looked_at(table: MadeHistory) -> None:
     rounds(table, 3)
     table.clean(selecting("q"))
-    snapshot = Snapshot.look(table.storage)
-    standing = Standing.of(snapshot, to_ms(table.completions()[-1]))
-    assert standing.clean_due(selecting("p", trigger_commits=0)) and not standing.clean_due(selecting("p"))
+    counters = Counters.of(Snapshot.look(table.storage), to_ms(table.completions()[-1]))
+    assert Clean(selecting("p", trigger_commits=0)).due(counters) and not Clean(selecting("p")).due(counters)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from made_history import MadeHistory, group
 from sweep import find_losses
 
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services import cleaning, restoring
+from lakelatch.engine.services import restoring
 from lakelatch.engine.services.clean_planning import HELD, UNTIL
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.names import LogFile
 from lakelatch.storage.contract import path_below
@@ -172,9 +173,9 @@ def test_a_clean_that_is_not_due_waits(table: MadeHistory) -> None:
     assert table.clean(keeping(1, trigger_commits=4)) != []
     rounds(table, 1, A)
     options = keeping(1, trigger_commits=3)
-    assert cleaning.clean(table.config, table.manager(), options, if_due=True) == []
+    assert Clean(options, if_due=True).run(table.context()) == []
     table.write(A)
-    assert len(cleaning.clean(table.config, table.manager(), options, if_due=True)) == 1
+    assert len(Clean(options, if_due=True).run(table.context())) == 1
 
 
 def test_what_is_recorded(table: MadeHistory) -> None:

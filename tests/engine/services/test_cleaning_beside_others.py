@@ -16,6 +16,7 @@ from sweep import find_losses
 from lakelatch import failpoints
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded
 from lakelatch.format.names import LogFile
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -49,7 +50,7 @@ def table(table: MadeHistory) -> MadeHistory:
 
 
 def planned(table: MadeHistory) -> str:
-    instant = cleaning.schedule(table.config, table.manager(), ONE)
+    instant = Clean(ONE).schedule(table.context())
     assert instant is not None
     return instant
 
@@ -84,12 +85,12 @@ def test_whoever_comes_after_a_failure_finishes_the_clean(table: MadeHistory, po
 def test_after_a_dead_executor_the_next_one_goes_on(table: MadeHistory, point: str) -> None:
     """It is gone without a word: its claim is there until it counts as dead."""
     plan = planned(table)
-    died = _Thread(lambda: cleaning.execute(table.manager(), ONE, plan), point)
+    died = _Thread(lambda: Clean(ONE).execute(table.context(), plan), point)
     died.wait()
     with pytest.raises(PlanBusy):
-        cleaning.execute(table.manager(), ONE, plan)
+        Clean(ONE).execute(table.context(), plan)
     make_dead(table, plan)
-    result = cleaning.execute(table.manager(), ONE, plan)
+    result = Clean(ONE).execute(table.context(), plan)
     assert not set(result.files) & table.files()
     died.go_on()
     assert isinstance(died.error, TransactionEnded) and table.cleans() == [plan]
@@ -98,21 +99,21 @@ def test_after_a_dead_executor_the_next_one_goes_on(table: MadeHistory, point: s
 
 def test_two_executors_of_one_plan(table: MadeHistory) -> None:
     plan = planned(table)
-    first = _Thread(lambda: cleaning.execute(table.manager(), ONE, plan), "clean.before_files")
+    first = _Thread(lambda: Clean(ONE).execute(table.context(), plan), "clean.before_files")
     first.wait()
-    assert cleaning.execute_or_leave(table.manager(), ONE, plan) is None
+    assert Clean(ONE).execute_or_leave(table.context(), plan) is None
     assert table.clean(ONE) == [] and table.cleans() == []
     first.go_on()
     assert first.error is None and table.cleans() == [plan]
-    assert cleaning.execute_or_leave(table.manager(), ONE, plan) is None
+    assert Clean(ONE).execute_or_leave(table.context(), plan) is None
 
 
 def test_a_zombie_that_wakes_up_two_cleans_later_removes_nothing_that_lives(table: MadeHistory) -> None:
     plan = planned(table)
-    zombie = _Thread(lambda: cleaning.execute(table.manager(), ONE, plan), "clean.before_files")
+    zombie = _Thread(lambda: Clean(ONE).execute(table.context(), plan), "clean.before_files")
     zombie.wait()
     make_dead(table, plan)
-    cleaning.execute(table.manager(), ONE, plan)
+    Clean(ONE).execute(table.context(), plan)
     live = A
     for number in range(2):  # two generations of what its plan names: versions, and replaced file groups
         table.write(live, C)
@@ -135,7 +136,7 @@ def test_a_clean_planned_before_other_commits_takes_what_it_planned(table: MadeH
     before = table.files()
     table.write(A, B)
     table.compact_now(A, B)
-    result = cleaning.execute(table.manager(), ONE, plan)
+    result = Clean(ONE).execute(table.context(), plan)
     assert set(result.files) == named and before - table.files() == named
     assert table.slices()
 
@@ -143,7 +144,7 @@ def test_a_clean_planned_before_other_commits_takes_what_it_planned(table: MadeH
 def test_while_a_clean_waits_no_other_is_planned(table: MadeHistory) -> None:
     planned(table)
     table.write(A)
-    assert cleaning.schedule(table.config, table.manager(), ONE) is None
+    assert Clean(ONE).schedule(table.context()) is None
     assert table.preview(ONE) is None
 
 
@@ -155,7 +156,7 @@ def test_a_reader_of_the_past_is_refused_while_a_clean_is_at_work(table: MadeHis
     past = table.completions()[0]
     assert table.slices(past)
     plan = planned(table)
-    paused = _Thread(lambda: cleaning.execute(table.manager(), ONE, plan), "clean.after_file")
+    paused = _Thread(lambda: Clean(ONE).execute(table.context(), plan), "clean.after_file")
     paused.wait()
     with pytest.raises(InvalidRequest, match=plan):
         for one in table.completions()[:-2]:

@@ -13,9 +13,8 @@ from live_table import LiveTable, rows_since
 from table import stops_at
 
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import clustering
-from lakelatch.engine.services.planned import waiting
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import successor_file_id
@@ -103,9 +102,9 @@ def test_tables_with_column_groups_are_clustered(tmp_path: Path) -> None:
     parsed = Call({"hoodie.clustering.plan.strategy.sort.columns": "d"}).services()
     opened = open_table(table.storage)
     before = table.read()
-    plan = clustering.schedule(opened, table.manager(), parsed.clustering, parsed.cancellation)
+    plan = Clustering(parsed.clustering, parsed.cancellation).schedule(ServiceContext(opened, table.manager()))
     assert plan is not None
-    clustering.execute(HERE, opened, table.manager(), plan)
+    Clustering().execute(ServiceContext(opened, table.manager()), plan)
     assert table.read() == before
     late.commit()
     rows = {row["id"]: row for row in table.read()}

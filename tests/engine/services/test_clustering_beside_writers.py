@@ -14,7 +14,7 @@ from executors import Run, run_here
 from live_table import LiveTable, Row
 
 from lakelatch.engine.services.cancelling import request_cancel
-from lakelatch.engine.services.planned import waiting
+from lakelatch.engine.services.service import waiting
 from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import active
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id

@@ -8,8 +8,14 @@ import pytest
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.inline import TRIGGERS, CompactionTrigger, InlineOptions
-from lakelatch.engine.services.due import Standing
+from lakelatch.engine.services.archiving import is_due, is_worth_a_try
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.counters import Counters
+from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage import MemoryStorage
 from lakelatch.system import REAL_SYSTEM
@@ -26,7 +32,7 @@ def time_of(minutes: float) -> str:
     return f"20261122{whole // 60:02d}{whole % 60:02d}{second:02d}000"
 
 
-def standing(*names: str, now: float = 0) -> Standing:
+def counters(*names: str, now: float = 0) -> Counters:
     """Names as `deltacommit 3 4`, requested and completed, or `compaction 5.5` for a plan."""
     storage = MemoryStorage(REAL_SYSTEM.new_id())
     for name in names:
@@ -35,8 +41,7 @@ def standing(*names: str, now: float = 0) -> Standing:
         files = [f"{begin}_{time_of(float(end[0]))}.{action}"] if end else [f"{begin}.{action}.requested"]
         for file in files:
             storage.put(f"{TIMELINE_FOLDER}/{file}", b"")
-    snapshot = Snapshot.look(storage)
-    return Standing.of(snapshot, to_ms(time_of(now)))
+    return Counters.of(Snapshot.look(storage), to_ms(time_of(now)))
 
 
 def deltas(first: int, last: int) -> list[str]:
@@ -45,32 +50,33 @@ def deltas(first: int, last: int) -> list[str]:
 
 def test_a_compaction_is_due_after_so_many_delta_commits() -> None:
     trigger = CompactionTrigger(commits=5)
-    assert not standing(*deltas(1, 4)).compaction_due(trigger)
-    assert standing(*deltas(1, 5)).compaction_due(trigger)
-    assert not standing(*deltas(1, 9), "commit 5 6").compaction_due(trigger), "four since the plan"
-    assert standing(*deltas(1, 10), "commit 5 6").compaction_due(trigger)
+    assert not Compaction(trigger=trigger).due(counters(*deltas(1, 4)))
+    assert Compaction(trigger=trigger).due(counters(*deltas(1, 5)))
+    assert not Compaction(trigger=trigger).due(counters(*deltas(1, 9), "commit 5 6")), "four since the plan"
+    assert Compaction(trigger=trigger).due(counters(*deltas(1, 10), "commit 5 6"))
 
 
 def test_what_completes_after_a_plan_is_not_in_it() -> None:
-    late = standing("deltacommit 1 8", "commit 5 6")
-    assert late.compaction_due(CompactionTrigger(commits=1)) and not standing("commit 5 6").compaction_due(
-        CompactionTrigger(commits=1)
-    )
+    late = counters("deltacommit 1 8", "commit 5 6")
+    each = Compaction(trigger=CompactionTrigger(commits=1))
+    assert each.due(late) and not each.due(counters("commit 5 6"))
 
 
 def test_while_a_plan_waits_none_is_made_unless_requests_are_counted() -> None:
-    waits = standing(*deltas(1, 9), "compaction 4.5")
-    assert not waits.compaction_due(CompactionTrigger("NUM_COMMITS", commits=5))
-    assert waits.compaction_due(CompactionTrigger("NUM_COMMITS_AFTER_LAST_REQUEST", commits=5))
-    assert not waits.compaction_due(CompactionTrigger("NUM_COMMITS_AFTER_LAST_REQUEST", commits=6))
+    waits = counters(*deltas(1, 9), "compaction 4.5")
+    assert not Compaction(trigger=CompactionTrigger("NUM_COMMITS", commits=5)).due(waits)
+    assert Compaction(trigger=CompactionTrigger("NUM_COMMITS_AFTER_LAST_REQUEST", commits=5)).due(waits)
+    assert not Compaction(trigger=CompactionTrigger("NUM_COMMITS_AFTER_LAST_REQUEST", commits=6)).due(waits)
 
 
 def test_log_compactions_are_no_delta_commits() -> None:
     names = [*deltas(1, 4), "logcompaction 4.5", "deltacommit 4.5 5"]
-    assert not standing(*names).compaction_due(CompactionTrigger(commits=5))
-    assert not standing(*names, *deltas(5, 6)).log_compaction_due(3)
-    assert standing(*names, *deltas(5, 7)).log_compaction_due(3)
-    assert not standing(*deltas(1, 8), "logcompaction 5.5").log_compaction_due(3), "one waits"
+    assert not Compaction(trigger=CompactionTrigger(commits=5)).due(counters(*names))
+    assert not LogCompaction(CompactionOptions(least_logs_of_run=3)).due(counters(*names, *deltas(5, 6)))
+    assert LogCompaction(CompactionOptions(least_logs_of_run=3)).due(counters(*names, *deltas(5, 7)))
+    assert not LogCompaction(CompactionOptions(least_logs_of_run=3)).due(
+        counters(*deltas(1, 8), "logcompaction 5.5")
+    ), "one waits"
 
 
 @pytest.mark.parametrize(
@@ -86,47 +92,47 @@ def test_log_compactions_are_no_delta_commits() -> None:
 def test_each_trigger_of_hudi(strategy: str, expected: list[bool]) -> None:
     trigger = CompactionTrigger(strategy, commits=3, seconds=3600)
     found = [
-        standing(*deltas(1, count), now=now).compaction_due(trigger)
+        Compaction(trigger=trigger).due(counters(*deltas(1, count), now=now))
         for count, now in ((2, 10), (3, 10), (2, 61), (3, 61))
     ]
     assert found == expected and strategy in TRIGGERS
-    assert not standing(now=600).compaction_due(trigger), "nothing was written"
+    assert not Compaction(trigger=trigger).due(counters(now=600)), "nothing was written"
 
 
 def test_a_clustering_is_due_after_so_many_writes() -> None:
-    assert not standing(*deltas(1, 3)).clustering_due(4)
-    assert standing(*deltas(1, 3), "replacecommit 4 4").clustering_due(4)
+    assert not Clustering(commits=4).due(counters(*deltas(1, 3)))
+    assert Clustering(commits=4).due(counters(*deltas(1, 3), "replacecommit 4 4"))
     clustered = [*deltas(1, 6), "clustering 4.5", "replacecommit 4.5 4.7"]
-    assert not standing(*clustered).clustering_due(4)
-    assert standing(*clustered, *deltas(7, 8)).clustering_due(4), "the write beside it is not in its plan"
-    assert not standing(*deltas(1, 9), "clustering 4.5").clustering_due(4), "one waits"
+    assert not Clustering(commits=4).due(counters(*clustered))
+    assert Clustering(commits=4).due(counters(*clustered, *deltas(7, 8))), "the write beside it is not in its plan"
+    assert not Clustering(commits=4).due(counters(*deltas(1, 9), "clustering 4.5")), "one waits"
 
 
 def test_a_clean_is_due_when_something_became_old_that_no_clean_has_seen() -> None:
     ten = CleaningOptions(commits=10)
-    assert not standing(*deltas(1, 50)).clean_due(ten), "log files add to the latest slices"
+    assert not Clean(ten).due(counters(*deltas(1, 50))), "log files add to the latest slices"
     compacted = [*deltas(1, 5), "commit 6 6"]
-    assert not standing(*compacted, *deltas(7, 15)).clean_due(ten)
-    assert standing(*compacted, *deltas(7, 16)).clean_due(ten)
-    assert not standing(*compacted, *deltas(7, 16), "clean 16.5 17", *deltas(18, 18)).clean_due(ten), "it saw that"
-    assert standing(*compacted, *deltas(7, 15), "clean 15.5 15.7", *deltas(16, 17)).clean_due(ten), "it came too early"
-    assert standing(*compacted, *deltas(7, 15), "clean 15.5 17", "deltacommit 16 16").clean_due(ten), (
+    assert not Clean(ten).due(counters(*compacted, *deltas(7, 15)))
+    assert Clean(ten).due(counters(*compacted, *deltas(7, 16)))
+    assert not Clean(ten).due(counters(*compacted, *deltas(7, 16), "clean 16.5 17", *deltas(18, 18))), "it saw that"
+    assert Clean(ten).due(counters(*compacted, *deltas(7, 15), "clean 15.5 15.7", *deltas(16, 17))), "it came too early"
+    assert Clean(ten).due(counters(*compacted, *deltas(7, 15), "clean 15.5 17", "deltacommit 16 16")), (
         "it was planned so"
     )
-    assert standing("clean 5.5").clean_due(ten), "one waits"
+    assert Clean(ten).due(counters("clean 5.5")), "one waits"
     rarely = CleaningOptions(commits=10, trigger_commits=18)
-    assert not standing(*compacted, *deltas(7, 17)).clean_due(rarely)
-    assert standing(*compacted, *deltas(7, 18)).clean_due(rarely)
+    assert not Clean(rarely).due(counters(*compacted, *deltas(7, 17)))
+    assert Clean(rarely).due(counters(*compacted, *deltas(7, 18)))
 
 
 def test_a_clean_by_hours_and_by_versions() -> None:
     hours = CleaningOptions(policy="KEEP_LATEST_BY_HOURS", hours=2)
     names = [*deltas(1, 5), "commit 6 6"]
-    assert not standing(*names, now=125).clean_due(hours) and standing(*names, now=126).clean_due(hours)
-    assert not standing(*names, "clean 126 126", "deltacommit 127 127", now=130).clean_due(hours)
+    assert not Clean(hours).due(counters(*names, now=125)) and Clean(hours).due(counters(*names, now=126))
+    assert not Clean(hours).due(counters(*names, "clean 126 126", "deltacommit 127 127", now=130))
     versions = CleaningOptions(policy="KEEP_LATEST_FILE_VERSIONS", versions=2)
-    assert not standing(*names, *deltas(7, 7)).clean_due(versions) and standing(*names, *deltas(7, 8)).clean_due(
-        versions
+    assert not Clean(versions).due(counters(*names, *deltas(7, 7))) and Clean(versions).due(
+        counters(*names, *deltas(7, 8))
     )
 
 
@@ -134,31 +140,31 @@ def test_a_clean_by_hours_and_by_versions() -> None:
 def test_tombstones_make_a_clean_due_when_they_are_a_day_old(undo: str) -> None:
     options = CleaningOptions(tombstone_hours=1)
     names = [*deltas(1, 3), f"{undo} 4 4"]
-    assert not standing(*names, now=63).clean_due(options) and standing(*names, now=64).clean_due(options)
-    assert not standing(*names, "clean 64.5 65", *deltas(66, 66), now=70).clean_due(options)
+    assert not Clean(options).due(counters(*names, now=63)) and Clean(options).due(counters(*names, now=64))
+    assert not Clean(options).due(counters(*names, "clean 64.5 65", *deltas(66, 66), now=70))
 
 
 def test_an_archiving_is_due_by_number() -> None:
-    assert not standing(*deltas(1, 30)).archive_due(30)
-    assert not standing(*deltas(1, 30), "clean 31 31").archive_due(30)
-    assert standing(*deltas(1, 31)).archive_due(30)
+    assert not is_due(counters(*deltas(1, 30)), ArchivingOptions(max_commits=30))
+    assert not is_due(counters(*deltas(1, 30), "clean 31 31"), ArchivingOptions(max_commits=30))
+    assert is_due(counters(*deltas(1, 31)), ArchivingOptions(max_commits=30))
 
 
 def test_a_writer_tries_to_archive_once_enough_is_old() -> None:
     options = ArchivingOptions(min_commits=20, max_commits=30, minimum_age_s=1800)
-    assert not standing(*deltas(1, 30), now=100).archive_promises(options)
-    assert standing(*deltas(1, 31), now=100).archive_promises(options)
-    assert not standing(*deltas(1, 40), now=39.5).archive_promises(options), "nine are old"
-    assert standing(*deltas(1, 40), now=40).archive_promises(options)
-    many = standing(*deltas(1, 420), now=420)
-    assert not many.archive_promises(replace(options, minimum_age_s=387 * 60)), "of 400, 33 are old"
-    assert many.archive_promises(replace(options, minimum_age_s=380 * 60))
+    assert not is_worth_a_try(counters(*deltas(1, 30), now=100), options)
+    assert is_worth_a_try(counters(*deltas(1, 31), now=100), options)
+    assert not is_worth_a_try(counters(*deltas(1, 40), now=39.5), options), "nine are old"
+    assert is_worth_a_try(counters(*deltas(1, 40), now=40), options)
+    many = counters(*deltas(1, 420), now=420)
+    assert not is_worth_a_try(many, replace(options, minimum_age_s=387 * 60)), "of 400, 33 are old"
+    assert is_worth_a_try(many, replace(options, minimum_age_s=380 * 60))
 
 
 def test_a_time_ahead_of_the_clock_says_nothing_of_an_age() -> None:
     options = ArchivingOptions(min_commits=20, max_commits=30, minimum_age_s=600)
-    assert standing(*deltas(101, 131), now=50).archive_promises(options)
-    assert standing(*deltas(101, 131), now=131).archive_promises(replace(options, minimum_age_s=0))
+    assert is_worth_a_try(counters(*deltas(101, 131), now=50), options)
+    assert is_worth_a_try(counters(*deltas(101, 131), now=131), replace(options, minimum_age_s=0))
 
 
 def test_what_the_caller_completed_counts_although_it_was_not_listed() -> None:
@@ -168,9 +174,8 @@ def test_what_the_caller_completed_counts_although_it_was_not_listed() -> None:
             f"{TIMELINE_FOLDER}/{time_of(int(name.split()[1]))}_{time_of(int(name.split()[2]))}.deltacommit", b""
         )
     storage.put(f"{TIMELINE_FOLDER}/{time_of(5)}.deltacommit.requested", b"")
-    snapshot = Snapshot.look(storage)
-    found = Standing.of(snapshot, 0, [completed(time_of(5), "deltacommit", time_of(6))])
-    assert found.compaction_due(CompactionTrigger(commits=5)) and not found.pending
+    found = Counters.of(Snapshot.look(storage), 0, [completed(time_of(5), "deltacommit", time_of(6))])
+    assert Compaction(trigger=CompactionTrigger(commits=5)).due(found) and not found.snapshot.pending
 
 
 def test_hudis_defaults() -> None:

@@ -12,14 +12,14 @@ from live_table import LiveTable, rows_of
 from other_engines.compaction import compacted_by_another
 
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read import ways
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import clustering, compaction
-from lakelatch.engine.services.foreign_compactions import finish_foreign_compactions
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.compaction import Compaction, finish_foreign_compactions
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import Storage
@@ -88,12 +88,12 @@ def test_a_reader_who_listed_before_deletes_were_kept_has_them(table: LiveTable)
 def test_a_planner_who_listed_before_deletes_were_kept_has_them(table: LiveTable, service: str) -> None:
     opened = open_table(before_first(table, is_note, lambda: keep_deletes(table)))
     if service == "compaction":
-        plan = compaction.schedule(opened, table.manager(), CompactionOptions())
+        plan = Compaction().schedule(ServiceContext(opened, table.manager()))
         assert plan is not None
         table.execute(plan)
     else:
         parsed = Call({SORT_COLUMNS: "v"}).services()
-        plan = clustering.schedule(opened, table.manager(), parsed.clustering, parsed.cancellation)
+        plan = Clustering(parsed.clustering, parsed.cancellation).schedule(ServiceContext(opened, table.manager()))
         assert plan is not None
         table.execute_clustering(plan)
     assert table.agreed() == EXPECTED

@@ -14,7 +14,8 @@ from taken_back_table import new_table
 from lakelatch import failpoints
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services import archiving, cancelling, cleaning, restoring, savepoints
+from lakelatch.engine.services import archiving, cancelling, restoring, savepoints
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.names import planned_base_file
@@ -22,8 +23,8 @@ from lakelatch.storage.contract import path_below
 from lakelatch.timeline.actions import CLUSTERING, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.cancel_requests import plan_of
 from lakelatch.transactions.base.settings import OPTIMISTIC
-from lakelatch.transactions.cancellation_requests import plan_of
 
 KEEP_ONE = CleaningOptions(commits=1, parallelism=1)
 SOON = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
@@ -75,11 +76,11 @@ def test_what_a_clean_that_waits_is_about_to_remove_is_not_made_live_again(tmp_p
     instant = compacted(table)
     for number in range(4):
         table.write([(number, 10 + number, "q")], "q")
-    waiting = cleaning.schedule(table.opened.config, table.manager(), KEEP_ONE)
+    waiting = Clean(KEEP_ONE).schedule(table.context())
     assert waiting is not None
     with pytest.raises(InvalidRequest, match=f"clean {waiting}"):
         table.roll_back(instant)
-    cleaning.execute(table.manager(), KEEP_ONE, waiting)
+    Clean(KEEP_ONE).execute(table.context(), waiting)
     assert len(table.agreed()) == 6
 
 
@@ -138,9 +139,9 @@ def test_an_archive_does_not_pass_a_cancelled_plan_that_the_last_clean_took_for_
     assert plan is not None
     for number in range(2):
         table.write([(1, 7 + number, "e"), (2, 7 + number, "f")])
-    waiting = cleaning.schedule(table.opened.config, table.manager(), CleaningOptions(commits=2, parallelism=1))
+    waiting = Clean(CleaningOptions(commits=2, parallelism=1)).schedule(table.context())
     assert waiting is not None
-    cleaning.execute(table.manager(), KEEP_ONE, waiting)
+    Clean(KEEP_ONE).execute(table.context(), waiting)
     assert cancelling.execute_open(table.manager()) in ([], [plan])
     table.compact({"hoodie.compact.inline.max.delta.commits": "1"})
     for _ in range(2):

@@ -29,7 +29,7 @@ from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.undoing import Restoring
+from lakelatch.transactions.restore import finish_restore
 
 RESTORE_STEPS = (
     "commit.before_slot",
@@ -261,7 +261,7 @@ def test_a_restore_that_has_completed_is_not_claimed_again(table: LiveTable) -> 
     table.write(rows(4, 2, "b"))
     done = table.restore(first.instant)
     with pytest.raises(TransactionEnded, match="completed"):
-        Restoring(table.manager().context).finish(done.instant)
+        finish_restore(table.manager().context, done.instant)
     table.all_died()
     assert table.manager().recover() == [] and table.nothing_pending()
 

@@ -20,8 +20,7 @@ from table import Writing
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.services import compaction
-from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.write.rebase import rewritten
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, arrow_to_avro, avro_to_arrow, with_meta_columns
@@ -210,7 +209,7 @@ def test_group_deletes_outlive_a_compaction_that_finds_nothing_new(tmp_path: Pat
     failed.transaction.markers.announce("", f".{late.reports[0].file_id}_{failed.instant}.log.1_9-9-9")
     failed.commit()
     assert table.compact() is None
-    plan = compaction.schedule(open_table(table.storage), table.manager(), CompactionOptions(least_logs=0))
+    plan = Compaction(CompactionOptions(least_logs=0)).schedule(table.context())
     assert first is not None and plan is not None and first.files != table.execute(plan).files
     late.commit()
     assert table.read() == []

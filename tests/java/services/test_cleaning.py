@@ -17,6 +17,8 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.options.registry import normalise
 from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
@@ -108,7 +110,7 @@ def test_java_carries_out_a_plan_of_ours(table: Cleaned) -> None:
         table.by_us(number)
     options = ManagerOptions.from_options(normalise(table.options))
     with open_manager(table.storage, options) as manager:
-        plan = cleaning.schedule(open_table(table.storage).config, manager, CleaningOptions(commits=1))
+        plan = Clean(CleaningOptions(commits=1)).schedule(ServiceContext(open_table(table.storage), manager))
         assert plan is not None
         named = cleaning.read_plan(table.storage, plan).paths
     table.by_java(5, **CLEANING)

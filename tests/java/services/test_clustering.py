@@ -11,7 +11,7 @@ import pytest
 from java_hudi import ORDERED, OURS, SHARED, JavaHudiError, SharedTable, table_of
 
 import lakelatch
-from lakelatch.engine.services.planned import waiting
+from lakelatch.engine.services.service import waiting
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import successor_file_id
 from lakelatch.timeline.actions import CLUSTERING

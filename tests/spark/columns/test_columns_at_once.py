@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 import pytest
+from storages.counting import CountingStorage
 from table import BuiltTable, write_arrow
 
 from lakelatch.engine.arrow import ArrowTable
@@ -19,7 +22,9 @@ from lakelatch.failpoints import calling
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.spark.stream_reader import LakelatchStreamReader, WindowPartition
 from lakelatch.storage.contract import Storage
+from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline import table_config
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 
 T = TypeVar("T")
 OPTIONS: dict[str, object] = {
@@ -141,6 +146,22 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
     native, merged = split_by_types(read, [found.without_logs() for found in read.slices])
     assert (len(native), len(merged)) == (0, 1)
     assert [found["w"] for found in table.to_arrow().sort_by("id").to_pylist()] == [None, "5", "x"]
+
+
+def test_a_read_that_was_confirmed_lists_the_timeline_no_more(table: ArrowTable) -> None:
+    table.upsert(row(1, n=ints(5)))
+    table.upsert(row(2, n=pa.array([2.5])), MERGE)
+    storage = LocalStorage(str(table.path))
+    far = CountingStorage("confirmed")
+    for path in list(storage.walk("")):
+        far.put(path, storage.read(path))
+    read = plan_read(far.uri)
+    far.forget()
+    slices = [found.without_logs() for found in read.slices]
+    split = split_by_types(read, slices)
+    assert far.calls and not [call for call in far.calls if call.path == TIMELINE_FOLDER], far.story()
+    carried = pickle.loads(pickle.dumps(replace(read, table=replace(read.table, storage=storage))))
+    assert carried.timeline is None and split_by_types(carried, slices) == split
 
 
 def test_a_stream_reads_windows_of_other_columns(table: ArrowTable) -> None:

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakelatch
-from lakelatch.engine.run.executor import HERE
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.format.avro import avro_to_arrow
@@ -234,7 +235,6 @@ def test_of_two_columns_of_one_name_the_first_to_complete_is_the_table_s(table: 
 
 def test_a_compaction_that_was_planned_before_takes_no_column_away(table: lakelatch.ArrowTable) -> None:
     from lakelatch.engine.options.compaction import CompactionOptions
-    from lakelatch.engine.services import compaction
     from lakelatch.engine.table.manager import table_at_rest
     from lakelatch.engine.table.opening import open_table
     from lakelatch.system import REAL_SYSTEM
@@ -242,9 +242,9 @@ def test_a_compaction_that_was_planned_before_takes_no_column_away(table: lakela
     stale = open_table(LocalStorage(table.path))
     table.upsert(rows(2, v="b", w=1), MERGE)
     with table_at_rest(table.path, OPTIONS, REAL_SYSTEM) as (_, manager, __):
-        plan = compaction.schedule(stale, manager, CompactionOptions(least_logs=1))
+        plan = Compaction(CompactionOptions(least_logs=1)).schedule(ServiceContext(stale, manager))
         assert plan is not None
-        compaction.execute(HERE, stale, manager, plan)
+        Compaction().execute(ServiceContext(stale, manager), plan)
     assert [row["w"] for row in table.to_arrow().to_pylist()] == [None, 1]
     assert said_by(table.path)[-1][-1] == "w"
 

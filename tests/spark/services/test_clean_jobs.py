@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.cleaning import CleanResult, Remover, remover
+from lakelatch.engine.run.executor import HERE, Executor
+from lakelatch.engine.services.cleaning import Clean, CleanResult
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.errors import Unavailable
 from lakelatch.spark.executor import SparkExecutor
 from lakelatch.storage import LocalStorage, Storage
@@ -34,8 +35,10 @@ def table(tmp_path: Path) -> LiveTable:
     return table
 
 
-def clean(table: LiveTable, remove: Remover | None) -> CleanResult:
-    (result,) = cleaning.clean(table.opened.config, table.manager(), ONE, remove)
+def clean(table: LiveTable, executor: Executor = HERE, storage: Storage | None = None) -> CleanResult:
+    """With tasks of four files at the most, which remove them from `storage`."""
+    opened = replace(table.opened, storage=storage or table.storage)
+    (result,) = Clean(ONE, files_of_task=4).run(ServiceContext(opened, table.manager(), executor))
     return result
 
 
@@ -43,19 +46,15 @@ def jobs_of(spark: SparkSession, group: str) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
-def on_executors(spark: SparkSession, storage: Storage) -> Remover:
-    return remover(storage, 2, SparkExecutor.of(spark), files_of_task=4)
-
-
 def test_executors_remove_what_threads_would(spark: SparkSession, table: LiveTable, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(table.root, copy)
     spark.sparkContext.setJobGroup("clean of nine", "")
-    by_executors = clean(table, on_executors(spark, table.storage))
+    by_executors = clean(table, SparkExecutor.of(spark))
     assert jobs_of(spark, "clean of nine") == 1 and len(by_executors.files) > 4
     before = table.agreed()
     table.root, table.storage = copy, LocalStorage(str(copy))
-    by_threads = clean(table, None)
+    by_threads = clean(table)
     assert (by_executors.files, by_executors.bytes_removed) == (by_threads.files, by_threads.bytes_removed)
     assert by_threads.bytes_removed > 0 and table.agreed() == before
     for path in by_executors.files:
@@ -70,9 +69,10 @@ def test_few_files_and_a_run_without_spark_are_left_to_threads(spark: SparkSessi
         return spark
 
     executor, paths = SparkExecutor(session), list(table.storage.walk("p"))
-    assert remover(table.storage, 2, executor)(paths[:1]) > 0 and opened == []
-    assert remover(table.storage, 2, executor, files_of_task=1)(paths[1:]) > 0 and opened == ["session"]
-    assert remover(table.storage, 2, HERE, files_of_task=1)(paths) == 0
+    context = ServiceContext(table.opened, table.manager(), executor)
+    assert Clean(ONE).remove(context, paths[:1]) > 0 and opened == []
+    assert Clean(ONE, files_of_task=1).remove(context, paths[1:]) > 0 and opened == ["session"]
+    assert Clean(ONE, files_of_task=1).remove(table.context(), paths) == 0
     assert not any(table.storage.exists(path) for path in paths)
 
 
@@ -81,10 +81,10 @@ def test_a_task_that_fails_leaves_the_clean_to_the_next_executor(
 ) -> None:
     broken = FaultyStorage(table.storage, [Fault(UNAVAILABLE, operation="delete", prefix="q/")])
     with pytest.raises(Unavailable, match="injected fault"):
-        clean(table, on_executors(spark, broken))
+        clean(table, SparkExecutor.of(spark), broken)
     faults_are_injected.clear()  # an executor has met it, and said so
-    (waiting,) = cleaning.waiting_cleans(table.manager())
-    result = clean(table, on_executors(spark, table.storage))
+    (waiting,) = Clean().waiting(table.context())
+    result = clean(table, SparkExecutor.of(spark))
     assert result.instant == waiting and not any(table.storage.exists(path) for path in result.files)
     assert not Snapshot.load(table.storage).pending
 

@@ -21,15 +21,18 @@ from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import ReadPlan, plan_read
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import archiving, cancelling, cleaning, compaction, log_compaction, restoring, savepoints
+from lakelatch.engine.services import archiving, cancelling, restoring, savepoints
+from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION, LOG_COMPACTION, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.cancellation_requests import plan_of
+from lakelatch.transactions.base.cancel_requests import plan_of
 
 PARTITIONS = ("p", "q")
 KEYS = 6
@@ -172,11 +175,11 @@ class Services:
             {"hoodie.compact.inline.max.delta.commits": "1", "lakelatch.service.cancellable": cancellable}
         ).services()
         opened = open_table(self.table.storage)
-        compaction.schedule(opened, self.table.manager(), parsed.compaction, parsed.cancellation)
+        Compaction(parsed.compaction, parsed.cancellation).schedule(ServiceContext(opened, self.table.manager()))
 
     def do_plan_logs(self, _: int, __: int) -> str | None:
         options = CompactionOptions(least_logs_of_run=2)
-        return log_compaction.schedule(open_table(self.table.storage), self.table.manager(), options)
+        return LogCompaction(options).schedule(self.table.context())
 
     def do_compact_logs(self, a: int, b: int) -> None:
         plan = self.do_plan_logs(a, b)
@@ -203,7 +206,7 @@ class Services:
             self.table.execute(plan.requested)
         else:
             opened = open_table(self.table.storage)
-            log_compaction.execute(HERE, opened, self.table.manager(), plan.requested)
+            LogCompaction().execute(ServiceContext(opened, self.table.manager()), plan.requested)
 
     def pending(self) -> list[Instant]:
         """Plans that wait."""
@@ -228,11 +231,11 @@ class Services:
 
     def do_clean(self, _: int, b: int) -> None:
         options = CleaningOptions(commits=RETAINED, parallelism=1, incremental=b % 4 != 0)
-        cleaning.clean(self.table.opened.config, self.table.manager(), options)
+        Clean(options).run(self.table.context())
 
     def do_plan_clean(self, _: int, __: int) -> None:
         options = CleaningOptions(commits=RETAINED, parallelism=1)
-        cleaning.schedule(self.table.opened.config, self.table.manager(), options)
+        Clean(options).schedule(self.table.context())
 
     def do_archive(self, a: int, _: int) -> None:
         least = 2 + a % 3

@@ -16,11 +16,12 @@ from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import CANCELLED, FAILED, LEFT, MaintenanceReport, ServiceRun
-from lakelatch.engine.services import clustering
 from lakelatch.engine.services.cancelling import request_cancel
-from lakelatch.engine.services.keeping import steps as keeping
-from lakelatch.engine.services.keeping.maintenance import maintain_with, steps_of
-from lakelatch.engine.services.planned import Operations, RewriteTask
+from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.services.keeping.maintenance import keep, maintain_with
+from lakelatch.engine.services.keeping.steps import Steps
+from lakelatch.engine.services.rewriting import Operations, RewriteTask
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.testing.faults.storage import FaultyStorage
@@ -91,8 +92,8 @@ def test_a_service_that_fails_keeps_no_other_from_running(table: LiveTable) -> N
             raise OSError("no such device\nat line 2")
 
     storage, options = FaultyStorage(table.storage, before=before), Call({**LOGS, COMMITS: "3"}).services()
-    work = keeping.Work(open_table(storage), table.manager(storage), options, HERE)
-    report = MaintenanceReport(str(table.root), keeping.keep(work, steps_of(options)))
+    context = ServiceContext(open_table(storage), table.manager(storage))
+    report = MaintenanceReport(str(table.root), keep(context, Steps(options).of_maintenance()))
     assert done(report) == [("compaction", FAILED), ("logcompaction", "done")] and not report.ok
     assert report.failed[0].detail == "OSError: no such device"
     assert done(kept(table)) == [("compaction", "done")], "and the next call tries it again"
@@ -159,9 +160,9 @@ def test_nothing_is_listed_twice_to_find_that_nothing_is_due(table: LiveTable) -
     filled(table, 1)
     calls: list[tuple[str, str]] = []
     storage = FaultyStorage(table.storage, before=lambda operation, path: calls.append((operation, path)))
-    work = keeping.Work(table.opened, table.manager(storage), Call(LOGS).services(), HERE)
-    steps = [keeping.COMPACTIONS.fresh(), keeping.LOG_COMPACTIONS.waiting(), keeping.LOG_COMPACTIONS.fresh()]
-    assert keeping.keep(work, steps) == () and calls.count(("list", TIMELINE_FOLDER)) == 1
+    context, options = ServiceContext(table.opened, table.manager(storage)), Call(LOGS).services()
+    steps = [one for one in Steps(options).of_maintenance() if one.service in ("compaction", "logcompaction")]
+    assert len(steps) == 4 and keep(context, steps) == () and calls.count(("list", TIMELINE_FOLDER)) == 1
 
 
 def test_where_there_is_no_table_nothing_is_kept(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_a_plan_that_was_cancelled_is_ended_and_not_carried_out(table: LiveTable
     filled(table, 1)
     options = Call({}).services()
     manager = table.manager()
-    plan = clustering.schedule(table.opened, manager, options.clustering, options.cancellation)
+    plan = Clustering(options.clustering, options.cancellation).schedule(ServiceContext(table.opened, manager))
     assert plan is not None and request_cancel(manager, plan) is not None
     report = kept(table)
     assert done(report) == [("cancel", "done")] and plan in report.runs[0].detail

@@ -13,9 +13,8 @@ import lakelatch
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import cleaning
+from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.verifying import MISSING
-from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.timeline.history import named_files
 
@@ -78,9 +77,9 @@ def test_what_a_clean_took_is_not_missing(tmp_path: Path, replace: str) -> None:
     for number in range(3):
         table.write(rows(2, 6 + number, "later"), "q")
         table.compact()
-    config, options = open_table(table.storage).config, CleaningOptions(commits=1)
+    options = CleaningOptions(commits=1)
     path = data_of(table, before)
-    assert cleaning.schedule(config, table.manager(), options) is not None
+    assert Clean(options).schedule(table.context()) is not None
     path.unlink()
     assert found(table) == []
     table.clean(options)

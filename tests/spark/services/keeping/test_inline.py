@@ -12,13 +12,17 @@ from live_table import LiveTable
 
 import lakelatch
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.run.executor import HERE, NO_TASKS, Executor
+from lakelatch.engine.run.executor import NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import DONE, FAILED, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
-from lakelatch.engine.services.planned import Operations, RewriteTask
+from lakelatch.engine.services.rewriting import Operations, RewriteTask
+from lakelatch.engine.services.service import ServiceContext
+from lakelatch.locks.contract import service_key
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
 
 MakeTable = Callable[..., Any]
@@ -38,7 +42,7 @@ def written(
     writing = table.begin().put("p", [(key, number, f"v{number}") for key in range(4)])
     result = writing.commit()
     parsed = Call({**OFF, **options}).services()
-    return after_commit(result, table.opened, writing.manager, parsed, executor or executor_of(run))
+    return after_commit(result, ServiceContext(table.opened, writing.manager, executor or executor_of(run)), parsed)
 
 
 def outcomes(result: CommitResult) -> list[tuple[str, str]]:
@@ -56,6 +60,23 @@ def test_a_plan_alone_waits_for_others_and_is_the_only_one(table: LiveTable) -> 
     found = [written(table, number, options) for number in range(5)]
     assert [outcomes(result) for result in found] == [[], [("compaction", SCHEDULED)], [], [], []]
     assert lakelatch.waiting_plans(str(table.root)) == [found[1].services[0].instant]
+
+
+def test_of_many_writers_one_plans_and_nobody_waits_for_it(table: LiveTable) -> None:
+    for number in range(3):
+        written(table, number, {})
+    with table.manager().context.provider.acquire(service_key("planning"), 0):
+        assert outcomes(written(table, 3, INLINE)) == [] and not lakelatch.waiting_plans(str(table.root))
+    tried = [number for number in range(4, 24) if written(table, number, INLINE).services]
+    assert tried[0] == 13, "what was passed over is due again some commits later"
+
+
+@pytest.mark.parametrize("cancellable", ["true", "false"])
+def test_a_plan_says_whether_it_can_be_cancelled(table: LiveTable, cancellable: str) -> None:
+    options = {"hoodie.compact.schedule.inline": "true", COMMITS: "1", "lakelatch.service.cancellable": cancellable}
+    (run,) = written(table, 1, options).services
+    plan = read_service_plan(table.storage, run.instant, COMPACTION)
+    assert plan.policy.cancellable == (cancellable == "true")
 
 
 def test_without_being_asked_a_write_compacts_nothing(table: LiveTable) -> None:
@@ -78,7 +99,7 @@ def test_while_nothing_is_due_it_reads_and_lists_nothing(table: LiveTable) -> No
     assert calls
     calls.clear()
     options, opened = Call(INLINE).services(), replace(table.opened, storage=storage)
-    assert after_commit(result, opened, writing.manager, options, HERE) is result and calls == []
+    assert after_commit(result, ServiceContext(opened, writing.manager), options) is result and calls == []
 
 
 def failing(error: Exception) -> Run:
@@ -111,8 +132,8 @@ def test_a_repeated_batch_has_had_its_services(table: LiveTable) -> None:
     options, manager = Call(INLINE).services(), table.manager()
     manager.context.snapshots.take()
     again = replace(result, repeated=True)
-    assert after_commit(again, table.opened, manager, options, HERE) is again
-    assert after_commit(result, table.opened, manager, options, HERE).services
+    assert after_commit(again, ServiceContext(table.opened, manager), options) is again
+    assert after_commit(result, ServiceContext(table.opened, manager), options).services
     assert str(ServiceRun("clean", DONE, "7", "3 files", 0.25)) == "clean 7 done in 0.2 s: 3 files"
 
 

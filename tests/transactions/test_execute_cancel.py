@@ -18,11 +18,11 @@ from lakelatch.timeline.log.events import ABORT, CANCEL_FOLDER, PLAN
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.cancellation_execution import remove_tombstones
-from lakelatch.transactions.cancellation_requests import PlanCompleted
+from lakelatch.transactions.cancellation import PlanCompleted, remove_tombstones
 from lakelatch.transactions.claims import PlanBusy
+from lakelatch.transactions.restore import undo_instant
 from lakelatch.transactions.transaction import Transaction
-from lakelatch.transactions.undoing import files_of, take_away
+from lakelatch.transactions.undoing import data_files_of
 
 POINTS = [name for name in failpoints.NAMES if name.startswith("cancel.") and name != "cancel.after_request"]
 POINTS += ["commit.before_slot", "commit.after_slot", "commit.after_projection", "lock.after_release"]
@@ -75,7 +75,7 @@ def test_a_restore_that_takes_the_plan_away_meanwhile_ends_it_quietly(table: Tab
     context = table.manager().context
 
     def restore(_: str) -> None:
-        take_away(context, plan, files_of(context, [plan]).get(plan, ()))
+        undo_instant(context, plan, data_files_of(table.storage, [plan]).get(plan, []))
 
     with failpoints.calling(restore, [point]):
         assert execute(table.manager(), plan) == (point in ("cancel.after_claim_gone", "cancel.after_sweep"))
@@ -99,7 +99,7 @@ def test_one_that_was_paused_until_its_plan_was_archived_bars_no_name_again(tabl
             table.expire(plan)
             assert execute(table.manager(), plan)
         over = aborted(plan, CLUSTERING)
-        remove_tombstones(table.manager().context, read_aborted_plan(table.storage, over))
+        remove_tombstones(table.storage, read_aborted_plan(table.storage, over))
         table.storage.delete(over.path)
 
     with failpoints.calling(a_day_goes_by, [point]):

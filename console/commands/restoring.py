@@ -30,9 +30,9 @@ def add_parsers(
     listed = actions.add_parser("list", parents=[every, table], help="show the table's savepoints")
     listed.set_defaults(run=show)
 
-    rolled = subparsers.add_parser("rollback", parents=[every, table], help="take back a completed commit")
+    rolled = subparsers.add_parser("rollback", parents=[every, table], help="undo a completed commit")
     rolled.add_argument("instant", help="the commit's requested time")
-    rolled.set_defaults(run=take_back)
+    rolled.set_defaults(run=undo_commit)
 
     restored = subparsers.add_parser("restore", parents=[every, table], help="take the table back to a commit")
     restored.add_argument("instant", help="the requested time of the commit that is to be the last one, or savepoint")
@@ -64,7 +64,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     return 0, [asdict(one) for one in found]
 
 
-def take_back(parsed: argparse.Namespace, console: Console) -> Outcome:
+def undo_commit(parsed: argparse.Namespace, console: Console) -> Outcome:
     """Rolls one commit back."""
     undone = roll_back(parsed.table, parsed.instant, read_options(parsed.option))
     console.print(f"{parsed.instant} was taken back by {undone.instant}: {undone.files:,} files")

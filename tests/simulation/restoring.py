@@ -35,7 +35,7 @@ def keep(actor: Actor, place: Place) -> None:
         place.world.note(f"{actor.name}: {error.message}")
 
 
-def take_back(actor: Actor, place: Place) -> None:
+def undo(actor: Actor, place: Place) -> None:
     """Takes the table back to one of the last commits, or one of them back alone."""
     assert place.watch is not None
     manager, draw = actor.manager(NON_BLOCKING), actor.random

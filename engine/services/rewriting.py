@@ -1,11 +1,11 @@
-"""Plans of table services that rewrite file groups: which wait, what is due, and how one is carried out."""
+"""Table services that rewrite file groups: how they are planned, and how a plan is carried out."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
 
@@ -16,12 +16,12 @@ from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
-from lakelatch.engine.services.left_over_bases import remove_left_over_bases
-from lakelatch.engine.table.opening import as_of_now, open_existing_storage
+from lakelatch.engine.services.service import PlannedService, ServiceContext, pending_plans
+from lakelatch.engine.table.opening import as_of_now
 from lakelatch.engine.table.schema import keeping_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.base_file import put_base_file
-from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, TransactionEnded
+from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
@@ -30,7 +30,6 @@ from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
-from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.instant import Instant, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import (
@@ -44,13 +43,15 @@ from lakelatch.timeline.metadata import (
 )
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.cancellation_requests import is_cancelled
-from lakelatch.transactions.commit import Resolved
-from lakelatch.transactions.manager import PlanBusy, TransactionManager
+from lakelatch.transactions.commit import Resolve, Resolved
+from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
 Operations: TypeAlias = tuple[CompactionOperation, ...]
+#: Each operation with the files that it has come to; none where it was left alone, or nothing was in it.
+Made: TypeAlias = list[tuple[CompactionOperation, tuple[WriteStat, ...]]]
 _log = logging.getLogger("lakelatch.engine")
 
 
@@ -78,6 +79,10 @@ class RewriteTask(ABC):
 
         Errors: `TransactionEnded` if the plan has ended.
         """
+
+    @abstractmethod
+    def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
+        """The operation's files as the commit names them."""
 
     def __call__(self, operation: CompactionOperation, token: str) -> FileReport | None:
         """`run`, as an executor calls it. Errors: also `PlanCancelled`, so that a cancelled plan stops early."""
@@ -121,36 +126,85 @@ class RewriteTask(ABC):
 
 
 @dataclass(frozen=True)
-class Service:
-    """One kind of plan: its action on the timeline, what its tasks do, and how its commit names what they made.
+class Execution:
+    """A plan that is being carried out. `plan` is empty until it was read."""
 
-    `task_of` is called with the table, the plan's instant, completion times for the merge, and the plan.
-    """
+    context: ServiceContext
+    transaction: Transaction
+    plan: CompactionPlan = field(default_factory=partial(CompactionPlan, ()))
 
-    action: str
-    operation: str
-    compacted: bool
-    task_of: Callable[[OpenedTable, str, Mapping[str, str], CompactionPlan], RewriteTask]
-    stats_of: Callable[[FileReport, CompactionOperation, str], tuple[WriteStat, ...]]
-
-
-def pending_plans(snapshot: Snapshot, action: str) -> list[str]:
-    """Requested times of the plans of this action that have not completed, oldest first."""
-    return [instant.requested for instant in snapshot.pending if instant.action == action]
+    @property
+    def instant(self) -> str:
+        """The plan's requested time."""
+        return self.transaction.instant
 
 
-def waiting(path: str, actions: Collection[str], options: Mapping[str, object] | None = None) -> list[str]:
-    """Requested times of the plans of these actions that have not completed, oldest first, those of Java among them.
+class RewritingService(PlannedService[CommitResult]):
+    """A service whose tasks each make one file of an operation, under a name that depends on nothing but the plan."""
 
-    One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
-    """
-    snapshot = Snapshot.look(open_existing_storage(path, options))
-    return sorted(instant for action in actions for instant in pending_plans(snapshot, action))
+    #: The operation of its commit.
+    operation: ClassVar[str]
+    #: Whether its commit is a compaction to Hudi, and whether it makes base files.
+    compacts: ClassVar[bool] = False
+    makes_bases: ClassVar[bool] = True
+    before_commit: ClassVar[str] = "compact.before_commit"
 
+    @abstractmethod
+    def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> RewriteTask:
+        """What carries the plan's operations out; `times` are `RewriteTask.completions`."""
 
-def read_plan(storage: Storage, instant: str, action: str = COMPACTION) -> CompactionPlan:
-    """The plan as it was scheduled."""
-    return CompactionPlan.read(storage, requested(instant, action).path)
+    def describe(self, result: CommitResult) -> str:
+        kind = "base" if self.makes_bases else "log"
+        return f"{len(result.files):,} {kind} files, {result.rows_written:,} rows, {result.bytes_written:,} bytes"
+
+    def read(self, storage: Storage, instant: str) -> CompactionPlan:
+        """The plan as it was scheduled."""
+        return CompactionPlan.read(storage, requested(instant, self.action).path)
+
+    def wanted(self, table: OpenedTable, operations: Operations) -> Operations:
+        """The operations that are of any use by now."""
+        return _still_there(table, operations)
+
+    def resolved(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[CommitMetadata, Resolve]:
+        """The metadata of the commit, and what becomes of it at its place in the log."""
+        metadata = replace(metadata, stats=tuple(stat for _, stats in made for stat in stats))
+        return metadata, lambda _, completed: Resolved(metadata, completed)
+
+    def execute(self, context: ServiceContext, instant: str) -> CommitResult:
+        """See `PlannedService`, with a task for each operation."""
+        manager, table, storage = context.manager, context.table, context.table.storage
+        transaction = begin_plan(manager, instant, self.action)
+        run = Execution(context, transaction)
+        try:
+            plan = self.read(storage, instant)
+            run = replace(run, plan=plan)
+            _ensure_names(plan.operations, requested(instant, self.action).path)
+            operations = self.wanted(table, plan.operations)
+            table = as_of_now(table)
+            completions = WholeTimeline.load(storage).all_completion_times() if table.config.column_groups else {}
+            task = self.task(plan, table, instant, completions)
+            by_name = {(one.partition, one.file_name): one for one in task.run_all(context.executor, operations)}
+            failpoint(self.before_commit)
+            reports = [(one, by_name.get((one.partition, task.name_of(one)))) for one in operations]
+            made = [(one, () if report is None else task.stats(report, one)) for one, report in reports]
+            extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}
+            metadata = CommitMetadata((), self.operation, extra, compacted=self.compacts)
+            metadata, resolve = self.resolved(run, metadata, made)
+            committed = transaction.commit(metadata, keeping_schema(table, resolve, adds_columns=False))
+        except BaseException as error:
+            self.give_up(run, error)
+            if run.plan.operations and isinstance(error, NotFound):
+                _refuse_missing(table, requested(instant, self.action), run.plan.operations, error)
+            raise
+        learn_schema(storage, self.action, committed)
+        if self.makes_bases:
+            remove_left_over_bases(table, instant, committed.metadata.file_groups())
+        return CommitResult.of(instant, committed.completion, committed.metadata)
+
+    def give_up(self, run: Execution, error: BaseException) -> None:
+        """Leaves a plan that could not be carried out to the next executor, or ends it if it was cancelled."""
+        run.transaction.release()
+        tidy_cancelled(run.context.manager, run.instant)
 
 
 def busy_groups(storage: Storage, snapshot: Snapshot) -> set[FileGroup]:
@@ -199,7 +253,7 @@ def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
     """A planned operation on all logs of a slice that hold something."""
     sizes = {name: view.storage.stat(found.path_of(name)).size_bytes for name in found.log_files}
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file is the tombstone of a failed attempt
-    for name in set(found.log_files).difference(logs):
+    for name in (name for name in found.log_files if not sizes[name]):
         ensure_tombstone(view.whole, found.path_of(name))
     total_mb = sum(sizes.values()) / 1024 / 1024
     return CompactionOperation(
@@ -218,27 +272,6 @@ def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
     )
 
 
-def carry_out_or_leave(
-    service: Service, executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str
-) -> CommitResult | None:
-    """The same as `carry_out`, but None if another process has done it or is at it."""
-    return leave_to_others(service.action, instant, lambda: carry_out(service, executor, table, manager, instant))
-
-
-def leave_to_others(
-    action: str,
-    instant: str,
-    work: Callable[[], CommitResult],
-    errors: tuple[type[LakelatchError], ...] = (TransactionEnded, PlanBusy),
-) -> CommitResult | None:
-    """What `work` on a plan gives; None if it has ended, or another process is at it, as one of the errors says."""
-    try:
-        return work()
-    except errors as error:
-        _log.warning("%s %s is left to others: %s", action, instant, error.message)
-        return None
-
-
 def begin_plan(manager: TransactionManager, instant: str, action: str) -> Transaction:
     """Begins to carry a plan out; one that was cancelled is tidied up instead. Errors: those of `manager.execute`."""
     try:
@@ -248,50 +281,11 @@ def begin_plan(manager: TransactionManager, instant: str, action: str) -> Transa
         raise
 
 
-def carry_out(
-    service: Service, executor: Executor, table: OpenedTable, manager: TransactionManager, instant: str
-) -> CommitResult:
-    """Carries out one plan, with a task for each operation."""
-    transaction = begin_plan(manager, instant, service.action)
-    plan: CompactionPlan | None = None
-    try:
-        plan = read_plan(table.storage, instant, service.action)
-        ensure_names(plan.operations, requested(instant, service.action).path)
-        operations = _still_there(table, plan.operations)
-        completions = completions_of(table)
-        table = as_of_now(table)
-        task = service.task_of(table, instant, completions, plan)
-        reports = task.run_all(executor, operations)
-        failpoint("compact.before_commit")
-        by_name = {(operation.partition, task.name_of(operation)): operation for operation in operations}
-        pairs = [(report, by_name[report.partition, report.file_name]) for report in reports]
-        stats = tuple(stat for report, operation in pairs for stat in service.stats_of(report, operation, instant))
-        extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}
-        metadata = CommitMetadata(stats, service.operation.upper(), extra, compacted=service.compacted)
-        resolve = keeping_schema(table, lambda _, completed: Resolved(metadata, completed), adds_columns=False)
-        committed = transaction.commit(metadata, resolve)
-    except BaseException as error:
-        transaction.release()
-        tidy_cancelled(manager, instant)
-        ended = isinstance(error, TransactionEnded) and service.compacted
-        if ended and plan is not None:  # by an engine with other names for its files
-            remove_left_over_bases(table, instant, plan.file_groups)
-        if plan is not None:
-            refuse_missing(table, requested(instant, service.action), plan.operations, error)
-        raise
-    learn_schema(table.storage, service.action, committed)
-    if service.compacted:
-        remove_left_over_bases(table, instant, committed.metadata.file_groups())
-    return CommitResult.of(instant, committed.completion, committed.metadata)
-
-
-def refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, error: BaseException) -> None:
+def _refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, error: NotFound) -> None:
     """`CorruptTable` in the place of a `NotFound` if what is gone is needed: by a plan that waits, of live file groups.
 
     Whoever is slow finds files gone that were cleaned after others had carried the plan out.
     """
-    if not isinstance(error, NotFound):
-        return
     storage = table.storage
     wanted = [
         path_below(one.partition, name)
@@ -310,12 +304,7 @@ def refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, er
         ) from error
 
 
-def completions_of(table: OpenedTable) -> Mapping[str, str]:
-    """What tasks are given for their merges (`RewriteTask.completions`)."""
-    return WholeTimeline.load(table.storage).all_completion_times() if table.config.column_groups else {}
-
-
-def ensure_names(operations: Operations, path: str) -> None:
+def _ensure_names(operations: Operations, path: str) -> None:
     """`CorruptTable` for a plan whose files could not lie in a table."""
     for one in operations:
         files = [parse_data_file(name) for name in one.delta_files]
@@ -329,3 +318,28 @@ def _still_there(table: OpenedTable, operations: Operations) -> Operations:
     """Without file groups that were replaced since they were planned: nobody would read what became of them."""
     replaced = TableView.load(table.storage, table.config).replaced()
     return tuple(one for one in operations if (one.partition, one.file_id) not in replaced)
+
+
+def remove_left_over_bases(table: OpenedTable, instant: str, groups: Collection[FileGroup]) -> None:
+    """Removes them from these file groups, where the commit names another one; nothing if it has not completed.
+
+    Readers of ours pass over them, and hudi-rs refuses two base files of one instant. Whoever is still writing one
+    leaves it again, for the next call. What cannot be removed now is left as well.
+    """
+    try:
+        _remove_left_over(TableView.load(table.storage, table.config), instant, groups)
+    except Unavailable as error:
+        _log.warning("base files that the commit of %s does not name may be left: %s", instant, error)
+
+
+def _remove_left_over(view: TableView, instant: str, groups: Collection[FileGroup]) -> None:
+    committed = view.files_of(instant)
+    for partition in sorted({partition for partition, _ in groups}) if committed else ():
+        files = [parse_data_file(name) for name in view.storage.list(partition).files]
+        bases = [file for file in files if isinstance(file, BaseFile) and file.instant == instant]
+        named = {base.file_id for base in bases if path_below(partition, base.name) in committed}
+        for base in bases:
+            path = path_below(partition, base.name)
+            if path not in committed and base.file_id in named and (partition, base.file_id) in groups:
+                _log.warning("%s is removed: the plan %s was completed with another base file", path, instant)
+                view.storage.delete(path)

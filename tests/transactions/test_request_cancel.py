@@ -19,8 +19,9 @@ from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, LOG_FOLDER
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.cancel_requests import CancelRequest, cancel_requests
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.cancellation_requests import CancelRequest, PlanCompleted, PlanGone, requests
+from lakelatch.transactions.cancellation import PlanCompleted, PlanGone
 
 
 def files(table: Table) -> list[str]:
@@ -185,7 +186,7 @@ def test_parts_add_up_and_all_of_them_are_the_whole(table: Table) -> None:
     assert request(table.manager(), plan, "c") == CancelRequest(plan, CLUSTERING)
     with pytest.raises(PlanCancelled):
         table.manager().execute(plan, CLUSTERING)
-    assert requests(table.storage) == [CancelRequest(plan, CLUSTERING)]
+    assert cancel_requests(table.storage) == [CancelRequest(plan, CLUSTERING)]
 
 
 def test_parts_that_cannot_be_cancelled(table: Table) -> None:
@@ -202,7 +203,7 @@ def test_a_damaged_request_is_told(table: Table) -> None:
     plan = schedule(table.manager(), "a", "b")
     table.storage.put(f"{CANCEL_FOLDER}/{plan}_20990101000000000", b"{}")
     with pytest.raises(CorruptTable, match="is no request to cancel a plan"):
-        requests(table.storage)
+        cancel_requests(table.storage)
 
 
 @pytest.mark.parametrize("kind", [UNAVAILABLE, LOST_BEFORE, LOST_AFTER])

@@ -1,0 +1,85 @@
+"""What the names on the active timeline say of table services that may be due: nothing is read or listed for it.
+
+A wrong answer costs time and never data: a service looks for itself, under the table's lock, what there is to do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from operator import attrgetter
+
+from lakelatch.timegen.instant_time import to_instant
+from lakelatch.timeline.actions import DELTA_COMMIT, LOG_COMPACTION
+from lakelatch.timeline.instant import REQUESTED, Instant
+from lakelatch.timeline.snapshot import Snapshot
+
+by_completion = attrgetter("completion")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counts of a snapshot, as of one moment.
+
+    A count costs what has completed since the service's last run, or since the beginning if there was none.
+    """
+
+    snapshot: Snapshot
+    now_ms: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, now_ms: int, since: Iterable[Instant] = ()) -> Counters:
+        """As of the folder's last listing, and with what the caller itself has completed `since`."""
+        return cls(snapshot.completed_with(since), now_ms)
+
+    @property
+    def writes(self) -> tuple[Instant, ...]:
+        """Completed writes, and the services that rewrite, in order of completion."""
+        return self.snapshot.writes
+
+    def waiting(self, action: str) -> list[str]:
+        """Requested times of plans of this action that have not completed, oldest first."""
+        return [instant.requested for instant in self.snapshot.pending if instant.action == action]
+
+    def completed(self, *actions: str) -> Iterator[Instant]:
+        """Those of these actions that have completed."""
+        return chain.from_iterable(self.snapshot.by_action.get(action, ()) for action in actions)
+
+    def completed_after(self, time: str, action: str) -> Iterator[Instant]:
+        """Those that completed after a time, in order of completion."""
+        found = self.snapshot.by_action.get(action, ())
+        return islice(found, count_until(found, time), None)
+
+    def deltas_after(self, time: str) -> Iterator[Instant]:
+        """Delta commits that wrote rows, and completed after a time."""
+        return (one for one in self.completed_after(time, DELTA_COMMIT) if not self.has_plan(one, LOG_COMPACTION))
+
+    def has_plan(self, instant: Instant, action: str) -> bool:
+        """Whether the instant was planned as this action."""
+        return any(one.state == REQUESTED and one.action == action for one in self.snapshot.of(instant.requested))
+
+    def earlier(self, by_ms: int) -> str:
+        """The time so long ago, by the clock of this machine."""
+        return earlier(self.now_ms, by_ms)
+
+
+def last_requested(instants: Iterable[Instant]) -> str:
+    """The greatest requested time; "" if there is none."""
+    return max((one.requested for one in instants), default="")
+
+
+def count_until(instants: Sequence[Instant], time: str) -> int:
+    """How many of these, which are in order of completion, completed until then."""
+    return bisect_right(instants, time, key=by_completion)
+
+
+def has_so_many(instants: Iterator[Instant], least: int) -> bool:
+    """Whether there are at least so many, without counting further."""
+    return len(list(islice(instants, max(least, 0)))) >= least
+
+
+def earlier(time_ms: int, by_ms: int) -> str:
+    """The time so long before another one."""
+    return to_instant(max(0, time_ms - by_ms))

@@ -1,0 +1,106 @@
+"""Requests to cancel plans, as their files in `.hoodie/.cancel` show them.
+
+Each is the projection of a slot of the log (`transactions/cancellation.py`): it is there before any later slot is, and
+stays until the plan has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+from lakelatch.errors import CorruptTable
+from lakelatch.storage.checksums import open_checksummed_json
+from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.timeline.instant import Instant, parse_file_name
+from lakelatch.timeline.log.events import CANCEL_FOLDER
+from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
+
+
+@dataclass(frozen=True)
+class CancelRequest:
+    """What was asked for of one plan. `groups` is the part that is cancelled, and empty for the whole plan."""
+
+    instant: str
+    action: str
+    groups: frozenset[FileGroup] = frozenset()
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the plan may be carried out any more."""
+        return not self.groups
+
+    def covers(self, groups: Collection[FileGroup]) -> bool:
+        """Whether the plan will replace none of these file groups."""
+        return self.whole or self.groups.issuperset(groups)
+
+
+def cancel_requests(storage: Storage) -> list[CancelRequest]:
+    """The requests whose files are there, by the plans' requested times. One listing where there is none.
+
+    Some may be of plans that have ended: they are removed by and by.
+    """
+    names: dict[str, list[str]] = {}
+    for name in storage.names(CANCEL_FOLDER):
+        names.setdefault(name.partition("_")[0], []).append(name)
+    found = (_read(storage, instant, inside) for instant, inside in sorted(names.items()))
+    return [one for one in found if one is not None]
+
+
+def request_of(storage: Storage, instant: str, action: str) -> CancelRequest | None:
+    """What was asked for of one plan, None for nothing.
+
+    At a place in the log (after the tail's projection is complete) that is all that was ever asked for before it.
+    """
+    names = _names_of(storage, instant)
+    if instant in names:
+        return CancelRequest(instant, action)
+    return _read(storage, instant, names)
+
+
+def is_cancelled(storage: Storage, instant: str) -> bool:
+    """Whether the whole of a plan was cancelled; cheap, for its executor. True stays true."""
+    return storage.exists(f"{CANCEL_FOLDER}/{instant}")
+
+
+def forget_requests(storage: Storage, instant: str) -> None:
+    """Removes the requests' files, once the plan has ended. The whole's goes last: it bars executors."""
+    for name in sorted(_names_of(storage, instant), reverse=True):
+        storage.delete(f"{CANCEL_FOLDER}/{name}")
+
+
+@lru_cache(maxsize=1024)  # a plan never changes, and each commit beside it reads it
+def _cached_plan(storage: Storage, instant: str, action: str) -> ServicePlan:
+    return read_service_plan(storage, instant, action)
+
+
+def plan_of(storage: Storage, pending: Instant) -> ServicePlan | None:
+    """The plan of a pending instant; None if it has gone since."""
+    try:
+        return _cached_plan(storage, pending.requested, pending.action)
+    except NotFound:
+        return None
+
+
+def _names_of(storage: Storage, instant: str) -> list[str]:
+    return [name for name in storage.names(CANCEL_FOLDER) if name.partition("_")[0] == instant]
+
+
+def _read(storage: Storage, instant: str, names: Collection[str]) -> CancelRequest | None:
+    if not names or parse_file_name(f"{instant}.inflight") is None:
+        return None
+    action, groups, whole = "", frozenset[FileGroup](), False
+    for name in names:
+        path = f"{CANCEL_FOLDER}/{name}"
+        try:
+            values = open_checksummed_json(storage.read(path), path)
+        except NotFound:
+            continue
+        if values is None:
+            raise CorruptTable(f"{path} is no request to cancel a plan: remove it, and ask again", path=path)
+        action = str(values["action"])
+        whole = whole or name == instant
+        groups |= {(str(partition), str(file_id)) for partition, file_id in values["file_groups"]}
+    return CancelRequest(instant, action, frozenset() if whole else groups) if action else None
