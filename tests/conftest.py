@@ -23,6 +23,7 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.testing.faults.plan import DONE, Fault, ListedFaults
 
 if TYPE_CHECKING:
+    from live_table import LiveTable
     from pyspark.sql import SparkSession
 
     from lakelatch.testing.servers import Server
@@ -92,6 +93,14 @@ def table_path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
     request.getfixturevalue("store_in_environment")
     return f"s3://{BUCKET}/{tmp_path.parent.name}/{tmp_path.name}/trips"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LiveTable:
+    """An empty table with real rows, in a folder."""
+    from live_table import LiveTable
+
+    return LiveTable(tmp_path / "table")
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 from option_space import Layout
+from table import write_arrow
 
 import lakelatch
-from lakelatch.engine.arrow import ArrowRows
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import FAILED
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.clustering import Clustering
@@ -23,30 +21,11 @@ from lakelatch.engine.services.keeping.maintenance import maintain_with
 from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import table_at_rest
-from lakelatch.engine.write.task import WriteTask
-from lakelatch.engine.writing import write_rows
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.transactions.transaction import Transaction
 
 OPERATION = "hoodie.datasource.write.operation"
 UNSAFE = "\"#%'*/:=?\\{[]^"
 NO_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-
-
-class SortedRows(ArrowRows):
-    """Rows that come to a task bucket by bucket and in the order of keys, as from a shuffle: a bulk load wants that."""
-
-    def are_here(self, options: WriteOptions) -> bool:
-        return False
-
-    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        tagged = [task.tag(batch) for batch in self.data.to_batches() if batch.num_rows]
-        if not tagged:
-            return []
-        whole = pa.Table.from_batches(tagged)
-        names = [whole.column_names[-2], whole.column_names[-1], "_hoodie_record_key"]
-        ordered = whole.sort_by([(name, "ascending") for name in names]).combine_chunks()
-        return list(task.write(iter(ordered.to_batches()), "0-0-0"))
 
 
 @dataclass
@@ -57,9 +36,9 @@ class Engine:
     options: dict[str, str]
 
     def write(self, operation: str, data: pa.Table, more: Mapping[str, str]) -> CommitResult:
-        kind = SortedRows if operation in ("insert", "bulk_insert") else ArrowRows
+        by_tasks = operation in ("insert", "bulk_insert")
         options = {**self.options, **more, OPERATION: operation}
-        return self._checked(write_rows(lambda _: kind.of(data), self.path, options, REAL_SYSTEM))
+        return self._checked(write_arrow(self.path, data, options, by_tasks))
 
     def drop(self, folder: str) -> CommitResult:
         return self._checked(lakelatch.delete_partitions(self.path, folder, self.options))

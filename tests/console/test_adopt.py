@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bare_table import provider_of
 from grouped_table import D, GroupedTable
 
 from lakelatch.console.main import main
@@ -16,8 +17,7 @@ from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import check_writable
 from lakelatch.errors import InvalidRequest, Unavailable
-from lakelatch.locks.contract import TABLE_KEY, LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.local import LocalStorage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
@@ -161,7 +161,7 @@ def test_a_table_of_ours_needs_nothing(tmp_path: Path, adopt: Adopt) -> None:
     open_one = table.begin()
     code, found = adopt(table.root)
     assert (code, found["write"], found["settings"], found["refusals"]) == (0, True, {}, [])
-    open_one.transaction.abort()
+    open_one.abort()
 
 
 def test_two_groups_of_one_bucket_are_refused(unzip: Callable[[str], Path], adopt: Adopt) -> None:
@@ -191,7 +191,7 @@ def test_local_times_ahead_of_utc_are_waited_for(unzip: Callable[[str], Path], a
 
 def test_the_table_s_lock_is_waited_for(unzip: Callable[[str], Path], adopt: Adopt) -> None:
     path = unzip(BUCKETS["9"])
-    provider = FilesystemLockProvider(LockScope(LocalStorage(str(path)).uri, {}))
+    provider = provider_of(LocalStorage(str(path)))
     with provider.acquire(TABLE_KEY, 5):
         code, found = adopt(path, "--yes", "-o", "hoodie.write.lock.wait_time_ms=50")
     provider.close()

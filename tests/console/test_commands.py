@@ -7,17 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from bare_table import add_log, commit, manager_of
 
 from lakelatch.console.main import main
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.append import table_lock
-from lakelatch.transactions.base.settings import TransactionSettings
+from lakelatch.timeline.metadata import WRITER_KEY, WriteStat
 from lakelatch.transactions.manager import TransactionManager
 
 SCHEMA = json.dumps({"type": "record", "name": "t", "fields": [{"name": "id", "type": "long"}]})
@@ -25,33 +21,23 @@ FILE_ID = "00000000-0000-0000-0000-000000000000-0"
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> LocalStorage:
-    storage = LocalStorage(str(tmp_path / "table"))
-    storage.put_if_absent(PROPERTIES_PATH, TableConfig("t", ("id",), bucket_count=1).to_properties())
-    return storage
+def manager(storage: LocalStorage) -> TransactionManager:
+    return manager_of(storage, writer="the-writer")
 
 
-@pytest.fixture
-def manager(table: LocalStorage) -> TransactionManager:
-    provider = FilesystemLockProvider(LockScope(table.uri, {}))
-    settings = TransactionSettings(writer="the-writer")
-    return TransactionManager(table, provider, HybridTimeGenerator(provider), settings)
-
-
-def commit(manager: TransactionManager) -> str:
+def committed(manager: TransactionManager) -> str:
     transaction = manager.begin()
-    name = f".{FILE_ID}_{transaction.instant}.log.1_0-0-0"
-    transaction.markers.create_data_file("", name, b"rows")
     extra = {"schema": "{}", WRITER_KEY: manager.writer}
-    stat = WriteStat("", FILE_ID, name, num_writes=7)
-    return transaction.commit(CommitMetadata((stat,), "UPSERT", extra)).completion
+    return commit(transaction, add_log(transaction, FILE_ID, rows=7), extra=extra).completion
 
 
-def test_timeline_as_json(manager: TransactionManager, table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
-    completion = commit(manager)
+def test_timeline_as_json(
+    manager: TransactionManager, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    completion = committed(manager)
     pending = manager.begin()
 
-    assert main(["timeline", table.root, "--json"]) == 0
+    assert main(["timeline", storage.root, "--json"]) == 0
 
     first, second = json.loads(capsys.readouterr().out)
     assert first["completion"] == completion
@@ -62,11 +48,11 @@ def test_timeline_as_json(manager: TransactionManager, table: LocalStorage, caps
 
 
 def test_timeline_for_a_person_and_as_a_picture(
-    manager: TransactionManager, table: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manager: TransactionManager, storage: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    completions = [commit(manager) for _ in range(3)]
+    completions = [committed(manager) for _ in range(3)]
 
-    assert main(["timeline", table.root, "--draw", str(tmp_path / "t.svg"), "--limit", "2"]) == 0
+    assert main(["timeline", storage.root, "--draw", str(tmp_path / "t.svg"), "--limit", "2"]) == 0
 
     text = capsys.readouterr().out
     assert completions[0] not in text
@@ -80,13 +66,13 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_shown(
     name: str,
     told: str,
     manager: TransactionManager,
-    table: LocalStorage,
+    storage: LocalStorage,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    completion = commit(manager)
+    completion = committed(manager)
 
-    assert main(["timeline", table.root, "--draw", str(tmp_path / name)]) == 1
+    assert main(["timeline", storage.root, "--draw", str(tmp_path / name)]) == 1
 
     shown = capsys.readouterr()
     assert told in shown.err.replace("\n", " ") and completion not in shown.out
@@ -101,17 +87,17 @@ def test_a_demo_that_cannot_draw_does_not_begin(
 
 
 def test_locks_shows_holders_and_writers(
-    manager: TransactionManager, table: LocalStorage, capsys: pytest.CaptureFixture[str]
+    manager: TransactionManager, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transaction = manager.begin()
-    with table_lock(manager.context) as lease:
-        assert main(["locks", table.root, "--json"]) == 0
+    with manager.context.provider.acquire(TABLE_KEY, 5) as lease:
+        assert main(["locks", storage.root, "--json"]) == 0
         shown = json.loads(capsys.readouterr().out)
     assert [(held["key"], held["token"]) for held in shown["locks"]] == [("table", lease.token)]
     assert shown["writers"] == [{"instant": transaction.instant, "writer": "the-writer", "alive": True}]
     transaction.abort()
 
-    assert main(["locks", table.root]) == 0
+    assert main(["locks", storage.root]) == 0
     text = capsys.readouterr().out
     assert "no lock is held" in text and "no transaction is open" in text
 
@@ -132,9 +118,9 @@ def test_locks_shows_holders_and_writers(
     ],
 )
 def test_errors_end_with_one_and_say_what_to_do(
-    arguments: list[str], told: str, table: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], told: str, storage: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [text.format(missing=tmp_path / "nothing", table=table.root) for text in arguments]
+    filled = [text.format(missing=tmp_path / "nothing", table=storage.root) for text in arguments]
 
     assert main([*filled, "--json"]) == 1
 
@@ -150,21 +136,19 @@ def test_a_wrong_call_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no-such-command" in capsys.readouterr().err
 
 
-def test_a_writer_may_be_called_anything(table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
-    provider = FilesystemLockProvider(LockScope(table.uri, {}))
-    settings = TransactionSettings(writer="[/etl] nightly")
-    odd = TransactionManager(table, provider, HybridTimeGenerator(provider), settings)
-    commit(odd)
+def test_a_writer_may_be_called_anything(storage: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = manager_of(storage, writer="[/etl] nightly")
+    committed(odd)
     left = odd.begin()
 
-    assert main(["timeline", table.root]) == 0
-    assert main(["locks", table.root]) == 0
+    assert main(["timeline", storage.root]) == 0
+    assert main(["locks", storage.root]) == 0
     assert capsys.readouterr().out.count("[/etl] nightly") >= 2
     left.abort()
 
 
 def test_clean_says_what_goes_and_what_went(
-    manager: TransactionManager, table: LocalStorage, capsys: pytest.CaptureFixture[str]
+    manager: TransactionManager, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two base files of one file group, and writes elsewhere until nobody within retention reads the first."""
     for number in range(5):
@@ -172,29 +156,29 @@ def test_clean_says_what_goes_and_what_went(
         file_id = FILE_ID if number < 2 else FILE_ID.replace("0000-0", "0001-0", 1)
         name = f"{file_id}_0-0-{number}_{transaction.instant}.parquet"
         transaction.markers.create_data_file("", name, b"rows")
-        transaction.commit(CommitMetadata((WriteStat("", file_id, name),), "UPSERT", {"schema": SCHEMA}))
+        commit(transaction, WriteStat("", file_id, name), extra={"schema": SCHEMA})
         if number == 0:
             first = name
     options = ["-o", "hoodie.clean.commits.retained=1"]
-    assert main(["clean", table.root, "--dry-run", "--json", *options]) == 0
-    assert first in json.loads(capsys.readouterr().out)["would_remove"] and table.exists(first)
-    assert main(["clean", table.root, *options]) == 0
-    assert "files" in capsys.readouterr().out and not table.exists(first)
-    assert main(["clean", table.root, "--json", *options]) == 0
+    assert main(["clean", storage.root, "--dry-run", "--json", *options]) == 0
+    assert first in json.loads(capsys.readouterr().out)["would_remove"] and storage.exists(first)
+    assert main(["clean", storage.root, *options]) == 0
+    assert "files" in capsys.readouterr().out and not storage.exists(first)
+    assert main(["clean", storage.root, "--json", *options]) == 0
     assert json.loads(capsys.readouterr().out) == {"completed": [], "waiting": []}
 
 
 def test_without_matplotlib_the_text_is_there_and_the_error_names_the_extra(
     manager: TransactionManager,
-    table: LocalStorage,
+    storage: LocalStorage,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    completion = commit(manager)
+    completion = committed(manager)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["timeline", table.root, "--draw", str(tmp_path / "t.svg")]) == 1
+    assert main(["timeline", storage.root, "--draw", str(tmp_path / "t.svg")]) == 1
     shown = capsys.readouterr()
     assert completion in shown.out and "pip install 'lakelatch[draw]'" in shown.err
-    assert main(["timeline", table.root, "--draw", str(tmp_path / "t.svg"), "--json"]) == 1
+    assert main(["timeline", storage.root, "--draw", str(tmp_path / "t.svg"), "--json"]) == 1
     assert "lakelatch[draw]" in json.loads(capsys.readouterr().out)["message"]

@@ -6,35 +6,22 @@ import json
 from pathlib import Path
 
 import pytest
+from bare_table import commit, manager_of
 
 from lakelatch.console.main import main
 from lakelatch.errors import WriteConflict
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.base.settings import EarlySettings, TransactionSettings
+from lakelatch.transactions.base.settings import EarlySettings
 from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.early.task_files import TaskFiles
-from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
 GROUPS = [f"{number:08d}-0000-0000-0000-000000000000-0" for number in range(3)]
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LocalStorage:
-    storage = LocalStorage(str(tmp_path / "table"))
-    storage.put_if_absent(PROPERTIES_PATH, TableConfig("t", ("id",), bucket_count=3).to_properties())
-    return storage
-
-
-def begin(table: LocalStorage, writer: str, early: EarlySettings | None = None) -> Transaction:
-    provider = FilesystemLockProvider(LockScope(table.uri, {}))
-    settings = TransactionSettings(writer=writer, early=early)
-    return TransactionManager(table, provider, HybridTimeGenerator(provider), settings).begin()
+def begin(storage: LocalStorage, writer: str, early: EarlySettings | None = None) -> Transaction:
+    return manager_of(storage, writer=writer, early=early).begin()
 
 
 def stats(transaction: Transaction) -> tuple[WriteStat, ...]:
@@ -50,39 +37,39 @@ def stats(transaction: Transaction) -> tuple[WriteStat, ...]:
     return tuple(WriteStat("", group, name) for group, name in zip(GROUPS, names, strict=True))
 
 
-def lose_at_the_commit(table: LocalStorage) -> tuple[Transaction, Transaction]:
-    loser, winner = begin(table, "[red]nightly"), begin(table, "hourly")
+def lose_at_the_commit(storage: LocalStorage) -> tuple[Transaction, Transaction]:
+    loser, winner = begin(storage, "[red]nightly"), begin(storage, "hourly")
     mine, theirs = stats(loser), stats(winner)
-    winner.commit(CommitMetadata(theirs, "UPSERT"))
+    commit(winner, *theirs)
     with pytest.raises(WriteConflict):
         loser.commit(CommitMetadata(mine, "UPSERT"), work=Work(12_345, 678, 90_000))
     return loser, winner
 
 
-def lose_early(table: LocalStorage) -> tuple[Transaction, Transaction]:
-    winner, loser = begin(table, "first", EarlySettings()), begin(table, "second", EarlySettings())
+def lose_early(storage: LocalStorage) -> tuple[Transaction, Transaction]:
+    winner, loser = begin(storage, "first", EarlySettings()), begin(storage, "second", EarlySettings())
     theirs = stats(winner)
     with pytest.raises(WriteConflict):
         stats(loser)
     loser.abort(loser.found_early())
-    winner.commit(CommitMetadata(theirs, "UPSERT"))
+    commit(winner, *theirs)
     return loser, winner
 
 
-def test_a_table_without_conflicts_says_so(table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["conflicts", table.root]) == 0
+def test_a_table_without_conflicts_says_so(storage: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conflicts", storage.root]) == 0
     assert "no write has lost lately" in capsys.readouterr().out
-    assert main(["conflicts", table.root, "--json"]) == 0
+    assert main(["conflicts", storage.root, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
 def test_conflicts_are_shown_to_people(
-    table: LocalStorage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    storage: LocalStorage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    loser, winner = lose_at_the_commit(table)
-    second, first = lose_early(table)
-    assert main(["conflicts", table.root]) == 0
+    loser, winner = lose_at_the_commit(storage)
+    second, first = lose_early(storage)
+    assert main(["conflicts", storage.root]) == 0
     lines = capsys.readouterr().out.splitlines()
     (at_commit,) = [line for line in lines if line.strip().startswith(loser.instant)]
     assert winner.committed is not None and winner.committed.completion in at_commit and winner.instant in at_commit
@@ -91,13 +78,13 @@ def test_conflicts_are_shown_to_people(
     (early,) = [line for line in lines if line.strip().startswith(second.instant)]
     assert " early " in early and first.instant in early and "second lost to first" in early
     assert lines[-1].startswith("2 conflicts; thrown away: 12,345 rows")
-    assert main(["conflicts", table.root, "--limit", "1"]) == 0
+    assert main(["conflicts", storage.root, "--limit", "1"]) == 0
     assert loser.instant not in capsys.readouterr().out
 
 
-def test_conflicts_are_given_to_programs(table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
-    loser, winner = lose_at_the_commit(table)
-    assert main(["conflicts", table.root, "--json"]) == 0
+def test_conflicts_are_given_to_programs(storage: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    loser, winner = lose_at_the_commit(storage)
+    assert main(["conflicts", storage.root, "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)
     assert winner.committed is not None
     assert shown["instant"] == loser.instant and shown["winner"] == winner.instant and not shown["early"]
@@ -107,9 +94,9 @@ def test_conflicts_are_given_to_programs(table: LocalStorage, capsys: pytest.Cap
 
 
 def test_a_wrong_limit_and_a_missing_table_are_told(
-    table: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    storage: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["conflicts", table.root, "--limit", "0", "--json"]) == 1
+    assert main(["conflicts", storage.root, "--limit", "0", "--json"]) == 1
     assert "--limit" in json.loads(capsys.readouterr().out)["message"]
     assert main(["conflicts", str(tmp_path / "nowhere")]) == 1
     assert "nowhere" in capsys.readouterr().err

@@ -3,73 +3,56 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from bare_table import commit, manager_of, provider_of
 
 from lakelatch.console.main import main
 from lakelatch.locks.contract import TABLE_KEY, LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.log.commit_log import WrongLocks
-from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.manager import TransactionManager
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LocalStorage:
-    storage = LocalStorage(str(tmp_path / "table"))
-    storage.put_if_absent(PROPERTIES_PATH, TableConfig("t", ("id",), bucket_count=1).to_properties())
-    return storage
-
-
-def manager_of(table: LocalStorage, kind: type) -> TransactionManager:
-    provider = kind(LockScope(table.uri, {}))
-    return TransactionManager(table, provider, HybridTimeGenerator(provider))
-
-
-def test_a_lock_is_broken_and_its_holder_is_told(table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
-    provider = FilesystemLockProvider(LockScope(table.uri, {}))
+def test_a_lock_is_broken_and_its_holder_is_told(storage: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    provider = provider_of(storage)
     lease = provider.acquire(TABLE_KEY, 5)
-    assert main(["locks", "break", table.root, "--json"]) == 0
+    assert main(["locks", "break", storage.root, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown == {"key": TABLE_KEY, "broken": True, "holder": lease.owner}
     assert not lease.valid() and not lease.release()
     with provider.acquire(TABLE_KEY, 5) as successor:
         assert successor.token > lease.token
-    assert main(["locks", "break", table.root]) == 1
+    assert main(["locks", "break", storage.root]) == 1
     assert "has no holder" in capsys.readouterr().out
     provider.close()
 
 
-def test_only_the_named_lock_is_broken(table: LocalStorage) -> None:
-    provider = FilesystemLockProvider(LockScope(table.uri, {}))
+def test_only_the_named_lock_is_broken(storage: LocalStorage) -> None:
+    provider = provider_of(storage)
     with provider.acquire(TABLE_KEY, 5) as kept, provider.acquire("file_group/a/b", 5) as gone:
-        assert main(["locks", "break", table.root, "file_group/a/b"]) == 0
+        assert main(["locks", "break", storage.root, "file_group/a/b"]) == 0
         assert kept.valid() and not gone.valid()
     provider.close()
 
 
-def test_a_table_moves_to_other_locks(table: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
-    old, new = manager_of(table, FilesystemLockProvider), manager_of(table, InProcessLockProvider)
+def test_a_table_moves_to_other_locks(storage: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = manager_of(storage), manager_of(storage, InProcessLockProvider(LockScope(storage.uri, {})))
     late = old.begin()
-    move = ["locks", "migrate", table.root, "--from", "filesystem", "--to", "in_process", "--json"]
+    move = ["locks", "migrate", storage.root, "--from", "filesystem", "--to", "in_process", "--json"]
     assert main(move) == 0
     moved = json.loads(capsys.readouterr().out)
     assert moved["changed"] and moved["domain"] == "inprocess"
     with pytest.raises(WrongLocks, match="locks migrate"):
-        late.commit(CommitMetadata((), "UPSERT"))
+        commit(late)
     with pytest.raises(WrongLocks):
         old.begin()
     assert new.begin().instant > moved["time"]
     assert main(move) == 0
     assert json.loads(capsys.readouterr().out) == {"changed": False, "domain": "inprocess"}
-    assert main(["locks", table.root]) == 0
+    assert main(["locks", storage.root]) == 0
     assert "locks of the table: inprocess; looked at: inprocess" in capsys.readouterr().out
-    assert main(["locks", table.root, "-o", "hoodie.write.lock.provider=filesystem"]) == 0
+    assert main(["locks", storage.root, "-o", "hoodie.write.lock.provider=filesystem"]) == 0
     text = capsys.readouterr().out
     assert "locks of the table: inprocess; looked at: filesystem" in text and "use other locks" in text
 
@@ -83,8 +66,8 @@ def test_a_table_moves_to_other_locks(table: LocalStorage, capsys: pytest.Captur
     ],
 )
 def test_a_move_that_cannot_be_made_changes_nothing(
-    arguments: list[str], told: str, table: LocalStorage, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], told: str, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["locks", "migrate", table.root, *arguments, "--json"]) == 1
+    assert main(["locks", "migrate", storage.root, *arguments, "--json"]) == 1
     assert told in json.loads(capsys.readouterr().out)["message"]
-    manager_of(table, FilesystemLockProvider).begin().abort()
+    manager_of(storage).begin().abort()

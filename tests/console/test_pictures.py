@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bare_table import add_log, manager_of
 
 from lakelatch.console.main import main
 from lakelatch.console.timelines.entries import Entry, timeline_entries
@@ -16,15 +17,9 @@ from lakelatch.console.timelines.text import lane_of
 from lakelatch.console.timelines.time_axis import TimeAxis
 from lakelatch.console.timelines.undone import Undone, undone_writes
 from lakelatch.errors import WriteConflict
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant
-from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.base.settings import TransactionSettings
-from lakelatch.transactions.manager import TransactionManager
+from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.transactions.transaction import Transaction
 
 START_MS, DAY_MS = 1_795_500_000_000, 86_400_000
@@ -136,44 +131,33 @@ def test_of_many_that_lost_the_first_are_told(tmp_path: Path) -> None:
     assert "12: host-11" in written(tmp_path / "t.svg") and "and 18 more" in written(tmp_path / "t.svg")
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LocalStorage:
-    storage = LocalStorage(str(tmp_path / "table"))
-    storage.put_if_absent(PROPERTIES_PATH, TableConfig("t", ("id",), bucket_count=1).to_properties())
-    return storage
-
-
-def begun(table: LocalStorage, writer: str) -> tuple[Transaction, CommitMetadata]:
+def begun(storage: LocalStorage, writer: str) -> tuple[Transaction, CommitMetadata]:
     """A write of the one file group."""
-    provider = InProcessLockProvider(LockScope(table.uri, {}))
-    settings = TransactionSettings(writer=writer)
-    transaction = TransactionManager(table, provider, HybridTimeGenerator(provider), settings).begin()
-    name = f".{FILE_ID}_{transaction.instant}.log.1_0-0-0"
-    transaction.markers.create_data_file("", name, b"rows")
-    stat = WriteStat("", FILE_ID, name, num_writes=7)
+    transaction = manager_of(storage, writer=writer).begin()
+    stat = add_log(transaction, FILE_ID, rows=7)
     return transaction, CommitMetadata((stat,), "UPSERT", {"schema": "{}", WRITER_KEY: writer})
 
 
-def test_writes_that_lost_are_found_with_their_winners(table: LocalStorage, tmp_path: Path) -> None:
-    (winner, first), (loser, second), (gave_up, _) = (begun(table, name) for name in ("winner", "loser", "gave up"))
+def test_writes_that_lost_are_found_with_their_winners(storage: LocalStorage, tmp_path: Path) -> None:
+    (winner, first), (loser, second), (gave_up, _) = (begun(storage, name) for name in ("winner", "loser", "gave up"))
     winner.commit(first)
     with pytest.raises(WriteConflict):
         loser.commit(second)
     gave_up.abort()
-    found = undone_writes(table)
+    found = undone_writes(storage)
     assert [(one.instant, one.writer, one.by, one.winner, one.winner_writer) for one in found] == [
         (loser.instant, "loser", "loser", winner.instant, "winner"),
         (gave_up.instant, "", "gave up", "", ""),
     ]
-    rollbacks = [one.requested for one in timeline_entries(table) if lane_of(one) == "rollback"]
+    rollbacks = [one.requested for one in timeline_entries(storage) if lane_of(one) == "rollback"]
     assert [one.rollback for one in found] == rollbacks
-    assert main(["timeline", table.root, "--draw", str(tmp_path / "t.svg")]) == 0
+    assert main(["timeline", storage.root, "--draw", str(tmp_path / "t.svg")]) == 0
     text = written(tmp_path / "t.svg")
     assert f"1: loser ({loser.instant}) lost to winner ({winner.instant})" in text
     assert f"2: a writer ({gave_up.instant}) was rolled back by gave up" in text
 
 
-def test_a_table_in_which_nothing_was_undone(table: LocalStorage) -> None:
-    transaction, metadata = begun(table, "a")
+def test_a_table_in_which_nothing_was_undone(storage: LocalStorage) -> None:
+    transaction, metadata = begun(storage, "a")
     transaction.commit(metadata)
-    assert undone_writes(table) == []
+    assert undone_writes(storage) == []

@@ -6,19 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from taken_back_table import KeptTable, new_table, rows
+from live_table import LiveTable
+from taken_back_table import rows
 
 import lakelatch
 from lakelatch.console.main import main
 from lakelatch.errors import InvalidRequest
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
-    return new_table(tmp_path)
-
-
-def test_a_savepoint_is_made_listed_and_deleted(table: KeptTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_savepoint_is_made_listed_and_deleted(table: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
     table.write(rows(2, 1, "a"))
     last = table.write(rows(2, 2, "b")).instant
     path = str(table.root)
@@ -35,7 +31,7 @@ def test_a_savepoint_is_made_listed_and_deleted(table: KeptTable, capsys: pytest
     assert json.loads(capsys.readouterr().out)["error"] == InvalidRequest.code
 
 
-def test_a_commit_is_rolled_back(table: KeptTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_commit_is_rolled_back(table: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
     table.write(rows(2, 1, "a"))
     bad = table.write(rows(2, 2, "b")).instant
     assert main(["rollback", str(table.root), bad, "--json"]) == 0
@@ -44,7 +40,7 @@ def test_a_commit_is_rolled_back(table: KeptTable, capsys: pytest.CaptureFixture
     assert [row[3] for row in table.agreed()] == ["a0", "a1"]
 
 
-def test_a_restore_asks_whether_it_is_meant(table: KeptTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_restore_asks_whether_it_is_meant(table: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
     to = table.write(rows(2, 1, "a")).instant
     table.write(rows(2, 2, "b"))
     assert main(["restore", str(table.root), to]) == 1
@@ -53,7 +49,7 @@ def test_a_restore_asks_whether_it_is_meant(table: KeptTable, capsys: pytest.Cap
     assert f"as of {to}: 1 instants" in capsys.readouterr().out and table.agreed()[0][3] == "a0"
 
 
-def test_the_same_by_path(table: KeptTable) -> None:
+def test_the_same_by_path(table: LiveTable) -> None:
     path = str(table.root)
     to = table.write(rows(2, 1, "a")).instant
     made = lakelatch.savepoint(path, comment="kept")

@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from taken_back_table import KeptTable, new_table, rows
+from live_table import LiveTable
+from taken_back_table import new_table, rows
 
 import lakelatch
 from lakelatch.console.main import main
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
+def table(tmp_path: Path) -> LiveTable:
     table = new_table(tmp_path)
     table.write(rows(2, 1, "a"))
     return table
 
 
-def test_a_whole_table(table: KeptTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_table(table: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(table.root)
     assert main(["verify", path, "--deep"]) == 0
     assert "nothing is missing: 2 data files were read" in capsys.readouterr().out
@@ -30,7 +31,7 @@ def test_a_whole_table(table: KeptTable, capsys: pytest.CaptureFixture[str]) -> 
     assert lakelatch.Table(cast(Any, None), path).verify() == lakelatch.verify(path)
 
 
-def test_a_table_without_a_file(table: KeptTable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_a_file(table: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
     gone = max(table.root.glob("p/.*.log.*"))
     gone.unlink()
     before = sorted(table.storage.walk(""))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bare_table
 import pytest
+from bare_table import add_file, age, commit
 
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, TASK_BEATS_FOLDER
 from lakelatch.locks.contract import LockScope
@@ -15,7 +17,6 @@ from lakelatch.storage.contract import Storage, ends_with_its_writer
 from lakelatch.storage.folders import sync_folder
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.instant import requested
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
@@ -80,18 +81,17 @@ def manager_of(storage: Storage) -> TransactionManager:
     """As a process that was started after everything else had ended."""
     provider = InProcessLockProvider(LockScope(f"{storage.uri}/{REAL_SYSTEM.new_id()}", {}))
     system = ManualSystem(1_795_262_400_000)
-    return TransactionManager(storage, provider, HybridTimeGenerator(provider), None, system, slots_kept=2)
+    return bare_table.manager_of(storage, provider, system, REAL_SYSTEM, slots_kept=2)
 
 
 def write(manager: TransactionManager, group: str, gives_up: bool = False) -> tuple[Committed | None, str]:
     transaction = manager.begin()
-    name = f"{group}_0_{transaction.instant}.log"
-    transaction.markers.create_data_file("", f"{group}_1_{transaction.instant}.log", b"of an attempt that was given up")
-    transaction.markers.create_data_file("", name, b"rows")
+    add_file(transaction, group, attempt=1, content=b"of an attempt that was given up")
+    stat = add_file(transaction, group)
     if gives_up:
         transaction.abort()
         return None, ""
-    return transaction.commit(CommitMetadata((WriteStat("", group, name),), "UPSERT")), name
+    return commit(transaction, stat), stat.path
 
 
 @dataclass
@@ -130,8 +130,8 @@ def tail_of(manager: TransactionManager) -> int:
 def check(storage: MemoryStorage, done: Done) -> None:
     """Nothing that was acknowledged is gone, and nothing else is left once dead writers are rolled back."""
     assert tail_of(manager_of(storage)) >= done.tail, "a number of the log would be given twice"
-    for path in storage.walk(""):  # long ago, by the storage's clock
-        storage._objects[path] = (storage.read(path), 1000)
+    for path in storage.walk(""):
+        age(storage, path)
     manager = manager_of(storage)
     recover(manager.context)
     timeline = Snapshot.load(storage)

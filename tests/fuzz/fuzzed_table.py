@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, Writing
+from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable
 
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active
@@ -78,16 +78,16 @@ def make_all() -> Made:
         table.write(row(10, 1, "again", "r"))
         table.write(row(1, 3, "A"), row(5, 3, "e"), block_format="avro")
         table.write(row(3, 3, "gone"), operation="delete")
-        table.fold()
+        table.compact_logs()
         table.write_batch(row(40, 1, "batch"))
         _lose(table)
-        table.begin().put(row(8, 8, "given up")).transaction.abort()
+        table.begin().put_rows(row(8, 8, "given up")).abort()
         with active("rollback.after_plan=raise"):
-            writing = table.begin().put(row(8, 8, "half rolled back", "q"))
-            _fails(writing.transaction.abort)
+            writing = table.begin().put_rows(row(8, 8, "half rolled back", "q"))
+            _fails(writing.abort)
         for time in (1, 2):
             table.write(row(6, time, "f", "q"), row(7, time, "g", "q"))
-        assert table.plan_fold() is not None
+        assert table.plan_logs() is not None
         assert table.plan() is not None
         _leave_behind(table)
         live = _leave_alive(table)
@@ -109,7 +109,7 @@ def make_grouped() -> Made:
         table.compact()
         table.write({"id": 2, "at": 2, "a": "w"})
         table.write({"id": 1, "ts": 2, "v": "v"})
-        table.fold()
+        table.compact_logs()
         table.write({"id": 3, "dt": 1, "d": "new", "e": 3})
         assert table.plan() is not None
         return Made(_files(place.storage), place.system.realtime_ms())
@@ -138,30 +138,26 @@ def _lose(table: MemoryTable) -> None:
 
 def _leave_behind(table: MemoryTable) -> None:
     """A write whose process died, with its markers, another write in its notes, and all that its tasks have said."""
-    writing = table.begin().put(row(12, 1, "dead"))
-    instant = writing.transaction.instant
+    writing = table.begin().put_rows(row(12, 1, "dead"))
+    instant = writing.instant
     groups = frozenset({("p", "a")})
     winner = OtherWrite("20260101000000001", "deltacommit", "", groups, "other", inflight=True)
     mark_aborted(table.storage, instant, Conflict(winner, groups))
     note_work(table.storage, instant, "0-0-0", Work(1, 2, 3))
     table.storage.put(f".hoodie/.lakelatch/beats/{instant}/0-0-0", b"")
-    _stop(writing)
+    writing.die()
 
 
 def _leave_alive(table: MemoryTable) -> str:
     """A write that is at work, with the markers of a server."""
     writing = table.begin()
-    instant = writing.transaction.instant
+    instant = writing.instant
     folder = f".hoodie/.temp/{instant}"
     names = [f".00000001-0000-0000-0000-000000000000-0_{instant}.log.{version}_0-0-0" for version in (1, 2)]
     table.storage.put(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
     table.storage.put(f"{folder}/MARKERS0", "".join(f"{marker_of('q', name)}\n" for name in names).encode())
-    _stop(writing)
+    writing.die()
     return instant
-
-
-def _stop(writing: Writing) -> None:
-    writing.transaction._heartbeat.stop()
 
 
 def _fails(call: Callable[[], object]) -> None:

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import bare_table
 import pyarrow as pa
+from table import BuiltTable
 
 from lakelatch.engine.options.batch import Batch
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.making import open_for_write
-from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import abort_after, attempted, result_or_raise
-from lakelatch.engine.write.batches import BatchRegister, written_once
-from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.engine.write.replace import matching
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import Storage
 from lakelatch.testing.clock import ManualSystem
-from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.actions import DELETE_PARTITION
-from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.transaction import Transaction
 
 PLAIN = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string()), ("part", pa.string())])
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part", "hoodie.bucket.index.num.buckets": 2}
@@ -46,108 +27,26 @@ WIDE = pa.schema(
 )
 GROUPED = {"lakelatch.table.column.groups": "dt: d, e; at: a", "hoodie.bucket.index.num.buckets": 1}
 BATCH = Batch("feed", 7)
-_LOCK_TIMEOUT_S = 20.0
+_SETTINGS: dict[str, Any] = {"mode": NON_BLOCKING, "writer": "fuzz", "lock_timeout_s": 20.0}
 
 
 def manager_of(storage: Storage, system: ManualSystem) -> TransactionManager:
     """Another process that works on the table."""
-    provider = InProcessLockProvider(LockScope(storage.uri, {}, system))
-    settings = TransactionSettings(mode=NON_BLOCKING, writer="fuzz", lock_timeout_s=_LOCK_TIMEOUT_S)
-    return TransactionManager(storage, provider, HybridTimeGenerator(provider, system), settings, system)
+    return bare_table.manager_of(storage, system=system, **_SETTINGS)
 
 
-@dataclass
-class Writing:
-    """A write between its beginning and its commit."""
-
-    table: OpenedTable
-    manager: TransactionManager
-    transaction: Transaction
-    options: WriteOptions
-    reports: list[FileReport] = field(default_factory=list)
-
-    def put(self, *rows: dict[str, Any]) -> Writing:
-        """Writes rows, all with the columns of the first one."""
-        table = self.table
-        schema = pa.schema([one for one in table.schema if one.name in rows[0]])
-        task = write_task(table, self.options, self.transaction)
-        for batch in pa.Table.from_pylist(list(rows), schema=schema).to_batches():
-            self.reports += task.write(iter([task.tag(batch)]), "0-0-0")
-        return self
-
-    def commit(self, partitions: Sequence[str] = ()) -> CommitResult:
-        choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
-        return result_or_raise(
-            attempted(
-                self.transaction,
-                lambda: commit_files(self.transaction, self.table, self.options, self.reports, choose=choose),
-            )
-        )
-
-
-class MemoryTable:
+class MemoryTable(BuiltTable):
     """Keyed by `id` and ordered by `ts`; `more` are its other options."""
 
     def __init__(self, storage: Storage, system: ManualSystem, schema: pa.Schema, more: dict[str, Any]) -> None:
-        self.storage = storage
-        self.system = system
-        self.options: dict[str, object] = {
-            "hoodie.datasource.write.recordkey.field": "id",
-            "hoodie.datasource.write.precombine.field": "ts",
-            "hoodie.write.concurrency.mode": NON_BLOCKING,
-            "hoodie.write.lock.provider": "in_process",
-            **more,
-        }
-        self.opened = open_for_write(storage, Call(self.options).write(), schema)
+        in_process = {"hoodie.write.lock.provider": "in_process", "hoodie.datasource.write.precombine.field": "ts"}
+        super().__init__(storage, schema, {**in_process, **more}, system)
 
-    def manager(self) -> TransactionManager:
-        return manager_of(self.storage, self.system)
-
-    def begin(
-        self, operation: str = "upsert", block_format: str = "parquet", settings: TransactionSettings | None = None
-    ) -> Writing:
-        more = {"hoodie.datasource.write.operation": operation, "hoodie.logfile.data.block.format": block_format}
-        options = Call({**self.options, **more}).write()
-        manager = self.manager()
-        if settings is not None:
-            manager.context = replace(manager.context, settings=settings)
-        return Writing(self.opened, manager, manager.begin(options.action_on(self.opened.config.table_type)), options)
+    def manager(self, storage: Storage | None = None, **settings: Any) -> TransactionManager:
+        return super().manager(storage, **{**_SETTINGS, **settings})
 
     def write(self, *rows: dict[str, Any], operation: str = "upsert", block_format: str = "parquet") -> CommitResult:
-        return self.begin(operation, block_format).put(*rows).commit()
-
-    def drop(self, partition: str) -> CommitResult:
-        return self.begin(DELETE_PARTITION).commit([partition])
+        return self.begin(operation, hoodie__logfile__data__block__format=block_format).put_rows(*rows).commit()
 
     def write_batch(self, *rows: dict[str, Any]) -> CommitResult:
-        def work(register: BatchRegister | None) -> CommitResult:
-            assert register is not None
-            writing = self.begin()
-            writing.options = replace(writing.options, batch=BATCH)
-            try:
-                register.register(writing.transaction)
-                writing.put(*rows)
-            except BaseException as error:
-                raise abort_after(writing.transaction, error) from error
-            return writing.commit()
-
-        return written_once(self.manager(), BATCH, work)
-
-    def context(self) -> ServiceContext:
-        return ServiceContext(open_table(self.storage), self.manager())
-
-    def plan(self) -> str | None:
-        return Compaction().schedule(self.context())
-
-    def compact(self) -> CommitResult:
-        plan = self.plan()
-        assert plan is not None
-        return Compaction().execute(self.context(), plan)
-
-    def plan_fold(self) -> str | None:
-        return LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(self.context())
-
-    def fold(self) -> CommitResult:
-        plan = self.plan_fold()
-        assert plan is not None
-        return LogCompaction().execute(self.context(), plan)
+        return self.commit_batch(BATCH, lambda writing: writing.put_rows(*rows))

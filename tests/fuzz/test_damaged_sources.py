@@ -13,31 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from live_table import SCHEMA, LiveTable, Row
+from table import write_arrow
 
-from lakelatch.engine.arrow import ArrowRows
-from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
-from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.task import WriteTask
-from lakelatch.engine.writing import write_rows
+from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION
 from lakelatch.errors import CorruptTable
 from lakelatch.failpoints import calling
-from lakelatch.system import REAL_SYSTEM
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.transaction import Transaction
 
 OURS: list[Row] = [(1, 5, "ours-one"), (2, 5, "ours-two"), (3, 5, "ours-three")]
 PLACES = 8  # of the source, at each of which one byte is changed
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
-
-
-class BulkRows(ArrowRows):
-    """Rows that come in the order of keys, as a bulk load's do."""
-
-    def are_here(self, options: WriteOptions) -> bool:
-        return False
-
-    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        return list(task.write(iter([task.tag(batch) for batch in self.data.to_batches()]), "0-0-0"))
 
 
 class Copied:
@@ -52,11 +37,10 @@ class Copied:
         self.source = ""
 
     def write(self) -> None:
-        kind = BulkRows if self.operation == "bulk_insert" else ArrowRows
         values = [(*row, "p") for row in OURS]
         columns = [list(column) for column in zip(*values, strict=True)]
         data = pa.Table.from_arrays(columns, schema=SCHEMA)
-        write_rows(lambda _: kind(data), str(self.table.root), self.options, REAL_SYSTEM)
+        write_arrow(str(self.table.root), data, self.options, by_tasks=self.operation == "bulk_insert")
 
     @contextmanager
     def changing(self, change: Callable[[bytes], bytes]) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bare_table import put_stamped
 from damages import DAMAGES, NUMBER, Damage, one_of, tried
 from fuzzed_table import Made, Place, unchecksummed
 from hypothesis import given, note
@@ -84,7 +85,7 @@ def check(made: Made, known: dict[str, Known], use: int, file: int, damage: Dama
     note(f"{name}: {damage.kind} of {path}, {len(made.files[path])} to {len(data)} bytes")
     with made.place() as place:
         modified_ms = place.storage.stat(path).modified_ms
-        place.storage._objects[path] = (data, modified_ms)
+        put_stamped(place.storage, path, data, modified_ms)
         try:
             answer = whole.use(place, _watched(place))
         except LakelatchError as error:
@@ -103,8 +104,8 @@ def _check_named(error: LakelatchError, path: str) -> None:
 
 
 def _restore(place: Place, path: str, damaged: bytes, was: tuple[bytes, int]) -> None:
-    if path in place.storage._objects and place.storage._objects[path][0] == damaged:
-        place.storage._objects[path] = was
+    if place.storage.exists(path) and place.storage.read(path) == damaged:
+        put_stamped(place.storage, path, *was)
 
 
 @given(use=NUMBER, file=NUMBER, damage=DAMAGES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from fuzzed_table import START_MS, Made, Place, row, unchecksummed
@@ -137,14 +135,14 @@ def test_a_commit_whose_markers_are_damaged_is_rolled_back(made: Made, more: byt
         manager = manager_of(place.storage, place.system)
         manager.recover()
         before = plain(place)
-        settings = replace(manager.settings, marker_server=MarkerServerSettings())
-        writing = _table(place).begin(settings=settings)
-        writing.put(row(30, 1, "lost"))
-        place.storage.put(f"{MARKERS_FOLDER}/{writing.transaction.instant}/MARKERS0", more)
+        manager = _table(place).manager(marker_server=MarkerServerSettings())
+        writing = _table(place).begin(manager=manager)
+        writing.put_rows(row(30, 1, "lost"))
+        place.storage.put(f"{MARKERS_FOLDER}/{writing.instant}/MARKERS0", more)
         with pytest.raises(CorruptTable, match="MARKERS0 is no list of markers"):
             writing.commit()
         assert plain(place) == before
-        assert all(writing.transaction.instant != one.requested for one in Snapshot.load(place.storage).pending)
+        assert all(writing.instant != one.requested for one in Snapshot.load(place.storage).pending)
 
 
 def test_rows_of_another_writer_without_a_key_are_corrupt(made: Made) -> None:

@@ -100,9 +100,7 @@ def compact(place: Place, storage: Storage) -> Any:
     for service in services:
         for instant in pending_plans(_listed(storage), service.action):
             service.execute(context, instant)
-    planned = Compaction().schedule(context)
-    if planned is not None:
-        Compaction().execute(context, planned)
+    _table(place, storage).compact()
     return plain(place)
 
 

@@ -14,10 +14,7 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch import failpoints
-from lakelatch.engine.options.cancellation import CancellationOptions
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.services import cancelling
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.errors import LakelatchError, TransactionEnded
 from lakelatch.failpoints import calling
 from lakelatch.format.names import BASE_TOKEN, token_within
@@ -164,8 +161,7 @@ def cancelled(live: LiveTable, made: bool) -> str:
     live.write([(number, 1, "a") for number in range(10)])
     live.compact()
     live.write([(number, 2, "b") for number in range(5)])
-    options = CancellationOptions(cancellable=True)
-    plan = Compaction(CompactionOptions(), options).schedule(live.context())
+    plan = live.plan({"lakelatch.service.cancellable": "true"})
     assert plan is not None
     live.write([(number, 3, "c") for number in range(3)])
     if made:

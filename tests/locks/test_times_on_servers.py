@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from bare_table import manager_of
 from time_generator_conformance import TimeGeneratorConformance
 
 from lakelatch.locks.contract import LockScope
@@ -19,7 +20,6 @@ from lakelatch.testing.servers.reach import SERVER_OF, lock_options
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.transactions.manager import TransactionManager
 
 
 class OnServer(TimeGeneratorConformance):
@@ -72,7 +72,7 @@ def test_a_wiped_service_takes_the_floor_from_the_table(own_server: Server, tmp_
 
     def commit(system: System) -> str:
         provider = open_lock_provider(LockScope(storage.uri, options, system))
-        manager = TransactionManager(storage, provider, HybridTimeGenerator(provider, system), system=system)
+        manager = manager_of(storage, provider, system)
         try:
             return manager.begin().instant
         finally:

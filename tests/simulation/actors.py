@@ -12,8 +12,13 @@ from seams import URI, Place, SimulatedLocks, SimulatedScope
 from world import Process, SimulatedSystem
 
 from lakelatch.engine.options.batch import Batch
-from lakelatch.engine.write.attempt import abort_after
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.file_report import FileReport
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import Lost, abort_after
 from lakelatch.engine.write.batches import BatchCommitted, BatchRegister
+from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
@@ -79,6 +84,7 @@ class Actor:
         self.storage = place.storage(self.process)
         self.random = self.process.random
         self.work = ""
+        self.lost: dict[str, Lost] = {}  # by instant
         self._managers: dict[str, TransactionManager] = {}
         self._provider: LockProvider | None = None
 
@@ -277,6 +283,25 @@ class Actor:
 
     def commit(self, transaction: Transaction, metadata: CommitMetadata, resolve: Resolve | None = None) -> None:
         self.told(transaction, lambda: transaction.commit(metadata, resolve))
+
+    def task(
+        self, table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False
+    ) -> WriteTask:
+        """What the product's tasks of a write work with."""
+        return write_task(table, options, transaction, in_bulk)
+
+    def commit_files(
+        self, transaction: Transaction, table: OpenedTable, options: WriteOptions, reports: list[FileReport]
+    ) -> None:
+        """Commits as the product's writes do, in one try; `lost` has what it comes to for those that lose."""
+
+        def commit() -> None:
+            outcome = commit_files(transaction, table, options, reports)
+            if isinstance(outcome, Lost):
+                self.lost[transaction.instant] = outcome
+                raise outcome.conflict
+
+        self.told(transaction, commit)
 
     def told(self, transaction: Transaction, work: Callable[[], object]) -> None:
         """Commits, and notes down what came of it."""

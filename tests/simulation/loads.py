@@ -11,9 +11,7 @@ from stock import CONFIG, STOCK, table_of
 
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.bulk_task import BulkTask
-from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.names import LogFile, planned_base_file
@@ -47,28 +45,22 @@ def load(actor: Actor) -> None:
 
 def _load(actor: Actor, mode: str, buckets: list[int], in_bulk: bool) -> bool:
     """Whether it need not be done again with log files."""
-    options, lost = _OPTIONS[mode], list[Lost]()
+    options = _OPTIONS[mode]
     manager = actor.manager(mode)
     manager.recover()
     transaction = manager.begin()
     try:
         with aborted_on_error(transaction):
             table = table_of(actor)
-            task = write_task(table, options, transaction, in_bulk)
+            task = actor.task(table, options, transaction, in_bulk)
             assert isinstance(task, BulkTask) == in_bulk
             reports = [_written(actor, transaction, task, bucket) for bucket in buckets]
             if any(report.version == 0 for report in reports):
                 actor.place.count("loads with base files")
-
-            def commit() -> None:
-                outcome = commit_files(transaction, table, options, reports)
-                if isinstance(outcome, Lost):
-                    lost.append(outcome)
-                    raise outcome.conflict
-
-            actor.told(transaction, commit)
+            actor.commit_files(transaction, table, options, reports)
     except WriteConflict:
-        if not (lost and lost[0].as_logs):
+        lost = actor.lost.get(transaction.instant)
+        if lost is None or not lost.as_logs:
             raise
         actor.place.count("loads that became log files")
         return False

@@ -20,8 +20,6 @@ from stock import CONFIG, table_of
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost
-from lakelatch.engine.write.commit import commit_files, write_task
 from lakelatch.engine.write.merge_task import MergeTask
 from lakelatch.engine.write.replace import Replacement, none_else
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
@@ -150,16 +148,9 @@ def enter(actor: Actor) -> None:
     transaction = manager.begin(COMMIT)
     with aborted_on_error(transaction):
         table = replace(table_of(actor), config=_CONFIG)
-        task = write_task(table, _OPTIONS, transaction)
+        task = actor.task(table, _OPTIONS, transaction)
         assert isinstance(task, MergeTask)
-        report = _written(actor, task)
-
-        def commit() -> None:
-            outcome = commit_files(transaction, table, _OPTIONS, [report])
-            if isinstance(outcome, Lost):
-                raise outcome.conflict
-
-        actor.told(transaction, commit)
+        actor.commit_files(transaction, table, _OPTIONS, [_written(actor, task)])
 
 
 def _written(actor: Actor, task: MergeTask) -> FileReport:

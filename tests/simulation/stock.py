@@ -29,13 +29,10 @@ from lakelatch.engine.services.clustering import Clustering, ClusterTask
 from lakelatch.engine.services.compaction import Compaction, CompactTask
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost
-from lakelatch.engine.write.commit import commit_files, file_ids_of
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.log.framing import MAGIC
 from lakelatch.format.names import LogFile, parse_data_file
-from lakelatch.format.slices.live_groups import LiveGroups
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import NotFound, path_below
@@ -92,7 +89,7 @@ def deposit(actor: Actor) -> None:
     transaction = manager.begin(options.action_on(CONFIG.table_type))
     with aborted_on_error(transaction):
         table = table_of(actor)
-        groups = LiveGroups(actor.storage, CONFIG, file_ids_of(table, transaction.state))
+        groups = actor.task(table, options, transaction).live_groups()
         reports = []
         for bucket in actor.random.sample((0, 1), actor.random.choice((1, 1, 2))):
             file_id = groups.of(STOCK, bucket)
@@ -100,13 +97,7 @@ def deposit(actor: Actor) -> None:
             content = {"rows": [f"{transaction.instant}:{bucket}"]}
             stat = actor.add_file(transaction, file_id, content, STOCK, names.__getitem__)
             reports.append(FileReport(STOCK, file_id, stat.path.rpartition("/")[2], 1, 0, 1, 1))
-
-        def commit() -> None:
-            outcome = commit_files(transaction, table, options, reports)
-            if isinstance(outcome, Lost):
-                raise outcome.conflict
-
-        actor.told(transaction, commit)
+        actor.commit_files(transaction, table, options, reports)
 
 
 def browse(actor: Actor, place: Place) -> None:

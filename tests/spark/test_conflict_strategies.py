@@ -15,19 +15,14 @@ from pyspark.sql import DataFrame
 import lakelatch
 from lakelatch.errors import WriteConflict, reraise
 from lakelatch.format.bucket_index import bucket_file_id
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.instant import completed
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
-from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.conflicts.strategies import STRATEGY_OPTION
-from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
 pytestmark = pytest.mark.spark
@@ -70,10 +65,9 @@ def place_foreign(path: str, file_id: str) -> str:
 
 def clustering(table: Any, strategy: str) -> Transaction:
     """A clustering of the table's only bucket, under way in another process."""
-    storage = LocalStorage(table.path)
-    provider = FilesystemLockProvider(LockScope(storage.uri, {}))
-    settings = TransactionSettings(conflict_strategy=strategy)
-    manager = TransactionManager(storage, provider, HybridTimeGenerator(provider), settings)
+    from bare_table import manager_of  # which Spark's tasks, to whom this module goes, do not find
+
+    manager = manager_of(LocalStorage(table.path), conflict_strategy=strategy)
     plan = manager.schedule(lambda folder: ClusteringPlan(()).to_avro(), "clustering")
     assert plan is not None
     return manager.execute(plan, "clustering")

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from bare_table import commit, manager_of
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.object_store.provider import StorageLockProvider
@@ -19,10 +20,8 @@ from lakelatch.storage.options import StorageOptions
 from lakelatch.testing.servers import HttpProxy, Server
 from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET
-from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.manager import TransactionManager
+from lakelatch.timeline.metadata import WriteStat
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 WRITERS, COMMITS = 3, 6
 
@@ -37,13 +36,12 @@ def commits(place: str, options: dict[str, str], writer: int) -> int:
     """What a process does, with a provider of its own."""
     storage = open_storage(place, StorageOptions.from_options(options))
     with closing(StorageLockProvider(LockScope(place, options))) as provider:
-        settings = TransactionSettings(mode=NON_BLOCKING, lock_timeout_s=60)
-        manager = TransactionManager(storage, provider, HybridTimeGenerator(provider), settings)
+        manager = manager_of(storage, provider, mode=NON_BLOCKING, lock_timeout_s=60)
         for number in range(COMMITS):
             transaction = manager.begin("deltacommit")
             name = f".group_{transaction.instant}.log.1_{writer}-{number}-0"
             transaction.markers.create_data_file("", name, b"rows")
-            transaction.commit(CommitMetadata((WriteStat("", "group", name),), "UPSERT"))
+            commit(transaction, WriteStat("", "group", name))
     return COMMITS
 
 

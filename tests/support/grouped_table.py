@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from live_table import WorkedTable, window
+from live_table import batches_by_hudi_rs, window
+from table import BuiltTable
 
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.making import open_for_write
-from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import LocalStorage
-from lakelatch.transactions.base.settings import NON_BLOCKING
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 
 GROUPS = "dt: d, e; at: a"
 SCHEMA = pa.schema(
@@ -38,29 +32,27 @@ D, A, V = ("dt", "d", "e"), ("at", "a"), ("ts", "v")
 Values = Mapping[str, Any]
 
 
-@dataclass
-class GroupedTable(WorkedTable):
+class GroupedTable(BuiltTable):
     """Keyed by `id`; `schema` and `groups` say which columns go together."""
 
-    root: Path
-    schema: pa.Schema = SCHEMA
-    groups: str = GROUPS
-    ordering: str | None = "ts"
-    mode: str = NON_BLOCKING
-    block_format: str = "parquet"
-
-    def __post_init__(self) -> None:
-        self.storage = LocalStorage(str(self.root))
-        self.options = {
-            "hoodie.datasource.write.recordkey.field": "id",
+    def __init__(
+        self,
+        root: Path,
+        schema: pa.Schema = SCHEMA,
+        groups: str = GROUPS,
+        ordering: str | None = "ts",
+        mode: str = NON_BLOCKING,
+        block_format: str = "parquet",
+    ) -> None:
+        options: dict[str, object] = {
             "hoodie.bucket.index.num.buckets": 1,
-            "hoodie.write.concurrency.mode": self.mode,
-            "hoodie.logfile.data.block.format": self.block_format,
-            "lakelatch.table.column.groups": self.groups,
+            MODE_OPTION: mode,
+            "hoodie.logfile.data.block.format": block_format,
+            "lakelatch.table.column.groups": groups,
         }
-        if self.ordering:
-            self.options["hoodie.datasource.write.precombine.field"] = self.ordering
-        self.opened = open_for_write(self.storage, Call(self.options).write(), self.schema)
+        if ordering:
+            options["hoodie.datasource.write.precombine.field"] = ordering
+        super().__init__(LocalStorage(str(root)), schema, options)
 
     def frame(self, columns: Sequence[str], rows: Sequence[Values]) -> pa.Table:
         """Rows with these columns and the key."""
@@ -73,12 +65,6 @@ class GroupedTable(WorkedTable):
     def delete(self, columns: Sequence[str], *rows: Values) -> CommitResult:
         return self.begin("delete").put_table(self.frame(columns, rows)).commit()
 
-    def compact_logs(self) -> CommitResult | None:
-        """A log compaction, planned and carried out."""
-        opened = open_table(self.storage)
-        plan = LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(ServiceContext(opened, self.manager()))
-        return None if plan is None else LogCompaction().execute(ServiceContext(opened, self.manager()), plan)
-
     def read(self, options: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
         """Rows without what is null in them, sorted by key."""
         plan = plan_read(str(self.root), options)
@@ -89,7 +75,7 @@ class GroupedTable(WorkedTable):
         return self.read(window(begin, end))
 
     def by_hudi_rs(self, optimized: bool = False) -> list[dict[str, Any]]:
-        return plain([row for batch in self.batches_by_hudi_rs(optimized=optimized) for row in batch.to_pylist()])
+        return plain([row for batch in batches_by_hudi_rs(self.root, optimized=optimized) for row in batch.to_pylist()])
 
 
 def plain(rows: Sequence[Values]) -> list[dict[str, Any]]:

@@ -3,126 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hudi
 import pyarrow as pa
-from executors import Run, executor_of
+from table import BuiltTable, dotted
 
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan, plan_read
-from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.making import open_for_write
-from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import attempted, result_or_raise
-from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.engine.write.replace import matching
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.storage import LocalStorage, Storage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.actions import DELETE, DELETE_PARTITION
-from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
-from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.transaction import Transaction
+from lakelatch.storage import LocalStorage
+from lakelatch.timeline.actions import DELETE
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string()), ("part", pa.string())])
 NAMES = ("id", "ts", "v")
 Row = tuple[int, int, str]  # id, ts, v; the partition is a matter of the test
 TableRows = list[tuple[Any, ...]]
-
-
-@dataclass
-class Writing:
-    """A write between its beginning and its commit."""
-
-    table: WorkedTable
-    manager: TransactionManager
-    transaction: Transaction
-    options: WriteOptions
-    reports: list[FileReport] = field(default_factory=list)
-
-    @property
-    def instant(self) -> str:
-        return self.transaction.instant
-
-    def put(self, partition: str, rows: Sequence[Row], token: str = "0-0-0") -> Writing:
-        """Writes rows, as a task does."""
-        values = [(*row, partition) for row in rows]
-        return self.put_table(
-            pa.Table.from_arrays([list(column) for column in zip(*values, strict=True)], schema=SCHEMA), token
-        )
-
-    def put_table(self, data: pa.Table, token: str = "0-0-0") -> Writing:
-        opened = self.table.opened
-        task = write_task(opened, self.options, self.transaction)
-        for batch in data.to_batches():
-            self.reports += task.write(iter([task.tag(batch)]), token)
-        return self
-
-    def commit(self, partitions: Sequence[str] = (), run: Run | None = None) -> CommitResult:
-        choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
-        opened, options = self.table.opened, self.options
-        return result_or_raise(
-            attempted(
-                self.transaction,
-                lambda: commit_files(self.transaction, opened, options, self.reports, executor_of(run), choose),
-            )
-        )
-
-
-class WorkedTable:
-    """What tests do to any table; each manager is another process. Subclasses make the table and set these."""
-
-    root: Path
-    storage: LocalStorage
-    mode: str
-    options: dict[str, object]
-    opened: OpenedTable
-
-    def manager(self, storage: Storage | None = None) -> TransactionManager:
-        provider = FilesystemLockProvider(LockScope(self.storage.uri, {}))
-        settings = TransactionSettings(mode=self.mode)
-        return TransactionManager(storage or self.storage, provider, HybridTimeGenerator(provider), settings)
-
-    def begin(self, operation: str = "upsert", storage: Storage | None = None) -> Writing:
-        options = Call({**self.options, "hoodie.datasource.write.operation": operation}).write()
-        manager = self.manager(storage)
-        return Writing(self, manager, manager.begin(options.action_on(self.opened.config.table_type)), options)
-
-    def context(self, run: Run | None = None) -> ServiceContext:
-        """What table services work with, in a process of its own."""
-        return ServiceContext(open_table(self.storage), self.manager(), executor_of(run))
-
-    def plan(self, options: Mapping[str, str] | None = None) -> str | None:
-        return Compaction(CompactionOptions.from_options(options or {})).schedule(self.context())
-
-    def execute(self, plan: str, run: Run | None = None) -> CommitResult:
-        return Compaction().execute(self.context(run), plan)
-
-    def compact(self, options: Mapping[str, str] | None = None) -> CommitResult | None:
-        plan = self.plan(options)
-        return None if plan is None else self.execute(plan)
-
-    def batches_by_hudi_rs(
-        self, options: hudi.HudiReadOptions | None = None, optimized: bool = False
-    ) -> list[pa.RecordBatch]:
-        """What hudi-rs reads."""
-        builder = hudi.HudiTableBuilder.from_base_uri(str(self.root))
-        if optimized:
-            builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
-        opened = builder.build()
-        return [pa.record_batch(batch) for batch in opened.read(options or hudi.HudiReadOptions())]
 
 
 def window(begin: str, end: str | None = None) -> dict[str, object]:
@@ -134,25 +31,20 @@ def window(begin: str, end: str | None = None) -> dict[str, object]:
     }
 
 
-class LiveTable(WorkedTable):
+class LiveTable(BuiltTable):
     """Keyed by `id`, ordered by `ts`, partitioned by `part` unless told otherwise."""
 
     def __init__(
         self, root: Path, mode: str = NON_BLOCKING, partitioned: bool = True, buckets: int = 2, **more: str
     ) -> None:
-        self.root = root
-        self.storage = LocalStorage(str(root))
-        self.options = {
-            "hoodie.datasource.write.recordkey.field": "id",
+        options: dict[str, object] = {
             "hoodie.datasource.write.precombine.field": "ts",
             "hoodie.bucket.index.num.buckets": buckets,
-            "hoodie.write.concurrency.mode": mode,
+            MODE_OPTION: mode,
         }
         if partitioned:
-            self.options["hoodie.datasource.write.partitionpath.field"] = "part"
-        self.options.update({name.replace("__", "."): value for name, value in more.items()})
-        self.mode = mode
-        self.opened = open_for_write(self.storage, Call(self.options).write(), SCHEMA)
+            options["hoodie.datasource.write.partitionpath.field"] = "part"
+        super().__init__(LocalStorage(str(root)), SCHEMA, {**options, **dotted(more)})
 
     def write(self, rows: Sequence[Row], partition: str = "p", operation: str = "upsert") -> CommitResult:
         writing = self.begin(operation)
@@ -162,20 +54,6 @@ class LiveTable(WorkedTable):
 
     def delete(self, rows: Sequence[Row], partition: str = "p") -> CommitResult:
         return self.write(rows, partition, DELETE)
-
-    def drop(self, *partitions: str) -> CommitResult:
-        return self.begin(DELETE_PARTITION).commit(partitions)
-
-    def plan_clustering(self, columns: str = "v", options: Mapping[str, object] | None = None) -> str | None:
-        parsed = Call({SORT_COLUMNS: columns, **(options or {})}).services()
-        return Clustering(parsed.clustering, parsed.cancellation).schedule(self.context())
-
-    def execute_clustering(self, plan: str, run: Run | None = None) -> CommitResult:
-        return Clustering().execute(self.context(run), plan)
-
-    def cluster(self, columns: str = "v", options: Mapping[str, object] | None = None) -> CommitResult | None:
-        plan = self.plan_clustering(columns, options)
-        return None if plan is None else self.execute_clustering(plan)
 
     def read(self, options: Mapping[str, object] | None = None, meta: bool = False) -> TableRows:
         """Rows as this project reads them: (partition, id, ts, v), sorted."""
@@ -194,7 +72,7 @@ class LiveTable(WorkedTable):
         self, options: hudi.HudiReadOptions | None = None, meta: bool = False, optimized: bool = False
     ) -> TableRows:
         """Rows as hudi-rs reads them."""
-        return _plain(self.batches_by_hudi_rs(options, optimized), meta)
+        return _plain(batches_by_hudi_rs(self.root, options, optimized), meta)
 
     def agreed(self) -> TableRows:
         """The rows, after making sure that both readers see the same, meta columns included."""
@@ -219,3 +97,13 @@ def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> TableRows:
     if meta:
         return sorted(tuple(row.items()) for row in rows)
     return sorted((row["part"], *(row[name] for name in NAMES)) for row in rows)
+
+
+def batches_by_hudi_rs(
+    root: Path, options: hudi.HudiReadOptions | None = None, optimized: bool = False
+) -> list[pa.RecordBatch]:
+    """What hudi-rs reads."""
+    builder = hudi.HudiTableBuilder.from_base_uri(str(root))
+    if optimized:
+        builder = builder.with_option("hoodie.read.use.read_optimized.mode", "true")
+    return [pa.record_batch(batch) for batch in builder.build().read(options or hudi.HudiReadOptions())]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pyarrow as pa
+from bare_table import add_log, commit, manager_of
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.services import cleaning
@@ -14,17 +15,14 @@ from lakelatch.engine.services.cleaning import Clean, CleanResult
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice, file_slices
-from lakelatch.format.names import BaseFile, LogFile
+from lakelatch.format.names import BaseFile
 from lakelatch.format.slices.partitions import partition_files
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import Storage, path_below
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import CLEAN, COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, FileGroup, WriteStat
@@ -32,7 +30,7 @@ from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
@@ -61,11 +59,7 @@ class MadeHistory:
 
     def manager(self) -> TransactionManager:
         """As another process would open it."""
-        provider = InProcessLockProvider(LockScope(self.storage.uri, {}, self.system))
-        settings = TransactionSettings(mode=NON_BLOCKING)
-        return TransactionManager(
-            self.storage, provider, HybridTimeGenerator(provider, self.system), settings, self.system
-        )
+        return manager_of(self.storage, system=self.system, mode=NON_BLOCKING)
 
     def watch_listings(self) -> list[str]:
         """Folders that are listed from now on."""
@@ -82,17 +76,12 @@ class MadeHistory:
 
     def begin(self, groups: Iterable[FileGroup], action: str = "deltacommit") -> Begun:
         transaction = self.one.begin(action)
-        stats = []
-        for partition, file_id in groups:
-            name = LogFile(file_id, transaction.instant, 1, "0-0-0").name
-            transaction.markers.create_data_file(partition, name, b"rows")
-            stats.append(WriteStat(partition, file_id, path_below(partition, name), file_size_bytes=4))
-        return transaction, stats
+        return transaction, [add_log(transaction, file_id, partition) for partition, file_id in groups]
 
     def commit(self, begun: Begun) -> str:
         """Returns the completion time."""
         transaction, stats = begun
-        return transaction.commit(CommitMetadata(tuple(stats), "UPSERT")).completion
+        return commit(transaction, *stats).completion
 
     def write(self, *groups: FileGroup) -> str:
         return self.commit(self.begin(groups))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from live_table import LiveTable, Row, TableRows, Writing
+from live_table import LiveTable, Row, TableRows
+from table import Writing
 
 PARTITIONS = ("p", "q")
 BEGINNINGS = ("begin", "begin_overwrite", "begin_overwrite_table")

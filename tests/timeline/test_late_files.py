@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from taken_back_table import KeptTable, new_table, one_of_each, rows
+from live_table import LiveTable
+from taken_back_table import one_of_each, rows
 
 from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.run.result import CommitResult
@@ -46,17 +47,12 @@ UNDER_WAY = [  # where a rollback or a restore has stopped, with its slot, and h
 ]
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
-    return new_table(tmp_path)
-
-
-def timeline_files(table: KeptTable) -> dict[str, bytes]:
+def timeline_files(table: LiveTable) -> dict[str, bytes]:
     found = map(parse_file_name, table.timeline())
     return {one.file_name: table.storage.read(one.path) for one in found if one is not None}
 
 
-def bring_back(table: KeptTable, files: dict[str, bytes], instants: tuple[str, ...], states: tuple[str, ...]) -> None:
+def bring_back(table: LiveTable, files: dict[str, bytes], instants: tuple[str, ...], states: tuple[str, ...]) -> None:
     for name, data in files.items():
         file = parse_file_name(name)
         if file is not None and file.requested in instants and file.state in states:
@@ -64,7 +60,7 @@ def bring_back(table: KeptTable, files: dict[str, bytes], instants: tuple[str, .
 
 
 @pytest.mark.parametrize("states", STATES, ids="+".join)
-def test_files_of_what_was_restored_away_come_back(table: KeptTable, states: tuple[str, ...]) -> None:
+def test_files_of_what_was_restored_away_come_back(table: LiveTable, states: tuple[str, ...]) -> None:
     history = one_of_each(table)
     files = timeline_files(table)
     _, to, then = history[BACK_TO]
@@ -80,7 +76,7 @@ def test_files_of_what_was_restored_away_come_back(table: KeptTable, states: tup
 
 
 @pytest.mark.parametrize("states", STATES, ids="+".join)
-def test_files_of_what_was_rolled_back_come_back(table: KeptTable, states: tuple[str, ...]) -> None:
+def test_files_of_what_was_rolled_back_come_back(table: LiveTable, states: tuple[str, ...]) -> None:
     """An overwrite, whose rows hid those of the compaction before."""
     history = one_of_each(table)
     while history[-1][0] != "overwrite":
@@ -95,7 +91,7 @@ def test_files_of_what_was_rolled_back_come_back(table: KeptTable, states: tuple
     assert table.agreed() == then
 
 
-def test_a_plan_that_was_restored_away_is_not_carried_out(table: KeptTable) -> None:
+def test_a_plan_that_was_restored_away_is_not_carried_out(table: LiveTable) -> None:
     to = table.write(rows(4, 1, "a"))
     table.write(rows(4, 2, "b"))
     plan = table.plan()
@@ -120,7 +116,7 @@ def test_the_plan_of_a_service_outlives_a_rollback_of_its_run(tmp_path: Path) ->
     assert rollbacks.late(Snapshot.of_names(one.file_name for one in (*lives, over, done))) == {over.file_name}
 
 
-def test_what_a_restore_has_not_come_to_is_left_to_it(table: KeptTable) -> None:
+def test_what_a_restore_has_not_come_to_is_left_to_it(table: LiveTable) -> None:
     """The files with which an instant begins go after its data: without them other readers would count that."""
     first = table.write(rows(4, 1, "a"))
     victim = table.write(rows(4, 2, "b"))
@@ -136,7 +132,7 @@ def test_what_a_restore_has_not_come_to_is_left_to_it(table: KeptTable) -> None:
 
 
 @pytest.mark.parametrize(("undo", "step"), UNDER_WAY, ids=": ".join)
-def test_what_comes_back_counts_for_nobody_however_far_the_restore_is(table: KeptTable, undo: str, step: str) -> None:
+def test_what_comes_back_counts_for_nobody_however_far_the_restore_is(table: LiveTable, undo: str, step: str) -> None:
     """Its process is slow, or has died. An overwrite that is back would hide the rows before it."""
     first = table.write(rows(4, 1, "a"))
     then = table.read()
@@ -159,7 +155,7 @@ def test_what_comes_back_counts_for_nobody_however_far_the_restore_is(table: Kep
 
 
 @pytest.mark.parametrize("undo", ["restore", "rollback"])
-def test_who_is_late_in_showing_a_slot_brings_nothing_back(table: KeptTable, undo: str) -> None:
+def test_who_is_late_in_showing_a_slot_brings_nothing_back(table: LiveTable, undo: str) -> None:
     """It has looked before the slot that takes the commit back, and puts the file after it has gone."""
     first = table.write(rows(4, 1, "a"))
     then = table.read()
@@ -187,7 +183,7 @@ def test_who_is_late_in_showing_a_slot_brings_nothing_back(table: KeptTable, und
     assert read[-1] == then and not table.storage.exists(late[0]) and table.read() == then
 
 
-def test_a_recovery_takes_the_last_completed_file_first(table: KeptTable) -> None:
+def test_a_recovery_takes_the_last_completed_file_first(table: LiveTable) -> None:
     """Other readers see the table as it once was, also if somebody tidies up while a restore goes through its files."""
     history = one_of_each(table)
     with active("commit.after_projection=raise"), pytest.raises(LakelatchError):
@@ -196,7 +192,7 @@ def test_a_recovery_takes_the_last_completed_file_first(table: KeptTable) -> Non
     assert [one.requested for one in undone] == [instant for _, instant, _ in history[:BACK_TO:-1]]
 
 
-def test_a_reader_that_looks_again_knows_what_has_gone_and_come_back(table: KeptTable) -> None:
+def test_a_reader_that_looks_again_knows_what_has_gone_and_come_back(table: LiveTable) -> None:
     """It may have listed data files in between."""
     first = table.write(rows(4, 1, "a"))
     victim = table.write(rows(3, 2, "b"), operation="insert_overwrite")
@@ -230,7 +226,7 @@ def after(done: CommitResult) -> str:
     return to_instant(to_ms(done.completion) + 1)
 
 
-def grown_old(table: KeptTable, path: str) -> None:
+def grown_old(table: LiveTable, path: str) -> None:
     """As if whoever made the file had died a while ago; and nobody else lives, either."""
     os.utime(table.root / path, (1, 1))
     table.all_died()
@@ -238,7 +234,7 @@ def grown_old(table: KeptTable, path: str) -> None:
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.95])
 @pytest.mark.parametrize("action", [ROLLBACK, RESTORE])
-def test_a_plan_that_another_engine_is_writing_names_nothing(table: KeptTable, action: str, share: float) -> None:
+def test_a_plan_that_another_engine_is_writing_names_nothing(table: LiveTable, action: str, share: float) -> None:
     """Java's is visible before it is whole, and stays so if its process dies; it removes nothing before it begins."""
     victim = table.write(rows(4, 1, "a"))
     plan = requested(after(victim), action)
@@ -278,7 +274,7 @@ def test_what_another_engine_plans_counts_as_soon_as_it_can_be_read(tmp_path: Pa
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flip"])
 @pytest.mark.parametrize("undo", ["restore", "rollback"])
-def test_a_damaged_plan_of_ours_is_an_error(table: KeptTable, undo: str, damage: str) -> None:
+def test_a_damaged_plan_of_ours_is_an_error(table: LiveTable, undo: str, damage: str) -> None:
     """What it names has gone, and has come back."""
     first = table.write(rows(4, 1, "a"))
     victim = table.write(rows(3, 2, "b"), operation="insert_overwrite")
@@ -295,7 +291,7 @@ def test_a_damaged_plan_of_ours_is_an_error(table: KeptTable, undo: str, damage:
         table.read()
 
 
-def test_a_damaged_plan_of_another_engine_that_has_begun_is_an_error(table: KeptTable) -> None:
+def test_a_damaged_plan_of_another_engine_that_has_begun_is_an_error(table: LiveTable) -> None:
     victim = table.write(rows(4, 1, "a"))
     plan = requested(after(victim), ROLLBACK)
     table.storage.put(plan.path, plan_of(ROLLBACK, victim.instant)[:40])
@@ -304,7 +300,7 @@ def test_a_damaged_plan_of_another_engine_that_has_begun_is_an_error(table: Kept
         table.read()
 
 
-def test_a_run_that_completed_before_its_rollback_began_counts(table: KeptTable) -> None:
+def test_a_run_that_completed_before_its_rollback_began_counts(table: LiveTable) -> None:
     """Java plans it from what it has loaded earlier, and dies; Java and its cleaners count the run from then on."""
     table.write(rows(4, 1, "a"))
     table.write(rows(4, 2, "b"))
@@ -327,7 +323,7 @@ def test_a_run_that_completed_before_its_rollback_began_counts(table: KeptTable)
 
 
 @pytest.mark.parametrize("undo", ["restore", "restore.after_slot", "rollback.after_slot"])
-def test_the_columns_of_what_comes_back_are_not_the_table_s(table: KeptTable, undo: str) -> None:
+def test_the_columns_of_what_comes_back_are_not_the_table_s(table: LiveTable, undo: str) -> None:
     first = table.write(rows(4, 1, "a"))
     victim = table.write(rows(4, 2, "b"))
     path = completed(victim.instant, DELTA_COMMIT, victim.completion).path

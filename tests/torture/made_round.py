@@ -5,31 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from table import BuiltTable, Writing
 
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.making import open_for_write
-from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.attempt import result_or_raise
-from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.locks.contract import TABLE_KEY, LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
-from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.torture.traffic import bank
 from lakelatch.torture.traffic.bank import SCHEMA, Row
 from lakelatch.torture.traffic.keeping_storage import KeepingStorage
-from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.transaction import Transaction
+from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 
 OPTIONS: dict[str, object] = {**bank.OPTIONS, "hoodie.bucket.index.num.buckets": 2, MODE_OPTION: NON_BLOCKING}
 LEASE_S = 2.0
@@ -48,13 +36,8 @@ class MadeRound:
         self.told: set[str] = set()
         self.tokens = 0
         (folder / "history").mkdir(parents=True, exist_ok=True)
-        storage = KeepingStorage(str(self.table))
-        self.options = Call(OPTIONS).write()
-        self.opened = open_for_write(storage, self.options, SCHEMA)
-        provider = FilesystemLockProvider(LockScope(storage.uri, {}))
-        settings = TransactionSettings(mode=NON_BLOCKING)
-        generator = HybridTimeGenerator(provider)
-        self.manager = TransactionManager(storage, provider, generator, settings, slots_kept=64)
+        self.built = BuiltTable(KeepingStorage(str(self.table)), SCHEMA, OPTIONS)
+        self.manager = self.built.manager(slots_kept=64)
 
     def note(self, process: str, event: str, **details: Any) -> int:
         self.now_ns += SECOND_NS // 10
@@ -79,19 +62,20 @@ class MadeRound:
         self, process: str, work: str, role: str, rows: Sequence[Row], outcome: str = "committed"
     ) -> CommitResult:
         """A whole transaction; an outcome of "unknown" is a commit whose caller never learned of it."""
-        transaction = self.begin(process, work, role)
-        result = self.commit(transaction, rows)
+        writing = self.begin(process, work, role)
+        result = self.put(writing, rows).commit()
         told = outcome == "committed"
         self.answer(
-            process, work, outcome, transaction.instant, result.completion if told else "", len(rows) if told else 0
+            process, work, outcome, writing.instant, result.completion if told else "", len(rows) if told else 0
         )
         return result
 
-    def begin(self, process: str, work: str, role: str) -> Transaction:
+    def begin(self, process: str, work: str, role: str) -> Writing:
         self.note(process, "call", work=work, role=role)
-        transaction = self.manager.begin()
-        self.note(process, "begun", work=work, instant=transaction.instant)
-        return transaction
+        block_format = "avro" if self.entries % 2 else "parquet"
+        writing = self.built.begin(manager=self.manager, hoodie__logfile__data__block__format=block_format)
+        self.note(process, "begun", work=work, instant=writing.instant)
+        return writing
 
     def answer(
         self, process: str, work: str, outcome: str, instant: str, completion: str = "", rows: int = 0, error: str = ""
@@ -99,39 +83,29 @@ class MadeRound:
         values = {"instant": instant, "outcome": outcome, "completion": completion, "rows": rows, "error": error}
         self.note(process, "return", work=work, **values)
 
-    def commit(self, transaction: Transaction, rows: Sequence[Row]) -> CommitResult:
-        options = replace(self.options, block_format="avro" if self.entries % 2 else "parquet")
-        return result_or_raise(commit_files(transaction, self.opened, options, self.put(transaction, rows, options)))
-
-    def put(self, transaction: Transaction, rows: Sequence[Row], options: WriteOptions) -> list[Any]:
-        """Writes rows as tasks do."""
-        table = self.opened
-        task = write_task(table, options, transaction)
-        data = pa.Table.from_arrays([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)
-        return [report for batch in data.to_batches() for report in task.write(iter([task.tag(batch)]), "0-0-0")]
+    def put(self, writing: Writing, rows: Sequence[Row]) -> Writing:
+        return writing.put_table(pa.Table.from_arrays([list(one) for one in zip(*rows, strict=True)], schema=SCHEMA))
 
     def refuse(self, process: str, work: str, role: str, rows: Sequence[Row]) -> None:
         """A write that has its files and is rolled back."""
-        transaction = self.begin(process, work, role)
-        self.put(transaction, rows, self.options)
-        transaction.abort()
-        self.answer(process, work, "refused", transaction.instant, error="WriteConflict")
+        writing = self.begin(process, work, role)
+        self.put(writing, rows).abort()
+        self.answer(process, work, "refused", writing.instant, error="WriteConflict")
 
     def compact(self, process: str, work: str, execute: bool = True) -> None:
-        table = open_table(self.opened.storage)
         self.note(process, "call", work=f"{work}.plan", role="compact", kind="plan")
-        plan = Compaction().schedule(ServiceContext(table, self.manager))
+        plan = self.built.plan(manager=self.manager)
         assert plan is not None
         told = {"outcome": "committed", "instant": plan, "rows": 0, "error": ""}
         self.note(process, "return", work=f"{work}.plan", completion="", kind="plan", **told)
         if execute:
             self.note(process, "call", work=work, role="compact", kind="execute")
-            done = Compaction().execute(ServiceContext(table, self.manager), plan)
+            done = self.built.execute(plan, manager=self.manager)
             self.note(process, "return", work=work, completion=done.completion, kind="execute", **told)
 
     def look(self, process: str) -> None:
         """What a tail reader sees of what is new."""
-        completed = sorted(Snapshot.load(self.opened.storage).completed, key=lambda one: one.completion or "")
+        completed = sorted(Snapshot.load(self.built.storage).completed, key=lambda one: one.completion or "")
         files = [one.file_name for one in completed if one.file_name not in self.told]
         self.told.update(files)
         timeline = self.table / ".hoodie/timeline"

@@ -14,14 +14,8 @@ import round_damages as do
 from made_round import go_on, make_round
 
 from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.clustering import ClusteringOptions
-from lakelatch.engine.services import archiving, cancelling
-from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
 from lakelatch.torture.check.archived import HISTORY
 from lakelatch.torture.check.checker import check_round
 from lakelatch.torture.check.evidence import Evidence
@@ -39,30 +33,26 @@ def kept_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = go_on(folder)
     seen = [json.loads(line) for line in (folder / "history/tail-1.1.jsonl").read_text().splitlines()]
     made.told = {name for line in seen for name in line.get("files", ())}
-    table, manager = open_table(made.opened.storage), made.manager
-
-    def plan() -> str:
-        found = Clustering(ClusteringOptions(), CancellationOptions()).schedule(ServiceContext(table, manager))
-        assert found is not None
-        return found
-
+    table = made.built
     made.append("append-1.2", "append-1.2.0002", 3)
-    called_off = plan()
-    asked = cancelling.request_cancel(manager, called_off)
+    called_off = table.plan_clustering("")
+    assert called_off is not None
+    asked = request_cancel(made.manager, called_off)
     assert asked is not None and asked.whole
     made.note("cancel-1.1", "cancelled", instant=called_off, groups=[])
-    assert cancelling.execute_cancel(manager, called_off)
+    assert execute_cancel(made.manager, called_off)
     made.note("cancel-1.1", "aborted", instant=called_off)
-    done = Clustering().execute(ServiceContext(table, manager), plan())
+    done = table.cluster("")
+    assert done is not None
     made.note("serve-1.1", "served", service="clustering", outcome="done", instant=done.instant, text="")
     for number in range(3, 7):
         made.append("append-1.2", f"append-1.2.{number:04d}", 2)
-    for result in Clean(CleaningOptions(commits=_RETAINED)).run(ServiceContext(table, manager)):
+    for result in table.clean(CleaningOptions(commits=_RETAINED)):
         assert result.files
         made.note("serve-1.1", "served", service="clean", outcome="done", instant=result.instant, text="")
     made.look("tail-1.1")
     ages = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0, orphan_age_s=0)
-    assert archiving.archive(manager, table.config, ages).instants
+    assert table.archive(ages).instants
     made.snapshot("snapshot-1.1")
     do.edit_round(ended_ns=made.now_ns, commits_retained=_RETAINED)(folder)
     return folder

@@ -9,10 +9,9 @@ from one_table import Table
 
 from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.transactions.base.outcome import Committed
-from lakelatch.transactions.base.settings import EarlySettings, TransactionSettings
+from lakelatch.transactions.base.settings import EarlySettings
 from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
@@ -24,9 +23,7 @@ def early_manager(
     table: Table, strategy: str = "simple_direct", storage: Storage | None = None, **more: Any
 ) -> TransactionManager:
     """A writer's manager as another process would open it; `more` are fields of `EarlySettings`."""
-    provider = table.provider()
-    settings = TransactionSettings(early=replace(EarlySettings(strategy, period_ms=10), **more))
-    return TransactionManager(storage or table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
+    return table.manager(storage=storage, early=replace(EarlySettings(strategy, period_ms=10), **more))
 
 
 @dataclass

@@ -14,14 +14,12 @@ from one_table import Table
 
 from lakelatch.storage import Storage
 from lakelatch.testing.ports import free_port
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import (
     SERVER_MARKERS,
     EarlySettings,
     MarkerServerSettings,
-    TransactionSettings,
 )
 from lakelatch.transactions.early.server_client import MARKERS_PATH, ServerAddress
 from lakelatch.transactions.early.task_files import TaskFiles
@@ -40,13 +38,9 @@ def served_manager(
     **early: Any,
 ) -> TransactionManager:
     """Without a strategy there is no early detection, and markers go through the server all the same."""
-    provider = table.provider()
     detection = EarlySettings(strategy, period_ms=PERIOD_MS, marker_type=SERVER_MARKERS)
-    settings = TransactionSettings(
-        early=replace(detection, **early) if strategy is not None else None,
-        marker_server=server or MarkerServerSettings(),
-    )
-    return TransactionManager(storage or table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
+    found = replace(detection, **early) if strategy is not None else None
+    return table.manager(storage=storage, early=found, marker_server=server or MarkerServerSettings())
 
 
 @dataclass

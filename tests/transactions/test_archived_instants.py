@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import pytest
 from archiver import Archiver
+from bare_table import add_file, commit, write
 from cancelling import schedule
-from one_table import Table, add_file, commit, write
+from one_table import Table
 
 from lakelatch.errors import WriteConflict
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.base.settings import OPTIMISTIC, TransactionSettings
-from lakelatch.transactions.manager import TransactionManager
 
 
 def test_a_foreign_commit_that_was_archived_since_the_transaction_began_is_a_conflict(table: Table) -> None:
@@ -116,9 +114,7 @@ class SharedLock(InProcessLockProvider):
 
 
 def test_with_a_lock_of_hudi_the_oldest_instant_is_found_that_came_and_went_since(table: Table) -> None:
-    provider = SharedLock(LockScope(table.storage.uri, {}))
-    settings = TransactionSettings(mode=OPTIMISTIC)
-    manager = TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
+    manager = table.manager(provider=SharedLock(LockScope(table.storage.uri, {})))
     write(manager, "z")
     Archiver(table.storage).archive([table.place_foreign("20200101000000000", "20200101000001000", "y").requested])
     transaction = manager.begin()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bare_table import write
 from cancelling import WHOLE_ONLY, execute, finish, make_files, output, request, schedule
-from one_table import Table, write
+from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import TransactionEnded

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bare_table import add_file, commit, write
 from cancelling import CANCELLABLE, FOREIGN, IMMUTABLE, WHOLE_ONLY, execute, finish, make_files, request, schedule
-from one_table import Table, add_file, commit, write
+from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import WriteConflict

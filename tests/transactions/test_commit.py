@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
-from one_table import Table, add_file, commit, timeline_names, write
+from bare_table import add_file, commit, timeline_names, write
+from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, LockTimeout, TransactionEnded, Unavailable, WriteConflict

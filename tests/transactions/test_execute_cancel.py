@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bare_table import timeline_names, write
 from cancelling import execute, finish, make_files, output, request, schedule
-from one_table import Table, timeline_names, write
+from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded

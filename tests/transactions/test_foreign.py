@@ -8,7 +8,8 @@ from collections.abc import Callable
 import cancelling
 import pytest
 from archiver import Archiver
-from one_table import Table, add_file, commit, timeline_names, write
+from bare_table import add_file, commit, timeline_names, write
+from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import InvalidRequest, TransactionEnded, WriteConflict

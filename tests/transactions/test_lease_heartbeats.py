@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from one_table import Table, add_file, commit, write
+from bare_table import add_file, commit, write
+from one_table import Table
 
 from lakelatch.heartbeat.contract import LEASE, heartbeat_key
 from lakelatch.locks.contract import LockProvider
-from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
 
 
@@ -16,8 +15,7 @@ def provider(table: Table) -> LockProvider:
 
 
 def manager(table: Table, provider: LockProvider) -> TransactionManager:
-    settings = TransactionSettings(heartbeat_type=LEASE)
-    return TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
+    return table.manager(provider=provider, heartbeat_type=LEASE)
 
 
 def test_a_transaction_holds_its_lease_until_it_ends(table: Table, provider: LockProvider) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from one_table import Table, add_file, commit, write
+from bare_table import add_file, commit, write
+from one_table import Table
 
 from lakelatch.errors import InvalidRequest, LockTimeout
 from lakelatch.locks.contract import TABLE_KEY, LockProvider, LockScope
@@ -13,18 +14,17 @@ from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timegen.hybrid import REGISTER, HybridTimeGenerator
+from lakelatch.timegen.hybrid import REGISTER
 from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import LOCK_CHANGES_FOLDER
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.lock_migration import change_locks, lock_domain
 from lakelatch.transactions.manager import TransactionManager
 
 
 def manager_with(table: Table, provider: LockProvider) -> TransactionManager:
-    settings = TransactionSettings(mode=NON_BLOCKING)
-    return TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
+    return table.manager(NON_BLOCKING, provider=provider)
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from one_table import Table, commit, timeline_names, write
+from bare_table import commit, timeline_names, write
+from one_table import Table
 
 from lakelatch.engine.services.restoring import roll_back
 from lakelatch.errors import InvariantBroken, Unavailable

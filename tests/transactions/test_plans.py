@@ -4,7 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from one_table import Table, add_file, commit, write
+from bare_table import add_file, commit, write
+from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded

@@ -7,14 +7,14 @@ reason.
 from __future__ import annotations
 
 import pytest
-from one_table import Table, add_file, commit, own_file, write
+from bare_table import add_file, commit, write
+from one_table import Table, own_file
 from storages.counting import CountingStorage
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.manager import TransactionManager
 
@@ -113,7 +113,7 @@ def test_a_commit_that_loses_the_race_for_its_slot(
     manager: TransactionManager, storage: CountingStorage, table: Table
 ) -> None:
     provider = LyingLockProvider(LockScope(storage.uri, {}))  # so that it need not wait for the lock
-    others = TransactionManager(storage, provider, HybridTimeGenerator(provider, table.system), None, table.system)
+    others = table.manager(provider=provider)
     transaction, other = manager.begin(), others.begin()
     files = add_file(transaction, "a"), add_file(other, "b")
 

@@ -4,7 +4,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from one_table import Table, add_file, commit, timeline_names, write
+from bare_table import add_file, commit, timeline_names, write
+from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded, Unavailable
@@ -12,7 +13,6 @@ from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_BEFORE, Fault, FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.instant import TIMELINE_FOLDER, requested
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, slot_path
 from lakelatch.timeline.snapshot import Snapshot
@@ -178,8 +178,7 @@ def test_of_commit_and_rollback_the_first_slot_wins(table: Table, first: str) ->
 
 
 def lockless(table: Table, storage: FaultyStorage | None = None) -> TransactionManager:
-    provider = LyingLockProvider(LockScope(table.storage.uri, {}))
-    return TransactionManager(storage or table.storage, provider, HybridTimeGenerator(provider), None, table.system)
+    return table.manager(storage=storage, provider=LyingLockProvider(LockScope(table.storage.uri, {})))
 
 
 def test_the_rollbacks_slot_alone_ends_a_transaction(table: Table) -> None:
@@ -336,5 +335,4 @@ def test_a_time_whose_beginning_failed_is_not_given_again(table: Table) -> None:
 
 def frozen(table: Table, storage: FaultyStorage | None = None) -> TransactionManager:
     provider = LyingLockProvider(LockScope(table.storage.uri, {}, table.system))
-    generator = HybridTimeGenerator(provider, table.system)
-    return TransactionManager(storage or table.storage, provider, generator, None, table.system)
+    return table.manager(storage=storage, provider=provider, times=table.system)

@@ -11,8 +11,6 @@ from archiver import Archiver, remove_from_timeline
 from clean_files import clean_metadata
 from live_table import LiveTable, TableRows, rows_since
 
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.slices.table_view import TableView
@@ -109,10 +107,7 @@ def test_a_log_compaction_that_was_archived_still_holds(tmp_path: Path) -> None:
 
 
 def log_compacted(table: LiveTable) -> None:
-    options = CompactionOptions.from_options({"hoodie.log.compaction.blocks.threshold": "2"})
-    plan = LogCompaction(options).schedule(table.context())
-    assert plan is not None
-    LogCompaction().execute(table.context(), plan)
+    assert table.compact_logs() is not None
 
 
 def test_rows_go_to_the_successors_of_an_archived_replace_commit(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from live_table import LiveTable
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import CorruptTable
 from lakelatch.format.log.framing import PARQUET_BLOCK, encode_block, read_blocks
+from lakelatch.storage import Storage
 from lakelatch.storage.checksums import strip_checksum
-from lakelatch.storage.local import LocalStorage
 
 INCREMENTAL = {
     "hoodie.datasource.query.type": "incremental",
@@ -40,7 +40,7 @@ def selected(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[dic
     return sorted(({name: row[name] for name in columns} for row in rows), key=repr)
 
 
-def spoil_column(storage: LocalStorage, name: str) -> int:
+def spoil_column(storage: Storage, name: str) -> int:
     """Makes a column's pages undecodable in all data files; without checksums, so that only decoding finds it."""
     spoiled = 0
     for path in [path for path in storage.walk("") if not path.startswith(".hoodie/")]:

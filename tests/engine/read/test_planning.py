@@ -49,11 +49,6 @@ def far(request: pytest.FixtureRequest) -> FarStorage:
     return FarStorage(request.node.name)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
-    return LiveTable(tmp_path / "t")
-
-
 def lift(storage: Storage, far: FarStorage) -> None:
     """Makes the object store what the folder is."""
     there = set(storage.walk(""))

@@ -13,21 +13,19 @@ import pyarrow as pa
 import pytest
 from live_table import SCHEMA, LiveTable, rows_of, window
 from storages.counting import CountingStorage
+from table import BuiltTable
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.where import conditions_in
 from lakelatch.engine.run.executor import NO_TASKS
 from lakelatch.engine.run.report import DONE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.keeping.maintenance import keep
 from lakelatch.engine.services.keeping.steps import Steps
 from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.format.index.file_index import INDEX_FOLDER
 from lakelatch.format.slices import index_making as making
@@ -262,12 +260,7 @@ def test_a_column_that_has_become_wider_rules_nothing_out(
     once = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("part", pa.string()), ("n", pa.int32())])
     table.upsert(pa.table([[1, 2], [1, 1], ["p", "q"], [5, 6]], once))
     opened_table = open_table(LocalStorage(str(tmp_path / "t")))
-    with open_manager(opened_table.storage, Call(keys).write().manager) as manager:
-        plan = Compaction(CompactionOptions.from_options({"hoodie.compact.inline.max.delta.commits": "1"})).schedule(
-            ServiceContext(opened_table, manager)
-        )
-        assert plan is not None
-        Compaction().execute(ServiceContext(opened_table, manager), plan)
+    assert BuiltTable.at(opened_table.storage, keys).compact() is not None
     assert make_index(opened_table.storage, opened_table.config) is not None
     path = str(tmp_path / "t")
     assert [one.partition for one in plan_read(path, where="n = 5").slices] == ["p"]

@@ -13,16 +13,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, WorkedTable, window
+from live_table import LiveTable, window
 from storages.counting import CountingStorage
+from table import BuiltTable
 
-from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read, read_schema
 from lakelatch.engine.read.pruning import Bound, Condition, OneOf, Present
-from lakelatch.engine.table.making import open_for_write
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.storage.local import LocalStorage
-from lakelatch.transactions.base.settings import NON_BLOCKING
 
 PARTITIONS = Path(__file__).parents[2] / "data" / "partitions"
 DAY = datetime.date(2024, 1, 31)
@@ -45,23 +43,21 @@ STEPS = (1, 3, 1, 1, 7, 2, 3)  # so that each value meets others
 UNFIT = ("50%", "a/b", "region=eu")  # for folders whose names are not encoded
 
 
-class WideTable(WorkedTable):
+class WideTable(BuiltTable):
     """Of several types, with the options of the test."""
 
     def __init__(self, root: Path, partitions: str, keys: str, **more: Any) -> None:
-        self.root, self.storage, self.mode = root, LocalStorage(str(root)), NON_BLOCKING
-        self.options = {
+        options = {
             "hoodie.datasource.write.recordkey.field": keys,
             "hoodie.datasource.write.precombine.field": "ts",
             "hoodie.datasource.write.partitionpath.field": partitions,
             "hoodie.bucket.index.num.buckets": 5,
-            "hoodie.write.concurrency.mode": NON_BLOCKING,
             "hoodie.datasource.write.hive_style_partitioning": more.get("hive", False),
             "hoodie.datasource.write.partitionpath.urlencode": more.get("encoded", False),
         }
         if "hashed" in more:
-            self.options["hoodie.bucket.index.hash.field"] = more["hashed"]
-        self.opened = open_for_write(self.storage, Call(self.options).write(), SCHEMA)
+            options["hoodie.bucket.index.hash.field"] = more["hashed"]
+        super().__init__(LocalStorage(str(root)), SCHEMA, options)
 
     def fill(self) -> None:
         """With rows that between them have every value that the table takes."""

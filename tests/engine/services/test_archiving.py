@@ -13,7 +13,6 @@ from storages.counting import CountingStorage
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.services.archiving import Archived, archive
-from lakelatch.engine.services.cleaning import Clean
 from lakelatch.failpoints import FailpointHit, active
 from lakelatch.storage.contract import path_below
 from lakelatch.testing.faults.storage import FaultyStorage
@@ -23,13 +22,12 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import HISTORY_FOLDER, load_manifest
 from lakelatch.timeline.instant import TIMELINE_FOLDER, requested
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.manager import TransactionManager
 
 AT_ONCE = ArchivingOptions(min_commits=2, max_commits=3, merged_files=3, minimum_age_s=0)
 
 
 def run(table: LiveTable, options: ArchivingOptions = AT_ONCE) -> Archived:
-    return archive(table.manager(), table.opened.config, options)
+    return table.archive(options)
 
 
 def writes(table: LiveTable) -> list[str]:
@@ -50,7 +48,7 @@ def written(table: LiveTable, *numbers: int) -> None:
 def cleaned(table: LiveTable) -> None:
     """No older slices are left to which the table could be taken back."""
     options = CleaningOptions(commits=1, parallelism=1)
-    assert Clean(options).run(table.context())[0].files
+    assert table.clean(options)[0].files
 
 
 def age(table: LiveTable, path: str, hours: int = 48) -> None:
@@ -412,12 +410,6 @@ def test_what_begins_and_completes_during_the_look_is_not_passed(tmp_path: Path)
             if len(looks) == 2:  # the first one is for requests that are left over
                 written(table, 3, 4, 5)
 
-    manager = table.manager()
-    manager = TransactionManager(
-        FaultyStorage(table.storage, before=write_meanwhile),
-        manager.context.provider,
-        manager.context.clock._generator,
-        manager.settings,
-    )
-    done = archive(manager, table.opened.config, AT_ONCE)
+    manager = table.manager(FaultyStorage(table.storage, before=write_meanwhile))
+    done = table.archive(manager=manager, options=AT_ONCE)
     assert len(looks) > 1 and done.instants and max(done.instants) < last

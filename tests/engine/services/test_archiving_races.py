@@ -6,17 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bare_table import provider_of
 from cancelled_plans import cancelled_compaction
 from live_table import LiveTable
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.services import restoring
-from lakelatch.engine.services.archiving import Archived, archive
+from lakelatch.engine.services.archiving import Archived
 from lakelatch.engine.services.cancelling import request_cancel
 from lakelatch.failpoints import NAMES, FailpointHit, active, calling
+from lakelatch.locks.contract import LockScope
 from lakelatch.storage.contract import path_below
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
+from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.manifest import (
@@ -39,7 +42,7 @@ AT_ONCE = ArchivingOptions(
 
 
 def run(table: LiveTable, manager: TransactionManager | None = None) -> Archived:
-    return archive(manager or table.manager(), table.opened.config, AT_ONCE)
+    return table.archive(AT_ONCE, manager)
 
 
 def written(table: LiveTable, *numbers: int) -> None:
@@ -66,9 +69,8 @@ def prepared(tmp_path: Path) -> LiveTable:
 
 def unlocked(table: LiveTable) -> TransactionManager:
     """A manager whose lock grants itself to everybody."""
-    manager = table.manager()
-    provider = LyingLockProvider(manager.context.provider.scope)
-    return TransactionManager(table.storage, provider, manager.context.clock._generator, manager.settings, REAL_SYSTEM)
+    scope, times = LockScope(table.storage.uri, {}), HybridTimeGenerator(provider_of(table.storage))
+    return table.manager(provider=LyingLockProvider(scope), generator=times)
 
 
 def everything(table: LiveTable) -> set[str]:
@@ -241,7 +243,7 @@ def test_files_that_came_back_after_they_were_archived_go_again(tmp_path: Path) 
     for path in back:
         table.storage.put(path, files[path])
     assert table.read() == rows
-    archive(table.manager(), table.opened.config, ArchivingOptions())  # which archives nothing
+    table.archive(ArchivingOptions())  # which archives nothing
     there = {f"{TIMELINE_FOLDER}/{name}" for name in table.storage.list(TIMELINE_FOLDER).files}
     assert not there & back and table.agreed() == rows
 

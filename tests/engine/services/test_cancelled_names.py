@@ -7,12 +7,9 @@ from pathlib import Path
 
 from live_table import LiveTable
 
-from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.clustering import ClusteringOptions
-from lakelatch.engine.services.cancelling import aborted_plans, execute_cancel, request_cancel
+from lakelatch.engine.services.cancelling import aborted_plans
 from lakelatch.engine.services.cleaning import cancel_overdue
-from lakelatch.engine.services.clustering import Clustering
 from lakelatch.storage import LocalStorage
 from lakelatch.transactions.cancellation import remove_tombstones
 
@@ -32,10 +29,9 @@ class PutsNoted(LocalStorage):
 def cancelled(table: LiveTable) -> tuple[str, list[str]]:
     """A clustering that has ended as cancelled, and the paths of its tombstones."""
     table.write([(number, 1, "a") for number in range(4)])
-    plan = Clustering(ClusteringOptions(), CancellationOptions()).schedule(table.context())
+    plan = table.plan_clustering("")
     assert plan is not None
-    request_cancel(table.manager(), plan)
-    assert execute_cancel(table.manager(), plan)
+    assert table.cancel(plan)
     tombstones = [path for path in table.storage.walk("p") if plan in path]
     assert tombstones
     return plan, tombstones

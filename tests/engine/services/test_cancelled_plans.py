@@ -8,11 +8,7 @@ import pytest
 from live_table import LiveTable
 
 from lakelatch import failpoints
-from lakelatch.engine.options.cancellation import CancellationOptions
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.services import cancelling
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.actions import COMPACTION
@@ -20,7 +16,7 @@ from lakelatch.timeline.instant import aborted
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 
-CANCELLABLE = CancellationOptions(cancellable=True)
+CANCELLABLE = {"lakelatch.service.cancellable": "true"}
 
 
 @pytest.fixture
@@ -29,7 +25,7 @@ def live(tmp_path: Path) -> LiveTable:
 
 
 def cancellable_plan(live: LiveTable) -> str:
-    plan = Compaction(CompactionOptions(), CANCELLABLE).schedule(live.context())
+    plan = live.plan(CANCELLABLE)
     assert plan is not None
     return plan
 
@@ -71,7 +67,7 @@ def test_tasks_stop_before_the_next_operation(live: LiveTable) -> None:
         cancelling.request_cancel(live.manager(), plan)
 
     with failpoints.calling(ask, ["compact.after_base_file"]), pytest.raises(PlanCancelled):
-        Compaction().execute(live.context(), plan)
+        live.execute(plan)
     assert len(made) == 1 and files_of(live, plan) == []
 
 
@@ -108,8 +104,7 @@ def test_readers_see_nothing_of_what_a_dead_executor_left_before_it_is_swept_nor
 def test_a_plan_waits_for_its_policy_and_is_left_to_a_live_executor(live: LiveTable) -> None:
     written(live)
     for policy, past in [("0 hours", True), ("24 hours", False), ("1 instants", True), ("2 instants", False)]:
-        options = CancellationOptions(cancellable=True, policy=policy)
-        plan = Compaction(CompactionOptions(), options).schedule(live.context())
+        plan = live.plan({**CANCELLABLE, "lakelatch.service.cancellation.policy": policy})
         assert plan is not None
         for _ in range(2):
             live.write([(1, 3, "c")], partition="q")
@@ -134,10 +129,9 @@ def test_compactions_are_immutable_unless_asked_for_and_log_compactions_always(l
     live.execute(plan)
     for number in range(2):
         live.write([(number, 5, "d")])
-    options = CompactionOptions(least_logs_of_run=2, log_compaction=True)
     for number in range(4):
         live.write([(1, 6 + number, "e")])
-    plan = LogCompaction(options).schedule(live.context())
+    plan = live.plan_logs()
     assert plan is not None
     with pytest.raises(InvalidRequest, match="is immutable"):
         cancelling.request_cancel(live.manager(), plan)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from bare_table import manager_of
 from hudi import HudiTableBuilder
 from java_hudi import Rows, plain
 from live_table import LiveTable, rows_of
@@ -14,22 +15,15 @@ from sweep import find_losses
 
 import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.plan import plan_read, plan_read_of
 from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import calling
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.transactions.base.settings import TransactionSettings
-from lakelatch.transactions.manager import TransactionManager
 
 DATA = Path(__file__).parents[2] / "data"
 MADE_BY_JAVA = sorted([*DATA.glob("java/*.zip"), *DATA.glob("archived/*.zip")])
@@ -98,15 +92,12 @@ def test_logs_that_a_log_compaction_repeats_go_with_their_version(tmp_path: Path
     table = LiveTable(tmp_path / "t", buckets=1)
     for number in range(6):
         table.write([(key, number, f"v{number}") for key in range(3)])
-    manager = table.manager()
     options = CleaningOptions(commits=1)
-    plan = LogCompaction(CompactionOptions(log_compaction=True, least_logs_of_run=2)).schedule(
-        ServiceContext(table.opened, manager)
-    )
+    plan = table.plan_logs()
     assert plan is not None
-    LogCompaction().execute(table.context(), plan)
+    table.execute_logs(plan)
     before = table.agreed()
-    assert Clean(options).run(table.context())[0].files == ()
+    assert table.clean(options)[0].files == ()
     table.compact()
     for number in range(6, 8):
         table.write([(9, number, "w")])
@@ -178,8 +169,7 @@ def test_tables_that_java_made(archive: Path, policy: str, tmp_path: Path) -> No
         files.extractall(tmp_path)
     storage = LocalStorage(str(next(path.parent for path in tmp_path.glob("*/.hoodie"))))
     before, by_others = rows(storage), rows_by_hudi_rs(storage)
-    provider = FilesystemLockProvider(LockScope(storage.uri, {}))
-    manager = TransactionManager(storage, provider, HybridTimeGenerator(provider), TransactionSettings())
+    manager = manager_of(storage)
     options = CleaningOptions(policy=policy, commits=1, versions=1)
     Clean(options).run(ServiceContext(open_table(storage), manager))
     assert rows(storage) == before and rows_by_hudi_rs(storage) == by_others

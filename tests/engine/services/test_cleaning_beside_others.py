@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from bare_table import expire
 from made_history import MadeHistory, group
 from sweep import find_losses
 
@@ -55,7 +56,7 @@ def planned(table: MadeHistory) -> str:
 
 
 def make_dead(table: MadeHistory, instant: str) -> None:
-    table.memory._objects[heartbeat_path(instant)] = (table.storage.read(heartbeat_path(instant)), 1000)
+    expire(table.memory, instant)
 
 
 # -- executors --------------------------------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ import pytest
 from clustered import ROWS, done, live, made, planned
 from grouped_table import A, D, GroupedTable
 from live_table import LiveTable, rows_since
+from table import stops_at
 
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.engine.table.opening import open_table
-from lakelatch.errors import InvalidRequest, Unavailable
-from lakelatch.failpoints import active
+from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import successor_file_id
 from lakelatch.format.names import BASE_TOKEN, NO_TASK, token_within
 from lakelatch.timeline.actions import CLUSTERING
@@ -117,7 +117,7 @@ def test_tables_with_column_groups_are_clustered(tmp_path: Path) -> None:
 def test_a_clustering_that_failed_is_carried_out_by_the_next(tmp_path: Path) -> None:
     table = made(tmp_path)
     plan = planned(table)
-    with active("cluster.before_commit=raise"), pytest.raises(Unavailable):
+    with stops_at("cluster.before_commit"):
         table.execute_clustering(plan)
     before = table.agreed()
     files = {path for path in table.storage.walk("p") if plan in path}
@@ -130,7 +130,7 @@ def test_files_under_other_names_of_an_executor_that_died_go_with_the_next(tmp_p
     """Earlier versions named them alike in every partition; hudi-rs refuses two base files of one instant."""
     table = made(tmp_path)
     plan = planned(table)
-    with active("cluster.before_commit=raise"), pytest.raises(Unavailable):
+    with stops_at("cluster.before_commit"):
         table.execute_clustering(plan)
     before = table.agreed()
     made_by_now = {path for path in table.storage.walk("p") if plan in path}

@@ -24,7 +24,7 @@ from lakelatch.storage import Storage
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.base.settings import OPTIMISTIC, TransactionSettings
+from lakelatch.transactions.base.settings import OPTIMISTIC
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 
 
@@ -231,8 +231,7 @@ def test_an_optimistic_writer_that_comes_after_it_has_a_conflict_only_where_it_w
     spared, hit = (table.begin().put("p", [(key, 30, "x")]) for key in (0, other))
     table.execute_clustering(plan)
     spared.commit()
-    with pytest.raises(WriteConflict):
-        hit.commit()
+    hit.loses()
     rows = {row[1]: row for row in table.agreed()}
     assert rows[0] == ("p", 0, 30, "x") and rows[other][2] == 10
 
@@ -297,10 +296,8 @@ def test_a_write_that_was_rolled_back_after_the_plan_does_not_come_back(tmp_path
 
 
 class PrefersWriters(LiveTable):
-    def manager(self, storage: Storage | None = None) -> TransactionManager:
-        settings = TransactionSettings(mode=OPTIMISTIC, conflict_strategy="prefer_writer")
-        context = super().manager(storage).context
-        return TransactionManager(context.storage, context.provider, context.clock._generator, settings)
+    def manager(self, storage: Storage | None = None, **settings: Any) -> TransactionManager:
+        return super().manager(storage, mode=OPTIMISTIC, conflict_strategy="prefer_writer", **settings)
 
 
 def test_one_that_yields_to_a_writer_at_work_leaves_tombstones(tmp_path: Path) -> None:

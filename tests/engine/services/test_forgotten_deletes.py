@@ -17,7 +17,6 @@ from lakelatch.engine.read import ways
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction, finish_foreign_compactions
 from lakelatch.engine.services.service import ServiceContext
@@ -143,7 +142,7 @@ def test_spark_does_not_read_files_that_another_engine_may_clean(
 
 
 def clean(table: LiveTable) -> None:
-    Clean(CleaningOptions(commits=1)).run(table.context())
+    table.clean(CleaningOptions(commits=1))
 
 
 def test_a_clean_leaves_what_has_the_deletes_until_all_readers_have_them_from_elsewhere(table: LiveTable) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from live_table import LiveTable
 from made_history import MadeHistory, group
-from taken_back_table import KeptTable, new_table, rows
+from taken_back_table import new_table, rows
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
@@ -37,9 +38,8 @@ def before_reading(storage: Storage, path: str, act: Callable[[], object]) -> tu
     return FaultyStorage(storage, before=before), seen
 
 
-def manager_on(table: KeptTable, storage: Storage) -> TransactionManager:
-    context = table.manager().context
-    return TransactionManager(storage, context.provider, context.clock._generator, context.settings)
+def manager_on(table: LiveTable, storage: Storage) -> TransactionManager:
+    return table.manager(storage)
 
 
 def test_a_clean_needs_nothing_of_a_plan_that_a_restore_takes_away(table: MadeHistory) -> None:

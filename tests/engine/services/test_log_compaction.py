@@ -14,13 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_table import LiveTable, Row, TableRows, rows_since
 
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.services.rewriting import RewriteTask
-from lakelatch.engine.write.commit import file_ids_of
-from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.names import COMPACTED_MARK
@@ -35,13 +31,12 @@ PLAN, EXECUTE = "plan", "execute"
 
 
 def plan_logs(table: LiveTable, options: dict[str, str] | None = None) -> str | None:
-    parsed = CompactionOptions.from_options(options or TWO)
-    return LogCompaction(parsed).schedule(table.context())
+    return table.plan_logs(options)
 
 
 def compact_logs(table: LiveTable, plan: str | None) -> Any:
     assert plan is not None
-    return LogCompaction().execute(table.context(), plan)
+    return table.execute_logs(plan)
 
 
 def logs_of(table: LiveTable) -> list[tuple[str, ...]]:
@@ -54,21 +49,7 @@ def compacted_files(table: LiveTable, partition: str = "p") -> list[str]:
 
 def delete_without_value(table: LiveTable, *keys: int) -> None:
     """As a writer under optimistic control may: such a delete wins over all that came before it."""
-    writing = table.begin("delete")
-    opened = table.opened
-    task = WriteTask(
-        opened.storage,
-        opened.config,
-        opened.schema,
-        opened.avro_schema,
-        writing.instant,
-        "delete",
-        "parquet",
-        file_ids_of(opened, writing.transaction.state),
-    )
-    batch = pa.RecordBatch.from_pydict({"id": list(keys), "part": ["p"] * len(keys)})
-    writing.reports += task.write(iter([task.tag(batch)]), "0-0-0")
-    writing.commit()
+    table.begin("delete").put_table(pa.table({"id": list(keys), "part": ["p"] * len(keys)})).commit()
 
 
 def test_logs_become_one_and_every_reader_finds_the_same(tmp_path: Path) -> None:
@@ -311,7 +292,7 @@ def test_an_overwrite_beats_a_log_compaction_that_completes_after_it(tmp_path: P
         table.write([(3, 1, "new")], "p", "insert_overwrite")
         return reports or run_here(task, operations)
 
-    LogCompaction().execute(table.context(overwrite_meanwhile), plan)
+    table.execute_logs(plan, overwrite_meanwhile)
     assert table.agreed() == [("p", 3, 1, "new")]
 
 

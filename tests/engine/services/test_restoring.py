@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from archiver import Archiver
 from clean_files import clean_metadata, clean_plan
-from taken_back_table import KeptTable, new_table, one_of_each, rows
+from live_table import LiveTable
+from taken_back_table import new_table, one_of_each, rows
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_instant, to_ms
@@ -19,11 +20,11 @@ LAST = 9
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
+def table(tmp_path: Path) -> LiveTable:
     return new_table(tmp_path)
 
 
-def test_each_kind_of_commit_is_rolled_back_as_the_latest_one(table: KeptTable) -> None:
+def test_each_kind_of_commit_is_rolled_back_as_the_latest_one(table: LiveTable) -> None:
     """Newest first, down to the first one: the table is each time as it was."""
     history = one_of_each(table)
     for (_, _, before), (what, instant, _) in reversed(list(pairwise(history))):
@@ -37,7 +38,7 @@ def test_each_kind_of_commit_is_rolled_back_as_the_latest_one(table: KeptTable) 
 
 
 @pytest.mark.parametrize("back_to", range(LAST + 1))
-def test_a_restore_goes_back_to_each_commit_and_the_table_is_written_on(table: KeptTable, back_to: int) -> None:
+def test_a_restore_goes_back_to_each_commit_and_the_table_is_written_on(table: LiveTable, back_to: int) -> None:
     history = one_of_each(table)
     _, to, then = history[back_to]
     undone = table.restore(to)
@@ -54,7 +55,7 @@ def test_a_restore_goes_back_to_each_commit_and_the_table_is_written_on(table: K
     assert [row[3] for row in table.agreed()] == ["o0", "o1"]
 
 
-def test_a_restore_to_a_savepoint_keeps_it(table: KeptTable) -> None:
+def test_a_restore_to_a_savepoint_keeps_it(table: LiveTable) -> None:
     kept = table.write(rows(4, 1, "a"))
     then = table.agreed()
     made = table.savepoint(kept.instant)
@@ -66,7 +67,7 @@ def test_a_restore_to_a_savepoint_keeps_it(table: KeptTable) -> None:
     assert table.agreed() == then
 
 
-def test_plans_that_were_made_later_go_and_older_ones_stay(table: KeptTable) -> None:
+def test_plans_that_were_made_later_go_and_older_ones_stay(table: LiveTable) -> None:
     table.write(rows(4, 1, "a"))
     older = table.plan()
     to = table.write(rows(4, 2, "b"))
@@ -80,7 +81,7 @@ def test_plans_that_were_made_later_go_and_older_ones_stay(table: KeptTable) -> 
     assert [row[3] for row in table.agreed()] == ["b0", "b1", "b2", "b3"]
 
 
-def test_a_log_compaction_that_is_undone_takes_its_file_with_it(table: KeptTable) -> None:
+def test_a_log_compaction_that_is_undone_takes_its_file_with_it(table: LiveTable) -> None:
     """The file has the name of a run that is still there: hudi-rs would read rows of undone writes in it."""
     to = table.write(rows(4, 1, "a"))
     waiting = table.begin()  # requested before, and completed after
@@ -88,6 +89,7 @@ def test_a_log_compaction_that_is_undone_takes_its_file_with_it(table: KeptTable
     table.write(rows(4, 2, "b"))
     waiting.commit()
     made = table.compact_logs()
+    assert made is not None
     table.restore(to.instant)
     assert not any("2147483646" in path for path in table.storage.walk("p"))
     assert [row[3] for row in table.agreed()] == ["a0", "a1", "a2", "a3"] and made.instant
@@ -96,7 +98,7 @@ def test_a_log_compaction_that_is_undone_takes_its_file_with_it(table: KeptTable
     assert [row[3] for row in table.agreed()] == ["c0", "c1", "c2", "c3"]
 
 
-def test_a_rollback_leaves_later_commits_of_other_file_groups(table: KeptTable) -> None:
+def test_a_rollback_leaves_later_commits_of_other_file_groups(table: LiveTable) -> None:
     table.write(rows(4, 1, "a"))
     table.write(rows(4, 1, "a"), partition="q")
     bad = table.write(rows(4, 2, "b"))
@@ -106,7 +108,7 @@ def test_a_rollback_leaves_later_commits_of_other_file_groups(table: KeptTable) 
     assert {row[3][0] for row in table.read() if row[0] == "q"} == {"c"}
 
 
-def test_a_rollback_of_what_others_build_on_is_refused_by_name(table: KeptTable) -> None:
+def test_a_rollback_of_what_others_build_on_is_refused_by_name(table: LiveTable) -> None:
     first = table.write(rows(4, 1, "a"))
     later = table.write(rows(4, 2, "b"))
     with pytest.raises(InvalidRequest, match=f"{later.instant} completed after .* builds on"):
@@ -121,7 +123,7 @@ def test_a_rollback_of_what_others_build_on_is_refused_by_name(table: KeptTable)
     assert [row[3] for row in table.agreed()] == ["b0", "b1", "b2", "b3"]
 
 
-def test_an_overwrite_moves_all_buckets_of_its_partition_so_later_writes_build_on_it(table: KeptTable) -> None:
+def test_an_overwrite_moves_all_buckets_of_its_partition_so_later_writes_build_on_it(table: LiveTable) -> None:
     """Also a write to a bucket in which the overwrite has no file: without it, its file id is no other's successor."""
     in_first = bucket_of(table, 1, "probe1")
     other = next(key for key in range(2, 99) if bucket_of(table, key, f"probe{key}") != in_first)
@@ -131,17 +133,18 @@ def test_an_overwrite_moves_all_buckets_of_its_partition_so_later_writes_build_o
         table.roll_back(overwrite.instant)
 
 
-def bucket_of(table: KeptTable, key: int, partition: str) -> str:
+def bucket_of(table: LiveTable, key: int, partition: str) -> str:
     table.write([(key, 1, "x")], partition=partition)
     (path,) = (path for path in table.storage.walk(partition) if ".log." in path)
     return path.rpartition("/")[2][1:9]
 
 
-def test_a_log_compaction_is_not_planned_over_a_name_that_is_taken(table: KeptTable) -> None:
+def test_a_log_compaction_is_not_planned_over_a_name_that_is_taken(table: LiveTable) -> None:
     """One that was undone, or called off, may come too late with its file, or have left a tombstone there."""
     table.write([(1, 1, "a")])
     table.write([(1, 2, "b")])
     made = table.compact_logs()
+    assert made is not None
     (path,) = (path for path in table.storage.walk("p") if "2147483646" in path)
     late = table.storage.read(path)
     table.roll_back(made.instant)
@@ -153,7 +156,7 @@ def test_a_log_compaction_is_not_planned_over_a_name_that_is_taken(table: KeptTa
     assert [row[3] for row in table.agreed()] == ["c"]
 
 
-def test_what_a_savepoint_keeps_is_neither_rolled_back_nor_restored_away(table: KeptTable) -> None:
+def test_what_a_savepoint_keeps_is_neither_rolled_back_nor_restored_away(table: LiveTable) -> None:
     first = table.write(rows(4, 1, "a"))
     kept = table.write(rows(4, 2, "b"))
     table.savepoint(kept.instant)
@@ -166,7 +169,7 @@ def test_what_a_savepoint_keeps_is_neither_rolled_back_nor_restored_away(table: 
     assert [row[3] for row in table.agreed()] == ["a0", "a1", "a2", "a3"]
 
 
-def test_a_commit_that_a_later_savepoint_includes_is_not_rolled_back(table: KeptTable) -> None:
+def test_a_commit_that_a_later_savepoint_includes_is_not_rolled_back(table: LiveTable) -> None:
     table.write(rows(4, 1, "a"))
     included = table.write(rows(4, 2, "b"))
     kept = table.write(rows(4, 3, "c"), partition="q")
@@ -180,7 +183,7 @@ def test_a_commit_that_a_later_savepoint_includes_is_not_rolled_back(table: Kept
     assert {row[3][0] for row in table.agreed() if row[0] == "p"} == {"a"}
 
 
-def test_a_restore_to_what_is_no_completed_commit_is_refused_by_name(table: KeptTable) -> None:
+def test_a_restore_to_what_is_no_completed_commit_is_refused_by_name(table: LiveTable) -> None:
     table.write(rows(4, 1, "a"))
     pending = table.begin().instant
     for to, why in ((pending, "has not completed"), ("20200101000000000", "no completed commit")):
@@ -190,7 +193,7 @@ def test_a_restore_to_what_is_no_completed_commit_is_refused_by_name(table: Kept
             table.roll_back(to)
 
 
-def test_what_an_archiver_that_died_has_archived_is_not_undone(table: KeptTable) -> None:
+def test_what_an_archiver_that_died_has_archived_is_not_undone(table: LiveTable) -> None:
     """It is in the history, where every reader counts it, and its files are on the timeline still."""
     first, second = table.write(rows(4, 1, "a")), table.write(rows(4, 2, "b"))
     archiver, timeline = Archiver(table.storage), Snapshot.load(table.storage)
@@ -203,7 +206,7 @@ def test_what_an_archiver_that_died_has_archived_is_not_undone(table: KeptTable)
     assert table.agreed() == before and table.nothing_pending()
 
 
-def test_a_restore_to_or_past_what_was_archived_is_refused_by_name(table: KeptTable) -> None:
+def test_a_restore_to_or_past_what_was_archived_is_refused_by_name(table: LiveTable) -> None:
     first = table.write(rows(4, 1, "a"))
     early = table.begin()  # completes late, and is the oldest of all that an archiver sees after the first
     second = table.write(rows(4, 2, "b"))
@@ -216,7 +219,7 @@ def test_a_restore_to_or_past_what_was_archived_is_refused_by_name(table: KeptTa
         table.restore(second.instant)
 
 
-def test_a_restore_to_what_was_cleaned_is_refused_by_name(table: KeptTable) -> None:
+def test_a_restore_to_what_was_cleaned_is_refused_by_name(table: LiveTable) -> None:
     to = table.write(rows(4, 1, "a"))
     table.compact()
     table.write(rows(4, 2, "b"))
@@ -231,7 +234,7 @@ def test_a_restore_to_what_was_cleaned_is_refused_by_name(table: KeptTable) -> N
         table.restore(to.instant)
 
 
-def test_a_clean_that_has_been_planned_is_waited_for(table: KeptTable) -> None:
+def test_a_clean_that_has_been_planned_is_waited_for(table: LiveTable) -> None:
     to = table.write(rows(4, 1, "a"))
     table.write(rows(4, 2, "b"))
     clean = table.begin().instant

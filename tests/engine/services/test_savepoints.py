@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from clean_files import clean_metadata
-from taken_back_table import KeptTable, new_table, rows
+from live_table import LiveTable
+from taken_back_table import new_table, rows
 
 from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
@@ -22,11 +23,11 @@ STEPS = ("savepoint.after_inflight", "commit.before_slot", "commit.after_slot", 
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
+def table(tmp_path: Path) -> LiveTable:
     return new_table(tmp_path)
 
 
-def test_it_keeps_the_files_of_the_table_as_it_was(table: KeptTable) -> None:
+def test_it_keeps_the_files_of_the_table_as_it_was(table: LiveTable) -> None:
     table.write(rows(8, 1, "a"))
     kept = table.write(rows(4, 2, "b"))
     there = {path for path in table.storage.walk("p") if not path.endswith(".hoodie_partition_metadata")}
@@ -40,7 +41,7 @@ def test_it_keeps_the_files_of_the_table_as_it_was(table: KeptTable) -> None:
     assert {f"{partition}/{name}" for partition, names in metadata.files.items() for name in names} == there
 
 
-def test_the_commit_that_it_keeps_is_found_as_before(table: KeptTable) -> None:
+def test_the_commit_that_it_keeps_is_found_as_before(table: LiveTable) -> None:
     kept = table.write(rows(8, 1, "a"))
     table.savepoint(kept.instant)
     table.write(rows(4, 2, "b"))
@@ -51,7 +52,7 @@ def test_the_commit_that_it_keeps_is_found_as_before(table: KeptTable) -> None:
     assert table.manager().recover() == []
 
 
-def test_whoever_asks_for_a_commit_by_its_time_finds_the_commit(table: KeptTable) -> None:
+def test_whoever_asks_for_a_commit_by_its_time_finds_the_commit(table: LiveTable) -> None:
     made = [table.write(rows(1, ts, "a")).instant for ts in range(8)]
     for instant in made:
         table.savepoint(instant)
@@ -60,13 +61,13 @@ def test_whoever_asks_for_a_commit_by_its_time_finds_the_commit(table: KeptTable
     assert [one.action for one in found if one is not None] == ["deltacommit"] * len(made)
 
 
-def test_a_second_one_of_the_same_commit_changes_nothing(table: KeptTable) -> None:
+def test_a_second_one_of_the_same_commit_changes_nothing(table: LiveTable) -> None:
     kept = table.write(rows(2, 1, "a"))
     made = table.savepoint(kept.instant, "first")
     assert table.savepoint(kept.instant, "second") == made and table.savepoints() == [made]
 
 
-def test_it_can_be_given_up(table: KeptTable) -> None:
+def test_it_can_be_given_up(table: LiveTable) -> None:
     kept = table.write(rows(2, 1, "a"))
     table.savepoint(kept.instant)
     table.delete_savepoint(kept.instant)
@@ -75,7 +76,7 @@ def test_it_can_be_given_up(table: KeptTable) -> None:
         table.delete_savepoint(kept.instant)
 
 
-def test_one_that_was_given_up_stays_so_while_it_is_the_last_event_of_the_log(table: KeptTable) -> None:
+def test_one_that_was_given_up_stays_so_while_it_is_the_last_event_of_the_log(table: LiveTable) -> None:
     kept = table.write(rows(2, 1, "a"))
     table.savepoint(kept.instant)
     table.delete_savepoint(kept.instant)
@@ -86,7 +87,7 @@ def test_one_that_was_given_up_stays_so_while_it_is_the_last_event_of_the_log(ta
 
 
 @pytest.mark.parametrize("step", ["savepoint.after_witness"])
-def test_a_deletion_that_broke_is_done_by_the_next_one(table: KeptTable, step: str) -> None:
+def test_a_deletion_that_broke_is_done_by_the_next_one(table: LiveTable, step: str) -> None:
     kept = table.write(rows(2, 1, "a"))
     table.savepoint(kept.instant)
     with failpoints.active(f"{step}=raise"), pytest.raises(FailpointHit):
@@ -98,7 +99,7 @@ def test_a_deletion_that_broke_is_done_by_the_next_one(table: KeptTable, step: s
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_there_is_one_or_none_after_a_crash_and_one_after_the_next_try(table: KeptTable, step: str) -> None:
+def test_there_is_one_or_none_after_a_crash_and_one_after_the_next_try(table: LiveTable, step: str) -> None:
     kept = table.write(rows(2, 1, "a"))
     with failpoints.active(f"{step}=raise"), pytest.raises(LakelatchError):
         table.savepoint(kept.instant)
@@ -110,7 +111,7 @@ def test_there_is_one_or_none_after_a_crash_and_one_after_the_next_try(table: Ke
     assert table.manager().recover() == []
 
 
-def test_what_is_no_completed_commit_is_refused_by_name(table: KeptTable) -> None:
+def test_what_is_no_completed_commit_is_refused_by_name(table: LiveTable) -> None:
     table.write(rows(2, 1, "a"))
     pending = table.begin().instant
     with pytest.raises(InvalidRequest, match="has not completed"):
@@ -120,7 +121,7 @@ def test_what_is_no_completed_commit_is_refused_by_name(table: KeptTable) -> Non
     assert not any("savepoint" in name for name in table.timeline())
 
 
-def test_a_commit_of_which_a_clean_has_removed_files_is_refused_by_name(table: KeptTable) -> None:
+def test_a_commit_of_which_a_clean_has_removed_files_is_refused_by_name(table: LiveTable) -> None:
     old = table.write(rows(2, 1, "a"))
     table.compact()
     table.write(rows(2, 2, "b"))
@@ -132,7 +133,7 @@ def test_a_commit_of_which_a_clean_has_removed_files_is_refused_by_name(table: K
     table.savepoint(later.instant)
 
 
-def clean_up_before(table: KeptTable, instant: str) -> None:
+def clean_up_before(table: LiveTable, instant: str) -> None:
     """What a cleaner leaves that has removed the files of one instant."""
     gone = table.data_files(instant)
     for path in gone:
@@ -142,7 +143,7 @@ def clean_up_before(table: KeptTable, instant: str) -> None:
     table.storage.put(completed(time, "clean", to_instant(to_ms(time) + 1)).path, clean_metadata(time, gone))
 
 
-def test_who_is_late_in_showing_one_that_was_given_up_brings_nothing_back(table: KeptTable) -> None:
+def test_who_is_late_in_showing_one_that_was_given_up_brings_nothing_back(table: LiveTable) -> None:
     """It would hold up cleaners, archivers and restores, and its owner was told that it is gone."""
     kept = table.write(rows(4, 1, "a"))
     with failpoints.active("commit.after_slot=raise"), pytest.raises(CommitUnknown):

@@ -9,7 +9,7 @@ import pytest
 from live_table import LiveTable
 from made_history import MadeHistory, group
 from sweep import find_losses
-from taken_back_table import KeptTable, new_table
+from taken_back_table import new_table
 
 from lakelatch import failpoints
 from lakelatch.engine.options.archiving import ArchivingOptions
@@ -32,15 +32,15 @@ SOON = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
 
 def clean(table: LiveTable, options: CleaningOptions = KEEP_ONE) -> list[str]:
     """The paths of what is gone."""
-    done = Clean(options).run(table.context())
+    done = table.clean(options)
     return [path for result in done for path in result.files]
 
 
 def archive(table: LiveTable) -> archiving.Archived:
-    return archiving.archive(table.manager(), table.opened.config, SOON)
+    return table.archive(SOON)
 
 
-def compacted(table: KeptTable) -> str:
+def compacted(table: LiveTable) -> str:
     done = table.compact({"hoodie.compact.inline.max.delta.commits": "1"})
     assert done is not None
     return done.instant
@@ -280,7 +280,7 @@ def late_log(table: LiveTable) -> list[str]:
 
 def keep(table: LiveTable, count: int) -> archiving.Archived:
     options = ArchivingOptions(min_commits=count, max_commits=count + 1, minimum_age_s=0)
-    return archiving.archive(table.manager(), table.opened.config, options)
+    return table.archive(options)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5])

@@ -7,15 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from live_table import TableRows
+from live_table import LiveTable, TableRows
 from random_tables.index_checks import IndexChecks
-from taken_back_table import KeptTable, new_table, one_of_each, rows
+from taken_back_table import new_table, one_of_each, rows
 
 from lakelatch import failpoints
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.services import cancelling
-from lakelatch.engine.services.cleaning import Clean
 from lakelatch.errors import (
     CommitUnknown,
     InvalidRequest,
@@ -61,7 +60,7 @@ NOTHING_DONE = ("commit.before_slot",)
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
+def table(tmp_path: Path) -> LiveTable:
     return new_table(tmp_path)
 
 
@@ -71,7 +70,7 @@ def breaking(step: str) -> str:
 
 
 @pytest.mark.parametrize("step", RESTORE_STEPS)
-def test_a_restore_that_broke_is_finished_by_the_next_writer(table: KeptTable, step: str) -> None:
+def test_a_restore_that_broke_is_finished_by_the_next_writer(table: LiveTable, step: str) -> None:
     history = one_of_each(table)
     _, to, then = history[2]
     before = table.read()
@@ -92,7 +91,7 @@ def test_a_restore_that_broke_is_finished_by_the_next_writer(table: KeptTable, s
 
 
 @pytest.mark.parametrize("step", ROLLBACK_STEPS)
-def test_a_rollback_that_broke_is_finished_by_the_next_writer(table: KeptTable, step: str) -> None:
+def test_a_rollback_that_broke_is_finished_by_the_next_writer(table: LiveTable, step: str) -> None:
     table.write(rows(4, 1, "a"))
     then = table.agreed()
     bad = table.write(rows(4, 2, "b"))
@@ -107,7 +106,7 @@ def test_a_rollback_that_broke_is_finished_by_the_next_writer(table: KeptTable, 
     assert [row[3] for row in table.agreed()] == ["c0", "c1", "c2", "c3"]
 
 
-def test_a_restore_counts_from_its_slot_on(table: KeptTable) -> None:
+def test_a_restore_counts_from_its_slot_on(table: LiveTable) -> None:
     """Its process died before it did anything: whoever commits next stands on the restored table."""
     history = one_of_each(table)
     with failpoints.active("commit.after_slot=raise"), pytest.raises(LakelatchError):
@@ -131,7 +130,7 @@ def test_a_write_that_began_before_a_restore_ends(tmp_path: Path, mode: str, ope
     assert [row[3] for row in table.agreed()] == ["a0", "a1", "a2", "a3"] and table.nothing_pending()
 
 
-def test_a_compaction_at_work_ends_and_its_older_plan_waits_for_the_next(table: KeptTable) -> None:
+def test_a_compaction_at_work_ends_and_its_older_plan_waits_for_the_next(table: LiveTable) -> None:
     table.write(rows(4, 1, "a"))
     older = table.plan()
     to = table.write(rows(4, 2, "b"))
@@ -160,7 +159,7 @@ def test_an_optimistic_write_loses_to_a_rollback_of_its_file_groups(tmp_path: Pa
     assert [row[3] for row in table.agreed() if row[0] == "p"] == ["a0", "a1", "a2", "a3"]
 
 
-def test_a_non_blocking_write_stands_without_what_was_rolled_back(table: KeptTable) -> None:
+def test_a_non_blocking_write_stands_without_what_was_rolled_back(table: LiveTable) -> None:
     table.write(rows(4, 1, "a"))
     bad = table.write(rows(4, 2, "b"))
     writing = table.begin().put("p", [(1, 3, "w1")])
@@ -169,7 +168,7 @@ def test_a_non_blocking_write_stands_without_what_was_rolled_back(table: KeptTab
     assert [row[3] for row in table.agreed()] == ["a0", "w1", "a2", "a3"]
 
 
-def test_a_non_blocking_write_to_a_successor_is_in_the_way_of_nothing_after_a_rollback(table: KeptTable) -> None:
+def test_a_non_blocking_write_to_a_successor_is_in_the_way_of_nothing_after_a_rollback(table: LiveTable) -> None:
     """It wrote under the file ids of an overwrite that is gone: lost with a conflict, or found again, never twice."""
     table.write(rows(4, 1, "a"))
     bad = table.write(rows(2, 2, "b"), operation="insert_overwrite")
@@ -183,7 +182,7 @@ def test_a_non_blocking_write_to_a_successor_is_in_the_way_of_nothing_after_a_ro
     assert [row[3] for row in table.agreed()] == expected
 
 
-def test_two_restores_at_once_are_one_and_a_refusal(table: KeptTable) -> None:
+def test_two_restores_at_once_are_one_and_a_refusal(table: LiveTable) -> None:
     history = one_of_each(table)
     together = threading.Barrier(2)
 
@@ -202,7 +201,7 @@ def test_two_restores_at_once_are_one_and_a_refusal(table: KeptTable) -> None:
     assert rows_now in (history[2][2], history[5][2]) and table.nothing_pending()
 
 
-def test_a_second_restore_is_refused_while_one_is_under_way(table: KeptTable) -> None:
+def test_a_second_restore_is_refused_while_one_is_under_way(table: LiveTable) -> None:
     history = one_of_each(table)
     refused: list[str] = []
 
@@ -220,7 +219,7 @@ def test_a_second_restore_is_refused_while_one_is_under_way(table: KeptTable) ->
 
 
 @pytest.mark.parametrize("step", ["restore.after_slot", "restore.after_claim", "restore.after_instant"])
-def test_a_zombie_of_a_restore_takes_nothing_that_was_written_since(table: KeptTable, step: str) -> None:
+def test_a_zombie_of_a_restore_takes_nothing_that_was_written_since(table: LiveTable, step: str) -> None:
     """It pauses; others finish its work, write, compact and restore again; then it goes on, twice over."""
     history = one_of_each(table)
     generations: list[str] = []
@@ -256,7 +255,7 @@ def test_a_zombie_of_a_restore_takes_nothing_that_was_written_since(table: KeptT
     assert table.agreed() == later[0] and table.nothing_pending()
 
 
-def test_a_restore_that_has_completed_is_not_claimed_again(table: KeptTable) -> None:
+def test_a_restore_that_has_completed_is_not_claimed_again(table: LiveTable) -> None:
     """By one that had listed it as pending: the next recovery would take it for a dead write, and roll it back."""
     first = table.write(rows(4, 1, "a"))
     table.write(rows(4, 2, "b"))
@@ -267,7 +266,7 @@ def test_a_restore_that_has_completed_is_not_claimed_again(table: KeptTable) -> 
     assert table.manager().recover() == [] and table.nothing_pending()
 
 
-def test_a_completed_file_that_comes_back_late_goes_again(table: KeptTable) -> None:
+def test_a_completed_file_that_comes_back_late_goes_again(table: LiveTable) -> None:
     first = table.write(rows(4, 1, "a"))
     bad = table.write(rows(4, 2, "b"))
     path = f"{TIMELINE_FOLDER}/{bad.instant}_{bad.completion}.deltacommit"
@@ -279,7 +278,7 @@ def test_a_completed_file_that_comes_back_late_goes_again(table: KeptTable) -> N
     assert [row[3] for row in table.agreed()] == ["a0", "a1", "a2", "a3"]
 
 
-def test_a_writer_that_projects_an_undone_slot_late_makes_nothing(table: KeptTable) -> None:
+def test_a_writer_that_projects_an_undone_slot_late_makes_nothing(table: LiveTable) -> None:
     first = table.write(rows(4, 1, "a"))
     table.write(rows(4, 2, "b"))
     log = table.manager().context.log
@@ -289,7 +288,7 @@ def test_a_writer_that_projects_an_undone_slot_late_makes_nothing(table: KeptTab
     assert len(Snapshot.load(table.storage).completion_times()) == 1
 
 
-def test_a_plan_that_a_restore_took_away_is_not_projected_again(table: KeptTable) -> None:
+def test_a_plan_that_a_restore_took_away_is_not_projected_again(table: LiveTable) -> None:
     first = table.write(rows(4, 1, "a"))
     table.write(rows(4, 2, "b"))
     plan = table.plan()
@@ -302,7 +301,7 @@ def test_a_plan_that_a_restore_took_away_is_not_projected_again(table: KeptTable
 
 
 @pytest.mark.parametrize("step", ["cancel.after_claim", "cancel.after_files", "cancel.after_plan_gone"])
-def test_a_cancellation_that_a_restore_overtakes_ends_quietly(table: KeptTable, step: str) -> None:
+def test_a_cancellation_that_a_restore_overtakes_ends_quietly(table: LiveTable, step: str) -> None:
     """And so does the next one, whose plan was there when the requests were listed."""
     first = table.write(rows(4, 1, "a"))
     plans = []
@@ -327,7 +326,7 @@ def test_a_cancellation_that_a_restore_overtakes_ends_quietly(table: KeptTable, 
 
 
 @pytest.mark.parametrize("undo", ["restore", "roll_back"])
-def test_a_reader_at_work_gets_an_error_and_no_other_rows(table: KeptTable, undo: str) -> None:
+def test_a_reader_at_work_gets_an_error_and_no_other_rows(table: LiveTable, undo: str) -> None:
     first = table.write(rows(4, 1, "a"))
     bad = table.write(rows(4, 2, "b"))
     planned = plan_read(str(table.root), None)
@@ -339,7 +338,7 @@ def test_a_reader_at_work_gets_an_error_and_no_other_rows(table: KeptTable, undo
         looked.groups()
 
 
-def test_a_reader_that_begins_during_a_restore_sees_one_moment_of_the_past(table: KeptTable) -> None:
+def test_a_reader_that_begins_during_a_restore_sees_one_moment_of_the_past(table: LiveTable) -> None:
     history = one_of_each(table)
     moments = [then for _, _, then in history]
     seen: list[bool] = []
@@ -352,7 +351,7 @@ def test_a_reader_that_begins_during_a_restore_sees_one_moment_of_the_past(table
     assert len(seen) == 2 * (len(history) - 1) and all(seen)
 
 
-def test_a_reader_during_a_restore_misses_nothing_that_a_clean_has_removed(table: KeptTable) -> None:
+def test_a_reader_during_a_restore_misses_nothing_that_a_clean_has_removed(table: LiveTable) -> None:
     """Without the overwrite the clustering's files would be live, and they are gone: no reader of ours sees that."""
     checks = IndexChecks(table.storage, table.opened.config, kept_most=30)
     first = table.write(rows(4, 1, "a"))
@@ -362,7 +361,7 @@ def test_a_reader_during_a_restore_misses_nothing_that_a_clean_has_removed(table
     assert clustered is not None and checks.look() == [] and checks.kept
     table.write(rows(3, 2, "b"), operation="insert_overwrite")
     table.write(rows(3, 3, "c"))
-    list(Clean(CleaningOptions(commits=1, parallelism=1)).run(table.context()))
+    list(table.clean(CleaningOptions(commits=1, parallelism=1)))
     assert not table.data_files(clustered.instant) and checks.look() == []
     seen: list[tuple[TableRows, list[str]]] = []
 
@@ -375,7 +374,7 @@ def test_a_reader_during_a_restore_misses_nothing_that_a_clean_has_removed(table
     assert table.agreed() == then
 
 
-def test_an_undone_commit_is_not_committed_for_who_asks(table: KeptTable) -> None:
+def test_an_undone_commit_is_not_committed_for_who_asks(table: LiveTable) -> None:
     """Its answer was lost, and before it looked the table was restored: what any reader sees is what it is told."""
     first = table.write(rows(4, 1, "a"))
     writing = table.begin().put("p", rows(4, 2, "b"))

@@ -9,20 +9,14 @@ from typing import Any
 
 import pytest
 from live_table import LiveTable
-from taken_back_table import KeptTable, new_table, rows
+from taken_back_table import rows
 
 import lakelatch
 from lakelatch.console.main import main
 from lakelatch.engine.table.history import TableDetail, history_rows
 from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.commit import commit_files
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> KeptTable:
-    return new_table(tmp_path)
 
 
 def shown(table: LiveTable, limit: int | None = None) -> list[tuple[Any, ...]]:
@@ -33,7 +27,7 @@ def shown(table: LiveTable, limit: int | None = None) -> list[tuple[Any, ...]]:
 
 
 def test_who_was_rolled_back_and_what_a_restore_undid_is_in_the_history(
-    table: KeptTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    table: LiveTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # or a long name of this machine would break the words
     first = table.write(rows(2, 1, "a")).instant
@@ -55,13 +49,11 @@ def test_who_was_rolled_back_and_what_a_restore_undid_is_in_the_history(
 
 
 def test_a_change_is_called_what_it_is_and_hudi_reads_its_own_name(
-    table: KeptTable, capsys: pytest.CaptureFixture[str]
+    table: LiveTable, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writing = table.begin()
-    options = replace(writing.options, called="merge")
-    writing.put("p", rows(2, 1, "a"))
-    result = commit_files(writing.transaction, table.opened, options, writing.reports)
-    assert isinstance(result, lakelatch.CommitResult) and result.operation == "merge"
+    writing = table.begin().put("p", rows(2, 1, "a"))
+    writing.options = replace(writing.options, called="merge")
+    assert writing.commit().operation == "merge"
     assert [row[2] for row in shown(table)] == ["MERGE"]
     (instant,) = Snapshot.load(table.storage).completed
     assert CommitMetadata.read(table.storage, instant.path).operation_type == "UPSERT"

@@ -9,17 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from live_table import LiveTable, Row, Writing
+from live_table import LiveTable, Row
+from table import Writing, meanwhile
 
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.write import commit as committing
-from lakelatch.engine.write.attempt import Lost
-from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import CorruptTable, InvalidRequest, WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import two_of_one_bucket
@@ -80,7 +73,7 @@ def java_has_written(table: LiveTable, *buckets: int, rows: tuple[Row, ...] = ((
     writing = table.begin().put("p", rows)
     for bucket in buckets:
         java_commits(table, writing, bucket)
-    writing.transaction.abort()
+    writing.abort()
 
 
 # -- tables of Java --------------------------------------------------------------------------------------------------
@@ -104,9 +97,9 @@ def test_services_and_deletes_work_in_groups_that_java_named(open_shared: Open) 
     (theirs,) = group_ids(table, "q")
     table.write([(1, 5, "ours")], "q")
     table.delete([(3, 6, "")], "q")
-    plan = LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(table.context())
+    plan = table.plan_logs()
     assert plan is not None
-    LogCompaction().execute(table.context(), plan)
+    table.execute_logs(plan)
     expected = [("q", 1, 5, "ours"), ("q", 5, 1, "j5"), ("q", 7, 1, "j7")]
     assert [row for row in table.agreed() if row[0] == "q"] == expected
     done = table.compact()
@@ -131,14 +124,9 @@ def test_a_writer_with_retries_takes_its_files_to_the_group_that_java_made(tmp_p
     table = LiveTable(tmp_path / "t", mode=OPTIMISTIC)
     writer = table.begin().put("p", [(1, 5, "a"), (2, 5, "b")])
     java_commits(table, writer, 0)
-    options = writer.options
-    lost = commit_files(writer.transaction, table.opened, options, writer.reports, keep_files=True)
-    assert isinstance(lost, Lost) and lost.files is not None
-    again = table.begin()
-    reports = lost.files.rewrite(write_task(table.opened, options, again.transaction), HERE)
-    assert sorted(report.file_id for report in reports) == [drawn(0), bucket_file_id(1)]
-    commit_files(again.transaction, table.opened, options, reports)
-    lost.files.drop()
+    again = writer.loses_to_itself(table.begin())
+    assert sorted(report.file_id for report in again.reports) == [drawn(0), bucket_file_id(1)]
+    again.commit()
     assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
 
 
@@ -150,9 +138,8 @@ def test_a_first_group_that_another_engine_made_meanwhile_is_a_conflict(tmp_path
     table = LiveTable(tmp_path / "t", mode=mode)
     writer = table.begin().put("p", [(1, 5, "a"), (2, 5, "b")])
     theirs = java_commits(table, writer, 0)
-    with pytest.raises(WriteConflict) as caught:
-        writer.commit()
-    assert caught.value.winner == theirs and caught.value.file_groups == [("p", bucket_file_id(0))]
+    conflict = writer.loses()
+    assert conflict.winner == theirs and conflict.file_groups == [("p", bucket_file_id(0))]
     table.write([(1, 6, "A"), (2, 6, "B")])
     assert group_ids(table, "p") == [drawn(0), bucket_file_id(1)]
     assert [row[1:] for row in table.agreed() if row[1] != 2] == [(1, 6, "A")]
@@ -180,8 +167,7 @@ def test_a_failed_attempt_leaves_no_second_group(tmp_path: Path) -> None:
     writer.reports.clear()
     writer.put("p", [(1, 5, "a")], "0-0-1")
     assert [report.file_id for report in writer.reports] == [drawn(0)]
-    with pytest.raises(WriteConflict):
-        writer.commit()
+    writer.loses()
     assert group_ids(table, "p") == [drawn(0)]
 
 
@@ -191,7 +177,7 @@ def test_two_live_groups_of_one_bucket_are_refused(tmp_path: Path, services: boo
     writing = table.begin().put("p", [(1, 5, "a")])
     java_commits(table, writing, 0)
     java_commits(table, writing, 0, lambda bucket: f"{bucket:08d}-1111-4c59-8d8f-0a4f8b1d2c3e-0")
-    writing.transaction.abort()
+    writing.abort()
     before = sorted(table.storage.walk("p"))
     message = r"bucket 0 of the partition 'p' .* two live file groups, 00000000-1111-.* and 00000000-9f3c-.*rollback"
     with pytest.raises(CorruptTable, match=message):
@@ -229,7 +215,7 @@ def test_groups_of_another_index_are_not_written_beside(tmp_path: Path, stranger
     table = LiveTable(tmp_path / "t")
     writing = table.begin().put("p", [(1, 5, "a")])
     java_commits(table, writing, 0, lambda _: stranger)
-    writing.transaction.abort()
+    writing.abort()
     with pytest.raises(InvalidRequest, match=f"2 buckets, and the file group {stranger} .* another index"):
         table.write([(1, 6, "b")])
     assert table.agreed() == [("p", 1, 5, "a")]
@@ -249,7 +235,7 @@ def watched_groups(table: LiveTable) -> tuple[LiveGroups, list[str]]:
     """As a task of a write that begins now has them, and what they will ask the storage for."""
     calls: list[str] = []
     watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
-    task = pickle.loads(pickle.dumps(write_task(table.opened, (new := table.begin()).options, new.transaction)))
+    task = pickle.loads(pickle.dumps(table.begin().task()))
     return LiveGroups(watched, table.opened.config, task.file_ids), calls
 
 
@@ -276,8 +262,7 @@ def test_a_partition_with_tombstones_of_a_cancelled_clustering_costs_no_more(tmp
     table = LiveTable(tmp_path / "t", mode=NON_BLOCKING)
     table.write([(1, 1, "a"), (2, 1, "b")])
     plan = table.plan_clustering("v", {}) or ""
-    request_cancel(table.manager(), plan)
-    assert execute_cancel(table.manager(), plan) and any(plan in name for name in table.storage.list("p").files)
+    assert table.cancel(plan) and any(plan in name for name in table.storage.list("p").files)
     groups, calls = watched_groups(table)
     assert [groups.of("p", bucket) for bucket in (0, 1)] == [bucket_file_id(0), bucket_file_id(1)]
     assert calls == ["list p"]
@@ -287,9 +272,9 @@ def test_log_compactions_are_looked_up_only_where_there_are_files_of_them(tmp_pa
     table = LiveTable(tmp_path / "t", mode=NON_BLOCKING)
     for partition in ("p", "p", "q"):
         table.write([(1, 1, "a")], partition)
-    plan = LogCompaction(CompactionOptions(least_logs_of_run=2)).schedule(table.context())
+    plan = table.plan_logs()
     assert plan is not None
-    LogCompaction().execute(table.context(), plan)
+    table.execute_logs(plan)
     calls: list[str] = []
     watched = FaultyStorage(table.storage, before=lambda operation, path: calls.append(f"{operation} {path}"))
     view = TableView.load(watched, table.opened.config)
@@ -375,20 +360,15 @@ def test_partitions_that_hold_nothing_are_not_replaced_again(tmp_path: Path) -> 
 
 
 def test_rows_that_come_into_an_empty_partition_in_the_last_moment_are_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     table = LiveTable(tmp_path / "t")
     table.write([(1, 1, "a"), (2, 1, "b")])
     dropped = table.drop("p")
-
-    class Overtaken(Replacement):
-        def __init__(self, *given: object) -> None:
-            super().__init__(*given)  # type: ignore[arg-type]
-            table.write([(1, 9, "meanwhile")])
-
     late = table.begin().put("p", [(2, 9, "late")])
-    monkeypatch.setattr(committing, "Replacement", Overtaken)
-    over = table.write([(1, 5, "over")], "q", "insert_overwrite_table")
+    over_all = table.begin("insert_overwrite_table").put("q", [(1, 5, "over")])
+    with meanwhile(lambda: table.write([(1, 9, "meanwhile")]), "close.after"):  # it has looked what there is
+        over = over_all.commit()
     assert over.file_groups_replaced == 2 and table.agreed() == [("q", 1, 5, "over")]
     late.commit()
     assert table.agreed() == [("p", 2, 9, "late"), ("q", 1, 5, "over")]
@@ -411,8 +391,7 @@ def test_an_overwrite_that_loses_leaves_no_successors(tmp_path: Path) -> None:
     table.write([(1, 1, "a"), (2, 1, "b")])
     over = table.begin("delete_partition")
     table.write([(1, 2, "first")])
-    with pytest.raises(WriteConflict):
-        over.commit(["p"])
+    over.loses(["p"])
     assert group_ids(table, "p") == [bucket_file_id(0), bucket_file_id(1)]
     for name in table.storage.list("p").files:
         assert not is_placeholder(name) or table.storage.stat(f"p/{name}").size_bytes == 0

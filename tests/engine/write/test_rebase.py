@@ -8,28 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live_table import LiveTable, Row, Writing
+from bare_table import leftovers
+from live_table import LiveTable, Row
+from table import Steps, Writing, stops_at
 
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION
-from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.write.attempt import Lost, attempted, retried
-from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.errors import TransactionEnded, Unavailable, WriteConflict
-from lakelatch.failpoints import active
+from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.locks.contract import LockScope
-from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.base.settings import OPTIMISTIC, EarlySettings, TransactionSettings
+from lakelatch.transactions.base.settings import OPTIMISTIC, EarlySettings
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.early.notes import NOTES_FOLDER, mark_aborted
-from lakelatch.transactions.manager import TransactionManager
 
 Step = Callable[[], object]
 
@@ -38,10 +30,8 @@ class Retrying:
     """A write with retries; before each of its commits something else happens."""
 
     def __init__(self, table: LiveTable, retries: int, meanwhile: Sequence[Step], **more: object) -> None:
-        provider = FilesystemLockProvider(LockScope(table.storage.uri, {}))
-        settings = TransactionSettings(mode=OPTIMISTIC, conflict_retries=retries, early=EarlySettings())
         self.table = table
-        self.manager = TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings)
+        self.manager = table.manager(conflict_retries=retries, early=EarlySettings())
         self.options = Call({**table.options, **more}).write()
         self.meanwhile = [*meanwhile]
         self.instants: list[str] = []
@@ -49,34 +39,22 @@ class Retrying:
         self.before_rewriting: Step = lambda: None
 
     def write(self, rows: Sequence[Row], partition: str = "p", files: int = 1) -> CommitResult:
-        def attempt(lost: LostFiles | None, again: bool) -> CommitResult | Lost:
-            transaction = self.manager.begin(self.options.action_on(self.table.opened.config.table_type))
-            self.instants.append(transaction.instant)
+        def put(writing: Writing) -> None:
+            self.computed += 1
+            for number in range(files):
+                writing.put(partition, rows[number::files], f"{number}-0-0")
 
-            def work() -> CommitResult | Lost:
-                opened = self.table.opened
-                if lost is not None:
-                    self.before_rewriting()
-                    reports = lost.rewrite(write_task(opened, self.options, transaction), HERE)
-                else:
-                    self.computed += 1
-                    writing = Writing(self.table, self.manager, transaction, self.options)
-                    for number in range(files):
-                        writing.put(partition, rows[number::files], f"{number}-0-0")
-                    reports = writing.reports
-                if self.meanwhile:
-                    self.meanwhile.pop(0)()
-                return commit_files(transaction, opened, self.options, reports, keep_files=again)
-
-            return attempted(transaction, work)
-
-        return retried(self.manager, attempt)
+        steps = Steps(
+            begun=lambda writing: self.instants.append(writing.instant),
+            put=put,
+            before_copying=lambda: self.before_rewriting(),
+            before_commit=lambda: self.meanwhile.pop(0)() if self.meanwhile else None,
+        )
+        return self.table.write_with_tries(self.manager, self.options, steps)
 
     def nothing_is_left(self, *instants: str) -> None:
         storage = self.table.storage
-        assert not Snapshot.load(storage).pending
-        for folder in (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open", ".hoodie/.lakelatch/notes"):
-            assert list(storage.walk(folder)) == []
+        assert leftovers(storage) == []
         for name in storage.list("p").files:
             size_bytes = storage.stat(f"p/{name}").size_bytes
             assert not any(instant in name for instant in instants) or size_bytes == 0
@@ -169,7 +147,7 @@ def test_a_loser_without_a_further_try_leaves_nothing(table: LiveTable) -> None:
 
 def test_a_copy_that_fails_leaves_nothing(table: LiveTable) -> None:
     writer = Retrying(table, 1, [lambda: table.write([(1, 1, "x")])])
-    with active("rebase.after_file=raise"), pytest.raises(Unavailable):
+    with stops_at("rebase.after_file"):
         writer.write([(1, 3, "a")])
     assert len(writer.instants) == 2 and table.agreed() == [("p", 1, 1, "x")]
     writer.nothing_is_left(*writer.instants)

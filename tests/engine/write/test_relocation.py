@@ -36,11 +36,6 @@ OVERWRITE = "insert_overwrite"
 FIRST, SECOND, THIRD = (f"2026112{day}120000123" for day in (1, 2, 3))
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
-    return LiveTable(tmp_path / "t")
-
-
 def files(table: LiveTable, instant: str, partition: str = "p") -> list[LogFile]:
     """The log files of an instant that have content, in the order of merging."""
     found = []

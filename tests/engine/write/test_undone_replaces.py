@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from archiver import Archiver
 from live_table import LiveTable
+from table import meanwhile
 from taken_back_table import undone_by_java
 
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.write import commit as committing
-from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import WriteConflict
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
@@ -70,22 +68,15 @@ def test_an_archived_replace_commit_is_not_undone(tmp_path: Path, mode: str) -> 
 
 @MODES
 @pytest.mark.parametrize("operation", [OVERWRITE, "insert_overwrite_table"])
-def test_an_overwrite_takes_away_what_lives_again(
-    tmp_path: Path, mode: str, operation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_overwrite_takes_away_what_lives_again(tmp_path: Path, mode: str, operation: str) -> None:
     table = LiveTable(tmp_path / "t", mode=mode)
     table.write([(1, 1, "a"), (2, 1, "b")])
     first = table.write([(1, 2, "first")], operation=OVERWRITE)
-    waiting = [first]
-
-    class Overtaken(Replacement):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            undo(table, waiting.pop())
-
-    monkeypatch.setattr(committing, "Replacement", Overtaken)
-    over = table.write([(1, 3, "over")], operation=operation)
+    writing = table.begin(operation).put("p", [(1, 3, "over")])
+    undone: list[object] = []
+    with meanwhile(lambda: undone.append(undo(table, first)), "close.after"):  # it has looked what there is
+        over = writing.commit()
+    assert undone
     assert over.file_groups_replaced == 2 and table.agreed() == [("p", 1, 3, "over")]
-    monkeypatch.undo()
     table.write([(2, 4, "after")])
     assert table.agreed() == [("p", 1, 3, "over"), ("p", 2, 4, "after")]

@@ -16,12 +16,7 @@ from live_table import LiveTable
 from random_tables.index_checks import IndexChecks
 
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.services import restoring, savepoints
-from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.opening import open_table
 from lakelatch.format.index.file_index import FileIndex, files_of
 from lakelatch.format.slices import partitions
 from lakelatch.format.slices.index_reading import current_index
@@ -83,10 +78,7 @@ def write_beside_a_plan(table: LiveTable) -> None:
 
 def compact_logs(table: LiveTable) -> None:
     write(table)
-    manager, options = table.manager(), CompactionOptions(least_logs_of_run=2)
-    plan = LogCompaction(options).schedule(ServiceContext(open_table(table.storage), manager))
-    assert plan is not None
-    LogCompaction().execute(ServiceContext(open_table(table.storage), manager), plan)
+    assert table.compact_logs() is not None
 
 
 def cluster(table: LiveTable) -> None:
@@ -128,7 +120,7 @@ def failed_attempt(table: LiveTable) -> None:
 def clean(table: LiveTable) -> None:
     compact(table)
     write(table)
-    cleaned = list(Clean(CleaningOptions(commits=1, parallelism=1)).run(table.context()))
+    cleaned = list(table.clean(CleaningOptions(commits=1, parallelism=1)))
     assert cleaned and cleaned[0].files
 
 
@@ -292,7 +284,7 @@ def test_a_copy_on_write_table(tmp_path: Path) -> None:
     for change in (overwrite, drop, cluster, write):
         change(table)
         assert checks.look() == []
-    assert list(Clean(CleaningOptions(commits=1, parallelism=1)).run(table.context()))
+    assert list(table.clean(CleaningOptions(commits=1, parallelism=1)))
     last = table.write([(1, 9, "z")], "p")
     assert checks.look() == []
     restoring.roll_back(table.manager(), last.instant)

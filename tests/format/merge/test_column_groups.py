@@ -15,8 +15,8 @@ import pytest
 from grouped_table import SCHEMA, A, D, GroupedTable, V, Values
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import Writing
 from random_tables.made_slice import holding
+from table import Writing
 
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read

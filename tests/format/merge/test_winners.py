@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, TableRows, Writing
+from live_table import LiveTable, Row, TableRows
+from table import Writing
 from whole_rows import merge_rows
 
 from lakelatch.engine.read.plan import plan_read

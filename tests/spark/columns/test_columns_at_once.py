@@ -11,24 +11,18 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 from storages.counting import CountingStorage
+from table import BuiltTable, write_arrow
 
-from lakelatch.engine.arrow import ArrowRows, ArrowTable
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.ways import split_by_types
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table import making, opening
-from lakelatch.engine.table.manager import open_manager
-from lakelatch.engine.writing import write_rows
+from lakelatch.engine.table import making
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.spark.stream_reader import LakelatchStreamReader, WindowPartition
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
-from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline import table_config
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 
@@ -108,7 +102,7 @@ def test_files_for_a_new_table_are_not_kept_for_the_table_of_another(tmp_path: P
         if len(tries) == 1:
             for operation in ("upsert", "insert_overwrite", "upsert"):
                 options = {**others, "hoodie.datasource.write.operation": operation}
-                write_rows(lambda _: ArrowRows.of(many("b", 1)), str(table.path), options, REAL_SYSTEM)
+                write_arrow(table.path, many("b", 1), options)
         elif len(tries) == 5:
             raise WriteConflict("early detection has found a conflict")
 
@@ -142,13 +136,12 @@ def test_a_column_that_came_while_a_compaction_was_at_work_is_read_here(table: A
     """Nobody knows with which type its file has it, so it is not left to Spark's own reader."""
     table.upsert(row(1))
     path = str(table.path)
-    opened = opening.open_table(plan_read(path).table.storage)
-    with open_manager(opened.storage, Call(OPTIONS).write().manager) as manager:
-        plan = Compaction(CompactionOptions(least_logs=1)).schedule(ServiceContext(opened, manager))
-        assert plan is not None
-        table.upsert(row(2, w=ints(5)), MERGE)
-        Compaction().execute(ServiceContext(opening.open_table(opened.storage), manager), plan)
-        table.upsert(row(3, w=pa.array(["x"])), TEXTS)
+    built = BuiltTable.at(plan_read(path).table.storage, OPTIONS)
+    plan = built.plan()
+    assert plan is not None
+    table.upsert(row(2, w=ints(5)), MERGE)
+    built.execute(plan)
+    table.upsert(row(3, w=pa.array(["x"])), TEXTS)
     read = plan_read(path)
     native, merged = split_by_types(read, [found.without_logs() for found in read.slices])
     assert (len(native), len(merged)) == (0, 1)

@@ -13,17 +13,13 @@ import pytest
 from archiver import Archiver
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_table import LiveTable, Row, TableRows, Writing
+from live_table import LiveTable, Row, TableRows
+from table import Writing
 
 import lakelatch
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch, refuse_batch
-from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.attempt import abort_after
-from lakelatch.engine.write.batches import BATCHES_FOLDER, BatchCommitted, BatchRegister, written_once
+from lakelatch.engine.write.batches import BATCHES_FOLDER, BatchCommitted, BatchRegister
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.spark.sink import ensure_nothing_beside
@@ -34,18 +30,11 @@ from lakelatch.transactions.base.settings import OPTIMISTIC
 
 def begin_batch(table: LiveTable, batch: Batch, rows: Sequence[Row], register: BatchRegister | None = None) -> Writing:
     """A write of the batch up to its commit, in a process of its own unless `register` is given."""
-    register = register or BatchRegister(table.manager(), batch)
-    writing = table.begin()
-    writing.options = replace(writing.options, batch=batch)
-    try:
-        register.register(writing.transaction)
-        return writing.put("p", rows)
-    except BaseException as error:
-        raise abort_after(writing.transaction, error) from error
+    return table.begin_batch(batch, lambda writing: writing.put("p", rows), register)
 
 
 def write_batch(table: LiveTable, batch: Batch, rows: Sequence[Row]) -> CommitResult:
-    return written_once(table.manager(), batch, lambda register: begin_batch(table, batch, rows, register).commit())
+    return table.commit_batch(batch, lambda writing: writing.put("p", rows))
 
 
 def commits(table: LiveTable) -> int:
@@ -303,18 +292,13 @@ class Run:
             self.completed(write_batch(self.table, batch, rows), rows)
             self.numbers["a"] = batch.number + 1
         elif what == "plan":
-            opened, logs = open_table(self.table.storage), CompactionOptions(least_logs_of_run=2)
-            plan = LogCompaction(logs).schedule(ServiceContext(opened, self.table.manager()))
+            plan = self.table.plan_logs()
             self.plans += [(plan, True)] if plan else []
             plan = self.table.plan({"hoodie.compact.inline.max.delta.commits": "2"})
             self.plans += [(plan, False)] if plan else []
         elif self.plans:
             plan, of_logs = self.plans.pop()
-            opened, manager = open_table(self.table.storage), self.table.manager()
-            compacted_logs = (
-                LogCompaction().execute(ServiceContext(opened, manager), plan) if of_logs else self.table.execute(plan)
-            )
-            self.completed(compacted_logs, [])
+            self.completed(self.table.execute_logs(plan) if of_logs else self.table.execute(plan), [])
 
 
 STEPS = ["a"] * 4 + ["b"] * 4 + ["c"] * 2 + ["plan"] * 3 + ["carry out"] * 3 + ["kill"]

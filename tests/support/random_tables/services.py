@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from live_table import LiveTable, Row, TableRows, Writing
+from live_table import LiveTable, Row, TableRows
 from sweep import find_losses
+from table import Writing
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions

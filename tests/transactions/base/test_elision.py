@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from threading import Thread
+from typing import Any
 
 import pytest
-from one_table import Table, add_file, commit, write
+from bare_table import add_file, commit, write
+from one_table import Table
 
 from lakelatch.errors import LockTimeout
 from lakelatch.locks.contract import TABLE_KEY, LockScope
@@ -13,7 +15,6 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.locks.lease import Lease
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.skew_adjusting import SkewAdjustingTimeGenerator
 from lakelatch.timeline.log.events import LOG_FOLDER, slot_path
 from lakelatch.transactions.base.elision import OFF
@@ -53,11 +54,8 @@ def provider(table: Table) -> Provider:
     return Provider(LockScope(table.storage.uri, {}))
 
 
-def manager_with(table: Table, provider: Provider, elision: str = "auto", **more: object) -> TransactionManager:
-    settings = TransactionSettings(mode=NON_BLOCKING, lock_elision=elision, lock_timeout_s=0)
-    storage = more.get("storage", table.storage)
-    assert isinstance(storage, MemoryStorage | FaultyStorage)
-    return TransactionManager(storage, provider, HybridTimeGenerator(provider), settings, table.system)
+def manager_with(table: Table, provider: Provider, elision: str = "auto", **more: Any) -> TransactionManager:
+    return table.manager(NON_BLOCKING, provider=provider, lock_elision=elision, lock_timeout_s=0, **more)
 
 
 def test_a_commit_without_others_asks_no_lock(table: Table, provider: Provider) -> None:
@@ -136,8 +134,7 @@ def test_a_foreign_commit_sends_the_writer_to_the_lock(table: Table, provider: P
 
 def test_sixteen_writers_all_get_their_turn(table: Table, provider: Provider) -> None:
     def run(number: int) -> None:
-        settings = TransactionSettings(mode=NON_BLOCKING, lock_timeout_s=60)
-        manager = TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
+        manager = table.manager(NON_BLOCKING, provider=provider, lock_timeout_s=60)
         for _ in range(5):
             write(manager, f"g{number}")
 

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from bare_table import add_file, commit, write
 from early_writes import GROUP, Writer, early_manager
-from one_table import Table, add_file, commit, write
+from one_table import Table
 
 from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.table.manager import open_manager

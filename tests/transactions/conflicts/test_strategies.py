@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import pytest
-from one_table import Table, add_file, commit, write
+from bare_table import add_file, commit, write
+from one_table import Table
 
 from lakelatch.errors import InvalidRequest, WriteConflict
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
@@ -132,9 +132,10 @@ def test_strategies_are_found_by_short_and_by_hudis_names(
 ) -> None:
     settings = TransactionSettings.from_options({STRATEGY_OPTION: name})
     assert type(open_strategy(settings.conflict_strategy)) is kind
-    assert type(manager_with(table, settings).context.strategy) is kind
-    non_blocking = TransactionSettings(mode=NON_BLOCKING, conflict_strategy=name)
-    assert type(manager_with(table, non_blocking).context.strategy) is NonBlockingConflictStrategy
+    manager = table.manager(conflict_strategy=settings.conflict_strategy)
+    assert type(manager.context.strategy) is kind
+    manager = table.manager(NON_BLOCKING, conflict_strategy=name)
+    assert type(manager.context.strategy) is NonBlockingConflictStrategy
 
 
 def test_the_default_is_that_of_the_index() -> None:
@@ -143,15 +144,9 @@ def test_the_default_is_that_of_the_index() -> None:
 
 
 def test_an_unknown_strategy_is_refused_before_anything_begins(table: Table) -> None:
-    settings = TransactionSettings(conflict_strategy="prefer_writers")
     with pytest.raises(InvalidRequest, match="Did you mean 'prefer_writer'") as caught:
-        manager_with(table, settings)
+        table.manager(conflict_strategy="prefer_writers")
     assert caught.value.details["option"] == STRATEGY_OPTION and table.leftovers() == []
-
-
-def manager_with(table: Table, settings: TransactionSettings) -> TransactionManager:
-    provider = table.provider()
-    return TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
 
 
 def clustering(table: Table, manager: TransactionManager) -> str:
@@ -162,8 +157,7 @@ def clustering(table: Table, manager: TransactionManager) -> str:
 
 @pytest.mark.parametrize("name", ["simple", "bucket", "prefer_writer"])
 def test_a_writer_of_two_ids_in_one_bucket_at_a_commit(table: Table, name: str) -> None:
-    settings = TransactionSettings(conflict_strategy=name)
-    transaction = manager_with(table, settings).begin()
+    transaction = table.manager(conflict_strategy=name).begin()
     stat = add_file(transaction, OURS)
     foreign = table.place_foreign("20991231000000000", "20991231000001000", JAVAS)
     if name == "simple":
@@ -188,7 +182,7 @@ def test_the_loser_learns_when_it_could_be_seen_and_what_is_thrown_away(table: T
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_clustering_yields_to_a_live_writer_and_is_its_executors_to_cancel(table: Table, alive: bool) -> None:
-    manager = manager_with(table, TransactionSettings(conflict_strategy="prefer_writer"))
+    manager = table.manager(conflict_strategy="prefer_writer")
     execution = manager.execute(clustering(table, manager), "clustering")
     ingestion = manager.begin()
     stat = add_file(ingestion, OURS, partition="day=1")
@@ -213,7 +207,7 @@ def test_a_clustering_yields_to_a_live_writer_and_is_its_executors_to_cancel(tab
 
 @pytest.mark.parametrize("name", ["bucket", "prefer_writer"])
 def test_of_a_clustering_and_a_writer_the_first_to_complete_wins(table: Table, name: str) -> None:
-    manager = manager_with(table, TransactionSettings(conflict_strategy=name))
+    manager = table.manager(conflict_strategy=name)
     execution = manager.execute(clustering(table, manager), "clustering")
     ingestion = manager.begin()
     stat = add_file(ingestion, OURS)
@@ -227,7 +221,7 @@ def test_of_a_clustering_and_a_writer_the_first_to_complete_wins(table: Table, n
 @pytest.mark.parametrize("name", ["simple", "bucket", "prefer_writer"])
 def test_a_clustering_conflicts_with_what_completed_since_its_plan(table: Table, name: str) -> None:
     """Also with what completed before somebody began to carry it out, and has left its slot by then."""
-    manager = manager_with(table, TransactionSettings(conflict_strategy=name))
+    manager = table.manager(conflict_strategy=name)
     write(manager, "before")
     plan = clustering(table, manager)
     won = write(manager, OURS)
@@ -251,8 +245,7 @@ def test_a_clustering_conflicts_with_what_was_under_way_at_its_plan_and_has_comp
 
 
 def test_a_writer_whose_heartbeat_is_a_lease_is_alive_for_a_clustering(table: Table) -> None:
-    settings = TransactionSettings(conflict_strategy="prefer_writer", heartbeat_type="lease")
-    manager = manager_with(table, settings)
+    manager = table.manager(conflict_strategy="prefer_writer", heartbeat_type="lease")
     execution = manager.execute(clustering(table, manager), "clustering")
     ingestion = manager.begin()
     add_file(ingestion, OURS)

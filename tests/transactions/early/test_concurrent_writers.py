@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from bare_table import commit, write
 from early_writes import GROUP, Writer, early_manager
-from one_table import Table, commit, write
+from one_table import Table
 
 from lakelatch.errors import WriteConflict
 from lakelatch.heartbeat.contract import heartbeat_key, heartbeat_path
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOG_FOLDER
-from lakelatch.transactions.base.settings import EarlySettings, TransactionSettings
-from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.base.settings import EarlySettings
 from lakelatch.transactions.markers.direct import Markers
 
 SECOND = "20990101120000"  # an instant of early Hudi's, and the beginning of others
@@ -86,8 +85,7 @@ def test_a_look_at_a_log_that_has_moved_on_is_left_to_the_commit(table: Table) -
 def test_a_concurrent_writer_whose_heartbeat_is_a_lease_lives_as_long_as_that(table: Table, holds: bool) -> None:
     """However old its file is. Tasks are other processes, whom locks of one process tell nothing: there it lives."""
     provider = table.provider()
-    settings = TransactionSettings(early=EarlySettings(), heartbeat_type="lease")
-    manager = TransactionManager(table.storage, provider, HybridTimeGenerator(provider), settings, table.system)
+    manager = table.manager(provider=provider, early=EarlySettings(), heartbeat_type="lease")
     early = Writer(table, manager.begin())
     early.write()
     table.expire(early.instant)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from bare_table import add_file, commit, write
 from early_writes import GROUP, Writer, early_manager
-from one_table import Table, add_file, commit, write
+from one_table import Table
 
 from lakelatch.errors import InvalidRequest, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path

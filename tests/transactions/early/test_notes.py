@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bare_table import add_file, commit
 from early_writes import GROUP, Writer
-from one_table import Table, add_file, commit
+from one_table import Table
 
 from lakelatch.errors import WriteConflict
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, Fault, FaultyStorage

@@ -3,7 +3,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from one_table import Table, add_file, commit
+from bare_table import add_file, commit
+from one_table import Table
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.heartbeat.contract import heartbeat_path

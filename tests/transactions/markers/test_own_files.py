@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from one_table import Table, add_file, commit, own_file, write
+from bare_table import add_file, commit, write
+from one_table import Table, own_file
 
 from lakelatch.errors import TransactionEnded, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path

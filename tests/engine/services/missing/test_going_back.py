@@ -6,41 +6,40 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from taken_back_table import KeptTable, new_table, rows
+from live_table import LiveTable
+from taken_back_table import new_table, rows
 
 import lakelatch
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.archiving import archive
 from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.verifying import MISSING
-from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.timeline.history import named_files
 
-REPLACES: dict[str, Callable[[KeptTable], CommitResult]] = {
+REPLACES: dict[str, Callable[[LiveTable], CommitResult]] = {
     "overwrite": lambda table: table.write(rows(2, 5, "new"), operation="insert_overwrite"),
     "overwrite of all": lambda table: table.write(rows(2, 5, "new"), operation="insert_overwrite_table"),
     "dropped partition": lambda table: table.drop("p"),
 }
-BACK: dict[str, Callable[[KeptTable, CommitResult, CommitResult], object]] = {
+BACK: dict[str, Callable[[LiveTable, CommitResult, CommitResult], object]] = {
     "restore": lambda table, before, replace: table.restore(before.instant),
     "rollback": lambda table, before, replace: table.roll_back(replace.instant),
 }
 
 
-def found(table: KeptTable) -> list[tuple[str, str]]:
+def found(table: LiveTable) -> list[tuple[str, str]]:
     named_files.forget_all()
     return [(one.kind, one.path) for one in lakelatch.verify(str(table.root)).findings]
 
 
-def data_of(table: KeptTable, written: CommitResult) -> Path:
+def data_of(table: LiveTable, written: CommitResult) -> Path:
     (path,) = [table.root / one for one in table.data_files(written.instant)]
     return path
 
 
-def replaced(tmp_path: Path, replace: str) -> tuple[KeptTable, CommitResult, CommitResult]:
+def replaced(tmp_path: Path, replace: str) -> tuple[LiveTable, CommitResult, CommitResult]:
     """A table of which a partition was replaced: the last write before that, and the replace."""
     table = new_table(tmp_path)
     table.write(rows(2, 1, "a"), "q")
@@ -78,17 +77,17 @@ def test_what_a_clean_took_is_not_missing(tmp_path: Path, replace: str) -> None:
     for number in range(3):
         table.write(rows(2, 6 + number, "later"), "q")
         table.compact()
-    config, options = open_table(table.storage).config, CleaningOptions(commits=1)
+    options = CleaningOptions(commits=1)
     path = data_of(table, before)
     assert Clean(options).schedule(table.context()) is not None
     path.unlink()
     assert found(table) == []
-    Clean(options).run(table.context())
+    table.clean(options)
     assert found(table) == []
     named_files.forget_all()
     with pytest.raises(InvalidRequest, match="has removed"):
         table.restore(before.instant)
-    assert archive(table.manager(), config, ArchivingOptions(min_commits=1, max_commits=2, minimum_age_s=0)).instants
+    assert table.archive(ArchivingOptions(min_commits=1, max_commits=2, minimum_age_s=0)).instants
     assert found(table) == []
 
 

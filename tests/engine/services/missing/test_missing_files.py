@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from taken_back_table import KeptTable, new_table, rows
+from live_table import LiveTable
+from taken_back_table import new_table, rows
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services.archiving import archive
-from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.snapshot import Snapshot
@@ -23,15 +20,15 @@ NOW = ".hoodie/.lakelatch/now"  # by which a process asks for the storage's cloc
 ARCHIVING = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
 
 
-def cleaned(table: KeptTable) -> object:
-    return Clean(CleaningOptions(commits=1)).run(table.context())
+def cleaned(table: LiveTable) -> object:
+    return table.clean(CleaningOptions(commits=1))
 
 
-def archived(table: KeptTable) -> object:
-    return archive(table.manager(), open_table(table.storage).config, ARCHIVING)
+def archived(table: LiveTable) -> object:
+    return table.archive(ARCHIVING)
 
 
-def compacted(table: KeptTable) -> object:
+def compacted(table: LiveTable) -> object:
     """As `compact` does it: plans that wait come first."""
     for one in Snapshot.load(table.storage).pending:
         if one.action == COMPACTION:
@@ -39,21 +36,20 @@ def compacted(table: KeptTable) -> object:
     return table.compact()
 
 
-def logs_compacted(table: KeptTable) -> object:
-    plan = table.plan_logs()
-    return None if plan is None else LogCompaction().execute(table.context(), plan)
+def logs_compacted(table: LiveTable) -> object:
+    return table.compact_logs()
 
 
-SERVICES: dict[str, Callable[[KeptTable], object]] = {
+SERVICES: dict[str, Callable[[LiveTable], object]] = {
     "compaction": compacted,
     "log compaction": logs_compacted,
-    "clustering": KeptTable.cluster,
+    "clustering": LiveTable.cluster,
     "clean": cleaned,
     "archive": archived,
 }
 
 
-def run(table: KeptTable, service: str) -> object:
+def run(table: LiveTable, service: str) -> object:
     """As everybody runs it."""
     table.manager().recover()
     return SERVICES[service](table)
@@ -72,25 +68,25 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(made: Path, tmp_path: Path) -> KeptTable:
+def table(made: Path, tmp_path: Path) -> LiveTable:
     """A copy of it, of which this process knows nothing."""
     shutil.copytree(made, tmp_path / "table")
     return new_table(tmp_path)
 
 
-def latest_log(table: KeptTable) -> Path:
+def latest_log(table: LiveTable) -> Path:
     return max(table.root.glob("p/.*.log.*"))
 
 
-def latest_base(table: KeptTable) -> Path:
+def latest_base(table: LiveTable) -> Path:
     return max(table.root.glob("p/*.parquet"), key=lambda path: path.stem.rpartition("_")[2])
 
 
-def completed(table: KeptTable, action: str) -> Path:
+def completed(table: LiveTable, action: str) -> Path:
     return sorted(table.root.glob(f".hoodie/timeline/*_*.{action}"))[-2]
 
 
-FILES: dict[str, Callable[[KeptTable], Path]] = {
+FILES: dict[str, Callable[[LiveTable], Path]] = {
     "log": latest_log,
     "base": latest_base,
     "delta commit": lambda table: completed(table, "deltacommit"),
@@ -103,7 +99,7 @@ NOTHING_TO_DO = {("compaction's commit", "log compaction"), ("compaction's commi
 
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("file", FILES)
-def test_a_service_refuses_to_go_on_without_a_file_that_is_missing(table: KeptTable, file: str, service: str) -> None:
+def test_a_service_refuses_to_go_on_without_a_file_that_is_missing(table: LiveTable, file: str, service: str) -> None:
     before, path = table.agreed(), FILES[file](table)
     content = path.read_bytes()
     path.unlink()
@@ -118,15 +114,15 @@ def test_a_service_refuses_to_go_on_without_a_file_that_is_missing(table: KeptTa
     assert table.agreed() == before
 
 
-@pytest.mark.parametrize("plan", [KeptTable.plan, KeptTable.plan_clustering], ids=["compaction", "clustering"])
+@pytest.mark.parametrize("plan", [LiveTable.plan, LiveTable.plan_clustering], ids=["compaction", "clustering"])
 @pytest.mark.parametrize("file", [latest_log, latest_base], ids=["log", "base"])
 def test_a_plan_that_waits_is_not_carried_out_without_its_files(
-    table: KeptTable, plan: Callable[[KeptTable], str], file: Callable[[KeptTable], Path]
+    table: LiveTable, plan: Callable[[LiveTable], str], file: Callable[[LiveTable], Path]
 ) -> None:
     before, planned, path = table.agreed(), plan(table), file(table)
     content = path.read_bytes()
     path.unlink()
-    execute = table.execute if plan is KeptTable.plan else table.execute_clustering
+    execute = table.execute if plan is LiveTable.plan else table.execute_clustering
     with pytest.raises(CorruptTable, match=path.name.replace(".", r"\.")):
         execute(planned)
     path.write_bytes(content)
@@ -154,7 +150,7 @@ def test_of_a_plan_that_waits_only_files_that_somebody_reads_are_missed(tmp_path
     assert len(table.agreed()) == 2
 
 
-def test_a_completed_file_that_is_missing_is_not_taken_for_a_write_that_died(table: KeptTable) -> None:
+def test_a_completed_file_that_is_missing_is_not_taken_for_a_write_that_died(table: LiveTable) -> None:
     path = completed(table, "deltacommit")
     before, content, files = (
         table.agreed(),

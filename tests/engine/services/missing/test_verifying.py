@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from taken_back_table import KeptTable, new_table, one_of_each, rows, undone_by_java
+from live_table import LiveTable
+from taken_back_table import new_table, one_of_each, rows, undone_by_java
 
 import lakelatch
 from lakelatch import failpoints
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services.archiving import archive
-from lakelatch.engine.services.cleaning import Clean
 from lakelatch.engine.services.verifying import DAMAGED, MISSING, SUPERFLUOUS, Finding
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
@@ -28,7 +27,7 @@ from lakelatch.timeline.log.events import COMPLETE, Event, slot_path
 VERIFIED: dict[str, object] = {"lakelatch.read.verify": "true"}
 
 
-def found(table: KeptTable, deep: bool = False) -> list[tuple[str, str]]:
+def found(table: LiveTable, deep: bool = False) -> list[tuple[str, str]]:
     return [(one.kind, one.path) for one in lakelatch.verify(str(table.root), deep=deep).findings]
 
 
@@ -40,9 +39,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(4):
         table.write(rows(6, 20 + number, f"{number}-"), "q")
         table.compact()
-    config = open_table(table.storage).config
-    assert Clean(CleaningOptions(commits=2)).run(table.context())
-    assert archive(table.manager(), config, ArchivingOptions(min_commits=3, max_commits=4, minimum_age_s=0)).instants
+    assert table.clean(CleaningOptions(commits=2))
+    assert table.archive(ArchivingOptions(min_commits=3, max_commits=4, minimum_age_s=0)).instants
     kept = table.write(rows(4, 30, "kept"), "q")
     table.savepoint(kept.instant)
     table.write(rows(3, 31, "late"), "q")
@@ -52,12 +50,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(made: Path, tmp_path: Path) -> KeptTable:
+def table(made: Path, tmp_path: Path) -> LiveTable:
     shutil.copytree(made, tmp_path / "table")
     return new_table(tmp_path)
 
 
-def test_a_table_that_was_cleaned_archived_and_kept_is_whole(table: KeptTable) -> None:
+def test_a_table_that_was_cleaned_archived_and_kept_is_whole(table: LiveTable) -> None:
     assert found(table, deep=True) == []
     assert table.read(VERIFIED) == table.agreed()
 
@@ -79,7 +77,7 @@ def test_a_table_is_whole_after_rollbacks_and_restores(tmp_path: Path) -> None:
     assert found(table) == [] and table.read(VERIFIED) == history[3][2]
 
 
-def newest(table: KeptTable, pattern: str) -> Path:
+def newest(table: LiveTable, pattern: str) -> Path:
     return max(table.root.glob(pattern), key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
@@ -93,7 +91,7 @@ FILES: dict[str, tuple[str, int]] = {
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_what_is_missing_is_named(table: KeptTable, file: str) -> None:
+def test_what_is_missing_is_named(table: LiveTable, file: str) -> None:
     pattern, place = FILES[file]
     path = sorted(table.root.glob(pattern), key=lambda one: (one.stat().st_mtime_ns, one.name))[place]
     path.unlink()
@@ -104,7 +102,7 @@ def test_what_is_missing_is_named(table: KeptTable, file: str) -> None:
     assert (MISSING, name) in found(table)
 
 
-def test_an_archived_write_has_its_files_still(table: KeptTable) -> None:
+def test_an_archived_write_has_its_files_still(table: LiveTable) -> None:
     """The base file of a partition that nobody has written to since its write was archived."""
     path = newest(table, "p/*.parquet")
     before = table.read()
@@ -115,7 +113,7 @@ def test_an_archived_write_has_its_files_still(table: KeptTable) -> None:
         table.read(VERIFIED)
 
 
-def test_bytes_are_looked_at_if_that_is_asked_for(table: KeptTable) -> None:
+def test_bytes_are_looked_at_if_that_is_asked_for(table: LiveTable) -> None:
     path = newest(table, "q/*.parquet")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -123,7 +121,7 @@ def test_bytes_are_looked_at_if_that_is_asked_for(table: KeptTable) -> None:
     assert found(table) == [] and found(table, deep=True) == [(DAMAGED, f"q/{path.name}")]
 
 
-def test_a_file_that_no_write_names_is_superfluous_and_no_loss(table: KeptTable) -> None:
+def test_a_file_that_no_write_names_is_superfluous_and_no_loss(table: LiveTable) -> None:
     path = newest(table, "q/.*.log.*")
     shutil.copy(path, path.with_name(path.name.replace(".log.1_", ".log.2_")))
     verified = lakelatch.verify(str(table.root))
@@ -192,7 +190,7 @@ def test_a_slot_below_the_watermark_says_nothing(tmp_path: Path) -> None:
     assert lakelatch.verify(str(table.root)).whole
 
 
-READS: dict[str, Callable[[KeptTable, str], object]] = {
+READS: dict[str, Callable[[LiveTable, str], object]] = {
     "now": lambda table, before: table.read(VERIFIED),
     "as of": lambda table, before: table.read({**VERIFIED, "as.of.instant": before}),
     "changes": lambda table, before: table.read(
@@ -253,6 +251,6 @@ def test_a_reader_that_is_slower_than_a_clean_misses_nothing(tmp_path: Path) -> 
     for number in range(3):
         table.compact()
         table.write(rows(4, 2 + number, "b"))
-    assert Clean(CleaningOptions(commits=1)).run(table.context())[0].files
+    assert table.clean(CleaningOptions(commits=1))[0].files
     slow.latest()
     assert slow.was_cleaned()  # so whoever reads begins again

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_table import window
-from taken_back_table import KeptTable, rows
+from live_table import LiveTable, window
+from taken_back_table import rows
 
 import lakelatch
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.images import plan_images
-from lakelatch.engine.services.archiving import archive
-from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.table import schema as table_schema
-from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.history import named_files
 from lakelatch.timeline.snapshot import Snapshot
@@ -33,60 +29,58 @@ GOES_ON, LOST = "goes on", "lost for good"
 COPY = {"hoodie__table__type": "COPY_ON_WRITE"}
 CDC = {"hoodie__table__cdc__enabled": "true"}
 BEGIN = "20000101000000000"
-Use = Callable[[KeptTable], Any]
+Use = Callable[[LiveTable], Any]
 
 
-def images(table: KeptTable, verify: bool = False) -> list[Any]:
+def images(table: LiveTable, verify: bool = False) -> list[Any]:
     more = {"hoodie.datasource.query.incremental.format": "cdc", "lakelatch.read.verify": str(verify).lower()}
     plan = plan_images(table.storage, Call({**window(BEGIN), **more}).read())
     return sorted((row for one in plan.slices for batch in plan.read(one) for row in batch.to_pylist()), key=repr)
 
 
-def last(table: KeptTable) -> str:
+def last(table: LiveTable) -> str:
     return max(one.completion or "" for one in Snapshot.load(table.storage).completed)
 
 
-def write(table: KeptTable) -> None:
+def write(table: LiveTable) -> None:
     table.manager().recover()
     table.write(rows(1, 50, "new"))
 
 
-def delete(table: KeptTable) -> None:
+def delete(table: LiveTable) -> None:
     table.manager().recover()
     table.delete([(3, 50, "")])
 
 
 def service(call: Use) -> Use:
-    def run(table: KeptTable) -> None:
+    def run(table: LiveTable) -> None:
         table.manager().recover()
         call(table)
 
     return run
 
 
-def logs_compacted(table: KeptTable) -> None:
-    plan = table.plan_logs()
-    if plan is not None:
-        LogCompaction().execute(table.context(), plan)
+def logs_compacted(table: LiveTable) -> None:
+    table.compact_logs()
 
 
-def cleaned(table: KeptTable) -> None:
-    Clean(CleaningOptions(commits=1)).run(table.context())
+def cleaned(table: LiveTable) -> None:
+    table.clean(CleaningOptions(commits=1))
 
 
-def archived(table: KeptTable) -> None:
+def archived(table: LiveTable) -> None:
     options = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
-    archive(table.manager(), open_table(table.storage).config, options)
+    table.archive(options)
 
 
-def verified(table: KeptTable) -> None:
+def verified(table: LiveTable) -> None:
     found = [one.path for one in lakelatch.verify(str(table.root)).findings]
     if found:
         raise CorruptTable(f"{found} are missing")
 
 
 READS: dict[str, Use] = {
-    "read now, `format()`": KeptTable.read,
+    "read now, `format()`": LiveTable.read,
     "read as of a time": lambda table: table.as_of(last(table)),
     "changes": lambda table: table.since(BEGIN),
     "images": images,
@@ -98,9 +92,9 @@ READS: dict[str, Use] = {
 CHANGES: dict[str, Use] = {
     "upsert, update, merge": write,
     "delete": delete,
-    "compaction": service(KeptTable.compact),
+    "compaction": service(LiveTable.compact),
     "log compaction": service(logs_compacted),
-    "clustering": service(KeptTable.cluster),
+    "clustering": service(LiveTable.cluster),
     "clean": service(cleaned),
     "archive": service(archived),
     "`lakelatch verify`": verified,
@@ -110,9 +104,9 @@ CHANGES: dict[str, Use] = {
 NOT_FOR_COPIES = ("compaction", "log compaction")
 
 
-def merge_on_read(root: Path) -> KeptTable:
+def merge_on_read(root: Path) -> LiveTable:
     """Old logs, base files of compactions, and logs above them; the last write is of another partition."""
-    table = KeptTable(root, NON_BLOCKING, True, 1, **CDC)
+    table = LiveTable(root, NON_BLOCKING, True, 1, **CDC)
     table.write(rows(4, 1, "a"))
     for number in range(2):
         table.write(rows(4, 2 + number, "b"))
@@ -124,25 +118,25 @@ def merge_on_read(root: Path) -> KeptTable:
     return table
 
 
-def ending_here(root: Path) -> KeptTable:
+def ending_here(root: Path) -> LiveTable:
     table = merge_on_read(root)
     table.write(rows(2, 11, "last"))
     return table
 
 
-def copy_on_write(root: Path) -> KeptTable:
-    table = KeptTable(root, OPTIMISTIC, True, 1, **COPY, **CDC)
+def copy_on_write(root: Path) -> LiveTable:
+    table = LiveTable(root, OPTIMISTIC, True, 1, **COPY, **CDC)
     for number in range(4):
         table.write(rows(4, 1 + number, f"{number}-"))
     table.write(rows(2, 9, "f"), "z")
     return table
 
 
-def newest(table: KeptTable, pattern: str) -> Path:
+def newest(table: LiveTable, pattern: str) -> Path:
     return max(table.root.glob(pattern), key=lambda path: (path.stem.rpartition("_")[2], path.name))
 
 
-FILES: dict[str, tuple[Callable[[Path], KeptTable], Callable[[KeptTable], Path]]] = {
+FILES: dict[str, tuple[Callable[[Path], LiveTable], Callable[[LiveTable], Path]]] = {
     "log file": (merge_on_read, lambda table: sorted(table.root.glob("p/.*.log.*"))[-1]),
     "base file": (merge_on_read, lambda table: newest(table, "p/*.parquet")),
     "base file, copy-on-write": (copy_on_write, lambda table: newest(table, "p/*.parquet")),
@@ -152,15 +146,15 @@ FILES: dict[str, tuple[Callable[[Path], KeptTable], Callable[[KeptTable], Path]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeptTable]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LiveTable]:
     return {file: make(tmp_path_factory.mktemp("made") / "table") for file, (make, _) in FILES.items()}
 
 
-def copied(table: KeptTable, root: Path) -> KeptTable:
+def copied(table: LiveTable, root: Path) -> LiveTable:
     """As another process opens it."""
     shutil.copytree(table.root, root)
     more = {key.replace(".", "__"): str(value) for key, value in table.options.items()}
-    return KeptTable(root, table.mode, True, 1, **more)
+    return LiveTable(root, table.mode, True, 1, **more)
 
 
 def forget() -> None:
@@ -169,7 +163,7 @@ def forget() -> None:
     table_schema._place.cache_clear()
 
 
-def happens(made: KeptTable, path_of: Callable[[KeptTable], Path], use: Use, reads: bool, root: Path) -> str:
+def happens(made: LiveTable, path_of: Callable[[LiveTable], Path], use: Use, reads: bool, root: Path) -> str:
     """What a use says; of one that changes the table, whether its rows are the right ones once the file is back."""
     whole, table = copied(made, root / "whole"), copied(made, root / "damaged")
     right = use(whole)
@@ -202,7 +196,7 @@ def test_the_guide_speaks_of_every_file_and_use() -> None:
 
 @pytest.mark.parametrize("use", [*READS, *CHANGES])
 @pytest.mark.parametrize("file", FILES)
-def test_what_happens(made: dict[str, KeptTable], tmp_path: Path, file: str, use: str) -> None:
+def test_what_happens(made: dict[str, LiveTable], tmp_path: Path, file: str, use: str) -> None:
     if use in NOT_FOR_COPIES and FILES[file][0] is copy_on_write:
         assert guide()[file, use] == "refused"  # of any table of that type
         return

@@ -5,43 +5,28 @@ No Spark in most of them: rows are sorted here as Spark would sort them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import hudi
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from table import BuiltTable, Writing, meanwhile, write_arrow
 from whole_rows import read_base_file
 
-from lakelatch.engine.arrow import ArrowRows, ArrowTable
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import OPERATION, WriteOptions
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.write import OPERATION
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.service import ServiceContext
-from lakelatch.engine.table.manager import open_manager
-from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.attempt import Lost
-from lakelatch.engine.write.bulk_task import BulkTask
-from lakelatch.engine.write.commit import commit_files, write_task
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
-from lakelatch.engine.writing import write_rows
 from lakelatch.errors import WriteConflict
 from lakelatch.failpoints import calling
 from lakelatch.format.bucket_index import bucket_ids_of_texts
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage
-from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.transaction import Transaction
 
 OPTIONS: dict[str, object] = {
     "hoodie.datasource.write.recordkey.field": "id",
@@ -59,24 +44,6 @@ def rows(ids: Sequence[int], ts: int, name: str) -> pa.Table:
     return pa.table([list(ids), [ts] * len(ids), [f"{name}{key}" for key in ids]], schema=SCHEMA)
 
 
-def sorted_batches(task: WriteTask, data: pa.Table) -> list[pa.RecordBatch]:
-    tagged = pa.Table.from_batches([task.tag(batch) for batch in data.to_batches()])
-    order = [PARTITION_COLUMN, BUCKET_COLUMN, "_hoodie_record_key"]
-    batches: list[pa.RecordBatch] = tagged.sort_by([(name, "ascending") for name in order]).to_batches(max_chunksize=3)
-    return batches
-
-
-@dataclass(frozen=True)
-class SortedRows(ArrowRows):
-    """Rows that reach the tasks as Spark's do."""
-
-    def are_here(self, options: WriteOptions) -> bool:
-        return False
-
-    def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        return list(task.write(iter(sorted_batches(task, self.data)), "0-0-0"))
-
-
 class Loaded:
     """A table that is loaded in bulk."""
 
@@ -91,21 +58,19 @@ class Loaded:
 
     def load(self, data: pa.Table, **more: object) -> CommitResult:
         options = {**self.options, **{name.replace("__", "."): value for name, value in more.items()}}
-        return write_rows(lambda _: SortedRows.of(data), self.path, options, REAL_SYSTEM)
+        return write_arrow(self.path, data, options, by_tasks=True)
 
-    @contextmanager
-    def manager(self) -> Iterator[TransactionManager]:
-        with open_manager(self.storage, Call(self.options).write().manager, REAL_SYSTEM) as manager:
-            yield manager
+    @property
+    def built(self) -> BuiltTable:
+        """The same table, for what is done step by step."""
+        return BuiltTable(self.storage, SCHEMA, self.options)
 
     def plan(self) -> str | None:
-        with self.manager() as manager:
-            return Compaction().schedule(ServiceContext(open_table(self.storage), manager))
+        return self.built.plan()
 
     def execute(self, plan: str | None) -> None:
         assert plan is not None
-        with self.manager() as manager:
-            Compaction().execute(ServiceContext(open_table(self.storage), manager), plan)
+        self.built.execute(plan)
 
     def compact(self) -> None:
         self.execute(self.plan())
@@ -135,17 +100,6 @@ def table(tmp_path: Path) -> Loaded:
     made = Loaded(tmp_path / "t")
     made.make()
     return made
-
-
-def once(step: Callable[[], object]) -> Callable[[str], None]:
-    """Does the step at the first of the points that a write comes to, and not within itself."""
-    left = [step]
-
-    def at(_: str) -> None:
-        if left:
-            left.pop()()
-
-    return at
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
@@ -180,7 +134,7 @@ def test_later_rows_and_loads_become_log_files(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("point", MEANWHILE)
 def test_log_files_that_complete_later_are_merged_onto_the_base_file(table: Loaded, point: str) -> None:
-    with calling(once(lambda: table.table.upsert(rows(range(5), 2, "log"))), [point]):
+    with meanwhile(lambda: table.table.upsert(rows(range(5), 2, "log")), point):
         done = table.load(rows(range(10), 1, "load"))
     assert table.base_files(done.files) == 2
     expected = {key: f"{'log' if key < 5 else 'load'}{key}" for key in range(10)}
@@ -191,7 +145,7 @@ def test_log_files_that_complete_later_are_merged_onto_the_base_file(table: Load
 
 @pytest.mark.parametrize("point", MEANWHILE)
 def test_of_two_loads_the_second_to_commit_has_log_files(table: Loaded, point: str) -> None:
-    with calling(once(lambda: table.load(rows(range(5, 15), 2, "first"))), [point]):
+    with meanwhile(lambda: table.load(rows(range(5, 15), 2, "first")), point):
         done = table.load(rows(range(10), 1, "second"))
     assert table.base_files(done.files) == 0 and done.conflicts_retried == 0
     assert table.values() == {key: f"{'second' if key < 5 else 'first'}{key}" for key in range(15)}
@@ -207,7 +161,7 @@ def ids_of(table: Loaded, bucket: int, count: int) -> list[int]:
 @pytest.mark.parametrize("point", MEANWHILE)
 def test_buckets_that_nobody_else_has_touched_keep_base_files(table: Loaded, point: str) -> None:
     left, right = ids_of(table, 0, 4), ids_of(table, 1, 4)
-    with calling(once(lambda: table.load(rows(left[:2], 2, "first"))), [point]):
+    with meanwhile(lambda: table.load(rows(left[:2], 2, "first")), point):
         done = table.load(rows([*left, *right], 1, "second"))
     assert table.base_files(done.files) == 1 and len(done.files) == 2 and done.conflicts_retried == 0
     expected = {key: f"{'first' if key in left[:2] else 'second'}{key}" for key in [*left, *right]}
@@ -225,7 +179,7 @@ def test_buckets_that_nobody_else_has_touched_keep_base_files(table: Loaded, poi
 def test_a_base_file_that_is_taken_over_keeps_its_order_and_layout(table: Loaded) -> None:
     """Numbers are in another order than the keys, which are texts."""
     left, right = ids_of(table, 0, 2), ids_of(table, 1, 20)
-    with calling(once(lambda: table.load(rows(left, 2, "first"))), ["commit.after_lock"]):
+    with meanwhile(lambda: table.load(rows(left, 2, "first")), "commit.after_lock"):
         more = {
             "hoodie.bulkinsert.user.defined.partitioner.sort.columns": "id",
             "hoodie.parquet.compression.codec": "gzip",
@@ -244,7 +198,7 @@ def test_a_column_that_came_meanwhile_is_null_in_what_is_taken_over(tmp_path: Pa
     left, right = ids_of(table, 0, 4), ids_of(table, 1, 4)
     more = rows(left[:2], 2, "first").append_column("more", pa.array([7, 8], pa.int64()))
     retried = {} if mode == NON_BLOCKING else RETRIED
-    with calling(once(lambda: table.load(more, mergeSchema="true")), ["commit.after_lock"]):
+    with meanwhile(lambda: table.load(more, mergeSchema="true"), "commit.after_lock"):
         done = table.load(rows([*left, *right], 1, "second"), **retried)
     assert table.base_files(done.files) == 1
     expected = {key: f"{'first' if key in left[:2] else 'second'}{key}" for key in [*left, *right]}
@@ -284,7 +238,7 @@ def test_a_plan_that_waits_is_not_in_front_of_a_base_file(table: Loaded, point: 
         table.table.upsert(rows(range(5), 2, "log"))
         plans.append(table.plan())
 
-    with calling(once(planned), [point]):
+    with meanwhile(planned, point):
         done = table.load(rows(range(10), 1, "load"))
     expected = {key: f"{'log' if key < 5 else 'load'}{key}" for key in range(10)}
     assert table.base_files(done.files) == 0 and table.values() == expected
@@ -298,7 +252,7 @@ def test_a_compaction_that_has_completed_is_not_hidden(table: Loaded, point: str
         table.table.upsert(rows(range(5), 2, "log"))
         table.compact()
 
-    with calling(once(compacted), [point]):
+    with meanwhile(compacted, point):
         table.load(rows(range(10), 1, "load"))
     assert table.values() == {key: f"{'log' if key < 5 else 'load'}{key}" for key in range(10)}
 
@@ -309,7 +263,7 @@ def test_a_load_of_file_groups_that_are_replaced_meanwhile_is_there(table: Loade
         table.table.upsert(rows(range(5), 2, "gone"))
         table.load(rows(range(20, 22), 2, "over"), **{OPERATION: "insert_overwrite_table"})
 
-    with calling(once(replaced), [point]):
+    with meanwhile(replaced, point):
         table.load(rows(range(10), 1, "load"))
     assert table.values() == {key: f"{'over' if key >= 20 else 'load'}{key}" for key in [*range(10), 20, 21]}
 
@@ -319,19 +273,16 @@ def test_a_log_file_that_completes_below_is_not_hidden(tmp_path: Path, mode: str
     """Its time is taken before the load's, and its slot after the load has looked."""
     table = Loaded(tmp_path / "t", mode)
     table.make()
-    begun: list[Transaction] = []
-    with table.manager() as manager:
-        with calling(once(lambda: begun.append(manager.begin())), ["commit.before_slot"]):
-            below = table.table.upsert(rows(range(5), 2, "below"))
-        (transaction,) = begun
-        assert below.completion <= transaction.instant
-        opened, options = open_table(table.storage), Call(table.options).write()
-        task = write_task(opened, options, transaction, in_bulk=True)
-        assert isinstance(task, BulkTask)
-        reports = list(task.write(iter(sorted_batches(task, rows(range(10), 1, "load"))), "0-0-0"))
-        assert table.base_files(tuple(report.file_name for report in reports)) == 2
-        outcome = commit_files(transaction, opened, options, reports)
-    assert isinstance(outcome, Lost) and outcome.as_logs == (mode == NON_BLOCKING)
+    begun: list[Writing] = []
+    built = table.built
+    with meanwhile(lambda: begun.append(built.begin("bulk_insert")), "commit.before_slot"):
+        below = table.table.upsert(rows(range(5), 2, "below"))
+    (writing,) = begun
+    assert below.completion <= writing.instant
+    writing.put_sorted(rows(range(10), 1, "load"))
+    assert table.base_files(tuple(report.file_name for report in writing.reports)) == 2
+    outcome = writing.outcome()
+    assert not isinstance(outcome, CommitResult) and outcome.as_logs == (mode == NON_BLOCKING)
     assert table.values() == {key: f"below{key}" for key in range(5)}
 
 
@@ -339,24 +290,24 @@ def test_a_log_file_that_completes_below_is_not_hidden(tmp_path: Path, mode: str
 def test_under_optimistic_control_it_is_a_conflict(tmp_path: Path, point: str) -> None:
     table = Loaded(tmp_path / "t", OPTIMISTIC)
     table.make()
-    with calling(once(lambda: table.load(rows(range(5), 2, "first"))), [point]), pytest.raises(WriteConflict):
+    with meanwhile(lambda: table.load(rows(range(5), 2, "first")), point), pytest.raises(WriteConflict):
         table.load(rows(range(10), 1, "second"))
     assert table.values() == {key: f"first{key}" for key in range(5)}
-    with calling(once(lambda: table.load(rows(range(10, 15), 2, "third"))), [point]):
+    with meanwhile(lambda: table.load(rows(range(10, 15), 2, "third")), point):
         table.load(rows(range(10), 3, "second"), **RETRIED)
     assert table.values() == {key: f"{'second' if key < 10 else 'third'}{key}" for key in range(15)}
 
 
 def test_two_loads_that_make_the_table(tmp_path: Path) -> None:
     table = Loaded(tmp_path / "t")
-    with calling(once(lambda: table.load(rows(range(5, 15), 2, "first"))), ["write.before_rows"]):
+    with meanwhile(lambda: table.load(rows(range(5, 15), 2, "first")), "write.before_rows"):
         table.load(rows(range(10), 1, "second"))
     assert table.values() == {key: f"{'second' if key < 5 else 'first'}{key}" for key in range(15)}
 
 
 def test_time_travel_and_windows_see_the_load_from_its_completion_on(table: Loaded) -> None:
     logs: list[CommitResult] = []
-    with calling(once(lambda: logs.append(table.table.upsert(rows(range(5), 2, "log")))), ["commit.after_lock"]):
+    with meanwhile(lambda: logs.append(table.table.upsert(rows(range(5), 2, "log"))), "commit.after_lock"):
         done = table.load(rows(range(10), 1, "load"))
     (log,) = logs
     assert done.instant < log.completion < done.completion and table.base_files(done.files) == 2

@@ -42,11 +42,6 @@ def reached(found: BesideQuery, rounds: int) -> bool:
     return found.rounds == rounds
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
-    return LiveTable(tmp_path / "table")
-
-
 def opened(table: LiveTable, is_active: Callable[[], bool], **options: str) -> BesideQuery:
     parsed = Call({COMMITS: "2", **options}).services()
     return BesideQuery(str(table.root), parsed, HERE, is_active, look_again_s=0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,11 +29,6 @@ MakeTable = Callable[..., Any]
 COMMITS = "hoodie.compact.inline.max.delta.commits"
 INLINE = {"hoodie.compact.inline": "true", COMMITS: "3"}
 OFF = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
-    return LiveTable(tmp_path / "table")
 
 
 def written(

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from live_table import LiveTable
 
-from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.sorted_runs import from_runs, to_runs
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN
 from lakelatch.errors import Unavailable
@@ -124,7 +123,7 @@ def test_large_rows_come_a_few_at_a_time() -> None:
 def test_skipped_rows_are_counted_behind_the_runs_as_well(tmp_path: Path) -> None:
     table = LiveTable(tmp_path / "t", buckets=1)
     writing = table.begin("bulk_insert")
-    task = write_task(table.opened, writing.options, writing.transaction, in_bulk=True)
+    task = writing.task(in_bulk=True)
     values = {"id": [1, 2, 3], "ts": [1, 1, 1], "v": list("abc"), "part": ["p"] * 3, SKIPPED: [False, True, False]}
     rows = task.tag(pa.RecordBatch.from_pydict(values))
     for in_runs in (False, True):

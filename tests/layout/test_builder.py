@@ -1,0 +1,48 @@
+"""That tests write through the builder in `tests/support/table.py`, so that another way of writing moves no test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+PIPELINE = (
+    "lakelatch.engine.write",
+    "lakelatch.engine.writing",
+    "lakelatch.transactions.append",
+    "lakelatch.transactions.attempt",
+    "lakelatch.transactions.commit",
+)
+#: The simulation, whose tasks write no rows, and tests of the very functions that they call.
+PAST_THE_BUILDER = {
+    *(f"tests/simulation/{name}.py" for name in ("actors", "loads", "planted", "shelf")),
+    "tests/engine/table/test_recorded_locks.py",
+    *(f"tests/engine/write/test_{name}.py" for name in ("relocation", "requests")),
+    "tests/format/merge/test_column_groups.py",
+    "tests/interop/test_hudi_rs.py",
+    "tests/spark/test_early_conflicts.py",
+    "tests/spark/write/bulk_loads/test_sorted_runs.py",
+    "tests/spark/write/refusals/test_refused_rows.py",
+    *(f"tests/spark/write/test_{name}.py" for name in ("batches", "overwrite")),
+    "tests/transactions/marker_server/test_server.py",
+    "tests/transactions/test_foreign.py",
+}
+
+
+def is_of_the_pipeline(name: str) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in PIPELINE)
+
+
+@pytest.mark.parametrize("name", ["lakelatch.engine.write.commit.commit_files", "lakelatch.engine.writing"])
+def test_an_import_of_the_pipeline_is_seen(name: str) -> None:
+    assert is_of_the_pipeline(name) and not is_of_the_pipeline("lakelatch.engine.options.write")
+
+
+def test_tests_write_through_the_builder(source_tree: Any) -> None:
+    found = {
+        source.name
+        for source in source_tree.everything
+        if source.name.startswith("tests/") and any(is_of_the_pipeline(name) for name in source.imports)
+    }
+    assert "tests/support/table.py" in found
+    assert found - {"tests/support/table.py"} <= PAST_THE_BUILDER
