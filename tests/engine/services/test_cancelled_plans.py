@@ -9,14 +9,17 @@ from live_table import LiveTable
 
 from lakelatch import failpoints
 from lakelatch.engine.options.cancellation import CancellationOptions
+from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services import cancelling, compaction, log_compaction
+from lakelatch.engine.services import cancelling, clustering, compaction, log_compaction
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.instant import aborted
+from lakelatch.timeline.log.events import CANCEL_FOLDER
+from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 
@@ -83,6 +86,20 @@ def test_an_executor_that_begins_later_tidies_up_instead(live: LiveTable) -> Non
         live.execute(plan)
     assert cancelling.open_requests(live.manager()) == []
     assert Snapshot.load(live.storage).aborted == (aborted(plan, COMPACTION),) and live.agreed() == before
+
+
+def test_a_request_for_a_part_that_arrives_once_more_after_the_plan_has_ended_goes(live: LiveTable) -> None:
+    live.write([(number, 1, "a") for number in range(10)])
+    plan = clustering.schedule(open_table(live.storage), live.manager(), ClusteringOptions(), CANCELLABLE)
+    assert plan is not None
+    group = min(read_service_plan(live.storage, plan, CLUSTERING).groups)
+    cancelling.request_cancel(live.manager(), plan, [group])
+    (late,) = [path for path in live.storage.walk(CANCEL_FOLDER) if path != f"{CANCEL_FOLDER}/{plan}"]
+    data = live.storage.read(late)
+    cancelling.request_cancel(live.manager(), plan)
+    assert cancelling.execute_open(live.manager()) == [plan]
+    live.storage.put(late, data)
+    assert cancelling.execute_open(live.manager()) == [] and not live.storage.exists(late)
 
 
 def test_readers_see_nothing_of_what_a_dead_executor_left_before_it_is_swept_nor_after(live: LiveTable) -> None:
