@@ -63,7 +63,8 @@ def execute_open(manager: TransactionManager) -> list[str]:
     """
     ended = []
     for request in open_requests(manager):
-        if not request.whole:
+        is_over = any(one.requested == request.instant for one in manager.snapshot.aborted)
+        if not request.whole and not is_over:  # else it came late, and goes
             continue  # whoever carries the plan out leaves that part alone
         try:
             if execute_cancel(manager, request.instant):

@@ -198,14 +198,11 @@ class TableView:
 
         Completed files are taken away before data files are, so what still counts now was whole when it was listed.
         """
-        lost = map(parse_file_name, sorted(self.timeline.names.difference(names)))
+        lost = filter(None, map(parse_file_name, sorted(self.timeline.names.difference(names))))
         gone = [
             one
             for one in lost
-            if one is not None
-            and one.action in WRITE_ACTIONS
-            and one.completion is not None
-            and (self.as_of is None or one.completion <= self.as_of)
+            if one.action in WRITE_ACTIONS and one.completion and (self.as_of is None or one.completion <= self.as_of)
         ]
         if gone:
             archived = History.load(self.storage).find_all([instant.requested for instant in gone])

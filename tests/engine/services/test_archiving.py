@@ -70,15 +70,12 @@ def test_what_is_old_leaves_and_everybody_reads_the_same_rows(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("due", "listings"), [(True, 5), (False, 3)])
 def test_an_archiver_lists_the_timeline_a_few_times(tmp_path: Path, due: bool, listings: int) -> None:
-    """One of them is its recovery's. Each that has to rest is held against the one before."""
-    table = LiveTable(tmp_path)
+    table, far = LiveTable(tmp_path), CountingStorage(str(tmp_path))
     written(table, *((1, 2, 3) if due else (1,)))
-    far = CountingStorage(str(tmp_path))
     for path in list(table.storage.walk("")):
         far.put(path, table.storage.read(path))
-    manager = table.manager(far)
     far.forget()
-    assert bool(archive(manager, table.opened.config, AT_ONCE).instants) is due
+    assert bool(archive(table.manager(far), table.opened.config, AT_ONCE).instants) is due
     assert sum(call.path == TIMELINE_FOLDER for call in far.calls) == listings, far.story()
 
 

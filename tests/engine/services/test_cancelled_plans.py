@@ -11,8 +11,10 @@ from lakelatch import failpoints
 from lakelatch.engine.services import cancelling
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import heartbeat_path
-from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.instant import aborted
+from lakelatch.timeline.log.events import CANCEL_FOLDER
+from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import PlanCancelled
 
@@ -79,6 +81,20 @@ def test_an_executor_that_begins_later_tidies_up_instead(live: LiveTable) -> Non
         live.execute(plan)
     assert cancelling.open_requests(live.manager()) == []
     assert Snapshot.load(live.storage).aborted == (aborted(plan, COMPACTION),) and live.agreed() == before
+
+
+def test_a_request_for_a_part_that_arrives_once_more_after_the_plan_has_ended_goes(live: LiveTable) -> None:
+    live.write([(number, 1, "a") for number in range(10)])
+    plan = live.plan_clustering("", CANCELLABLE)
+    assert plan is not None
+    group = min(read_service_plan(live.storage, plan, CLUSTERING).groups)
+    cancelling.request_cancel(live.manager(), plan, [group])
+    (late,) = [path for path in live.storage.walk(CANCEL_FOLDER) if path != f"{CANCEL_FOLDER}/{plan}"]
+    data = live.storage.read(late)
+    cancelling.request_cancel(live.manager(), plan)
+    assert cancelling.execute_open(live.manager()) == [plan]
+    live.storage.put(late, data)
+    assert cancelling.execute_open(live.manager()) == [] and not live.storage.exists(late)
 
 
 def test_readers_see_nothing_of_what_a_dead_executor_left_before_it_is_swept_nor_after(live: LiveTable) -> None:
