@@ -15,14 +15,14 @@ from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.storage.contract import NotFound, path_below
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import ABORT, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_aborted_plan, service_plan
 from lakelatch.timeline.timeline import COMPLETED, Instant, aborted, inflight, requested
-from lakelatch.transactions.append import append_completion, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.verdicts import GivenUp
 from lakelatch.transactions.cancellation_requests import (
     PlanCompleted,
     PlanGone,
@@ -171,7 +171,7 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
                 ABORT, action, instant, operation_id, context.writer, target=instant, content=data, token=lease.token
             )
 
-        event = append_completion(context, decide, instant, lease)
+        event = run(context, Deciding(decide, above=instant), lease)
         ended = event.why if isinstance(event, GivenUp) else aborted(instant, action)
         if ended is not None and ended.state == COMPLETED:
             _free(context, ended, outputs)

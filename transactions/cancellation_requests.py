@@ -15,15 +15,15 @@ from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_service_plan, service_plan
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder, parse_file_name, requested
-from lakelatch.transactions.append import append_completion, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.verdicts import GivenUp
 
 _NAMED = 3  # file groups in a message
 
@@ -97,7 +97,7 @@ def request_cancel(
         )
 
     with table_lock(context) as lease:
-        event = append_completion(context, decide, instant, lease)
+        event = run(context, Deciding(decide, above=instant), lease)
     if isinstance(event, GivenUp):
         return event.why
     failpoint("cancel.after_request")

@@ -22,20 +22,21 @@ from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
-from lakelatch.timeline.log.commit_log import SLOTS_KEPT, GivenUp
+from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.timeline import Instant, TimelineFolder, inflight, requested
-from lakelatch.transactions.append import append_claimed, table_lock
+from lakelatch.transactions.attempt import Deciding, run
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.base.verdicts import GivenUp
 from lakelatch.transactions.cancellation_requests import is_cancelled
+from lakelatch.transactions.checks import known_to_plan
 from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, release_unused
-from lakelatch.transactions.commit import known_to_plan
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
 from lakelatch.transactions.early.strategies import find_marker_strategy
@@ -192,7 +193,7 @@ class TransactionManager:
         ensure_none_lost(context.log, tail, since=instant)  # perhaps its own
         if is_cancelled(context.storage, instant):
             raise PlanCancelled.of(action, instant)
-        known = known_to_plan(context.folder, instant, action)
+        known = known_to_plan(context.folder.snapshot, instant, action)
         began_ms = context.system.realtime_ms()
         state = TransactionState(instant, action, context.system.new_id(), tail.number, began_ms, known)
         heartbeat = heartbeat_of(context, state)
@@ -221,7 +222,6 @@ class TransactionManager:
         operation_id = context.system.new_id()
 
         def decide(tail: Tail) -> Event | GivenUp[None]:
-            context.folder.refresh(tail.number, tail.listing)
             try:
                 content = build(context.folder)
             except CorruptTable:
@@ -230,10 +230,9 @@ class TransactionManager:
             if content is None:
                 return GivenUp(None)
             ensure_none_lost(context.log, tail)
-            return Event(PLAN, action, "", operation_id, context.writer, content=content, token=lease.token)
+            return Event(PLAN, action, "", operation_id, context.writer, content=content)
 
-        with table_lock(context) as lease:
-            event = append_claimed(context, decide, operation_id, lease)
+        event = run(context, Deciding(decide, claims_as=operation_id))
         if isinstance(event, GivenUp):
             return None
         release_unused(context, event.instant, operation_id)

@@ -16,7 +16,6 @@ from lakelatch.heartbeat.contract import heartbeat_path, least_age_ms
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, SupportsSweep
 from lakelatch.timeline import actions
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
@@ -24,8 +23,9 @@ from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
-from lakelatch.transactions.append import append_claimed, append_completion, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
+from lakelatch.transactions.base.verdicts import GivenUp
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants
@@ -156,7 +156,7 @@ class Recovery:
                     token=lease.token,
                 )
 
-            event = append_claimed(self._context, decide, operation_id, lease, above=victim)
+            event = run(self._context, Deciding(decide, above=victim, claims_as=operation_id), lease)
         if isinstance(event, GivenUp):
             return False
         failpoint("rollback.after_slot")
@@ -339,7 +339,7 @@ class Recovery:
                     token=lease.token,
                 )
 
-            append_completion(context, decide, rollback, lease)
+            run(context, Deciding(decide, above=rollback), lease)
 
     def _plan(self, rollback: str) -> RollbackPlan | None:
         """The plan of a pending rollback; None if others have ended it since, or are still writing it.

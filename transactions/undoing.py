@@ -20,7 +20,6 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, SAVEPOINT
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackMetadata
@@ -35,8 +34,9 @@ from lakelatch.timeline.timeline import (
     parse_file_name,
     requested,
 )
-from lakelatch.transactions.append import append_claimed, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.verdicts import GivenUp
 from lakelatch.transactions.claims import clean_up, heartbeat_of
 from lakelatch.transactions.commit import append_service_completion
 from lakelatch.transactions.markers.direct import Markers, bar
@@ -79,7 +79,7 @@ def append_undo(
         )
 
     with table_lock(context) as lease:
-        event: Event | GivenUp[None] = append_claimed(context, decide, operation_id, lease, above)
+        event: Event | GivenUp[None] = run(context, Deciding(decide, above, operation_id), lease)
     if isinstance(event, GivenUp):
         raise InvariantBroken(f"a {action} was given up")  # `build` raises where nothing is to be done
     return event.instant, operation_id

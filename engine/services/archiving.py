@@ -32,7 +32,7 @@ from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import COMPLETED, REQUESTED, Instant, Timeline
-from lakelatch.transactions.append import table_lock
+from lakelatch.transactions.attempt import table_lock
 from lakelatch.transactions.manager import TransactionManager
 
 _AT_ONCE = 1000  # instants that one holding of the lock archives

@@ -31,7 +31,7 @@ from lakelatch.engine.services.planned import (
     refuse_missing,
 )
 from lakelatch.engine.table.opening import as_of_now
-from lakelatch.engine.table.schema import keeping_schema, learn_schema
+from lakelatch.engine.table.schema import keeps_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
@@ -135,10 +135,8 @@ def execute(executor: Executor, table: OpenedTable, manager: TransactionManager,
             clustered.append(Clustered(one, target, stats))
         extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer, _SORTED_BY: _order_of(plan.params)}
         metadata = CommitMetadata((), CLUSTER, extra)
-        commit = ClusteringCommit(
-            table.storage, instant, metadata, tuple(clustered), in_part, transaction.cancelled_groups
-        )
-        committed = transaction.commit(metadata, keeping_schema(table, commit.resolve, adds_columns=False))
+        commit = ClusteringCommit(table.storage, instant, metadata, tuple(clustered), in_part)
+        committed = transaction.commit(metadata, [keeps_schema(table, adds_columns=False), commit.check], commit.work)
     except (WriteConflict, PlanCancelled) as error:
         _give_up(manager, transaction, error)
         raise

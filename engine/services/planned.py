@@ -18,7 +18,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
 from lakelatch.engine.services.left_over_bases import remove_left_over_bases
 from lakelatch.engine.table.opening import as_of_now, open_existing_storage
-from lakelatch.engine.table.schema import keeping_schema, learn_schema
+from lakelatch.engine.table.schema import keeps_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.base_file import put_base_file
 from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, TransactionEnded
@@ -45,7 +45,6 @@ from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_servi
 from lakelatch.timeline.timeline import Instant, TimelineFolder, requested
 from lakelatch.transactions.base.outcome import PlanCancelled
 from lakelatch.transactions.cancellation_requests import is_cancelled
-from lakelatch.transactions.commit import Resolved
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
@@ -268,8 +267,7 @@ def carry_out(
         stats = tuple(stat for report, operation in pairs for stat in service.stats_of(report, operation, instant))
         extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}
         metadata = CommitMetadata(stats, service.operation.upper(), extra, compacted=service.compacted)
-        resolve = keeping_schema(table, lambda _, completed: Resolved(metadata, completed), adds_columns=False)
-        committed = transaction.commit(metadata, resolve)
+        committed = transaction.commit(metadata, [keeps_schema(table, adds_columns=False)])
     except BaseException as error:
         transaction.release()
         tidy_cancelled(manager, instant)

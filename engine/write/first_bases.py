@@ -15,8 +15,8 @@ from lakelatch.timeline.actions import DELTA_COMMIT
 from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.timeline.timeline import TimelineFolder
 from lakelatch.timeline.timeline import completed as completed_instant
 from lakelatch.transactions.cancellation_requests import plan_of
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
@@ -34,7 +34,7 @@ def first_bases(config: TableConfig, reports: Iterable[FileReport]) -> frozenset
 
 
 def in_the_way(
-    storage: Storage, instant: str, groups: frozenset[FileGroup], folder: TimelineFolder, completed: list[OtherWrite]
+    storage: Storage, instant: str, groups: frozenset[FileGroup], snapshot: Snapshot, completed: list[OtherWrite]
 ) -> Conflict | None:
     """The first of those beside which a base file of this requested time cannot be, in any of these file groups.
 
@@ -43,16 +43,16 @@ def in_the_way(
     """
     if not groups:
         return None
-    for write in (*completed, *_planned(storage, folder)):
+    for write in (*completed, *_planned(storage, snapshot)):
         common = groups & write.file_groups
         if common and (write.action != DELTA_COMMIT or write.time <= instant or _has_base_file(storage, write, common)):
             return Conflict(write, common)
     return None
 
 
-def _planned(storage: Storage, folder: TimelineFolder) -> Iterator[OtherWrite]:
+def _planned(storage: Storage, snapshot: Snapshot) -> Iterator[OtherWrite]:
     """What is to be rewritten by plans that wait, also those that were made before the write began."""
-    for pending in folder.pending():
+    for pending in snapshot.pending:
         plan = plan_of(storage, pending) if pending.action in REWRITING_SERVICES else None
         if plan is not None:
             yield OtherWrite(plan.instant, plan.action, "", plan.groups, inflight=True)

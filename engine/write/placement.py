@@ -18,10 +18,12 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.live_groups import LiveGroups
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.history.history import History
-from lakelatch.timeline.metadata import CommitMetadata, FileGroup
-from lakelatch.timeline.timeline import TimelineFolder, parse_file_name
+from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.timeline import parse_file_name
 from lakelatch.transactions.base.outcome import Displaced
-from lakelatch.transactions.commit import Resolved
+from lakelatch.transactions.base.verdicts import Changed
+from lakelatch.transactions.checks import At
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 Bucket = tuple[str, int]  # partition, number
@@ -33,13 +35,12 @@ class Placement:
 
     table: OpenedTable
     instant: str
-    metadata: CommitMetadata
     reports: list[FileReport]
     non_blocking: bool
     known_files: frozenset[str]  # of the timeline when the write began
 
-    def resolve(self, folder: TimelineFolder, completed: list[OtherWrite]) -> Resolved | Displaced:
-        """See `Resolve`. Free unless what has completed since the write began replaced file groups or named them anew.
+    def check(self, snapshot: Snapshot, at: At) -> Changed | Conflict | Displaced | None:
+        """Free unless what has completed since the write began replaced file groups or named them anew.
 
         A file group that another engine made for one of the write's buckets is a conflict, also under non-blocking
         control: files that are copied leave tombstones under their old file id, and those would be a second file group
@@ -47,18 +48,15 @@ class Placement:
         lives again.
         """
         groups = {(report.partition, report.file_id) for report in self.reports}
-        first = first_bases(self.table.config, self.reports)
-        hiding = in_the_way(self.table.storage, self.instant, first, folder, completed)
-        if hiding is not None:
-            return Resolved(self.metadata, [], hiding)
-        undone = self._undone_below(folder)
-        if undone is not None:
-            return Resolved(self.metadata, [], undone)
+        first, completed = first_bases(self.table.config, self.reports), at.since
+        found = in_the_way(self.table.storage, self.instant, first, snapshot, completed) or self._undone_below(snapshot)
+        if found is not None:
+            return found
         others = list(self._named_by_others(groups, completed))
-        undoing = self._undoing(folder)
+        undoing = self._undoing(snapshot)
         if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
-            return Resolved(self.metadata, completed)
-        moving = folder.snapshot.moving_files
+            return None
+        moving = snapshot.moving_files
         replaces = replace_commits(self.table.storage, moving)
         names = FileIds.after(replaces, cancelled_plans(moving))
         live = LiveGroups(self.table.storage, self.table.config, names)
@@ -67,24 +65,24 @@ class Placement:
         if undoing is not None:
             lost = frozenset(group for group in successors.keys() - gone if not _is_named_after(group, replaces))
             if lost:
-                return Resolved(self.metadata, [], Conflict(undoing, lost))
+                return Conflict(undoing, lost)
         if not self.non_blocking:
-            return self._optimistic(groups, completed, others, successors, replaces)
+            return self._optimistic(groups, at, others, successors, replaces)
         for group, now in successors.items():
             if group not in gone and now != names.successor_of(*group):
                 by_name = (write for write in completed if (group[0], now) in write.file_groups)
                 winner = next(by_name, None) or undoing or completed[-1]
-                return Resolved(self.metadata, [], Conflict(winner, frozenset([group])))
+                return Conflict(winner, frozenset([group]))
         for write, group in others:
             if group in groups and self._has_strays(group, gone):
-                return Resolved(self.metadata, [], Conflict(write, frozenset([group])))
+                return Conflict(write, frozenset([group]))
         if first & successors.keys():  # a copy of log files is no copy of base files
-            return Resolved(self.metadata, [], Conflict(undoing or completed[-1], first & successors.keys()))
+            return Conflict(undoing or completed[-1], first & successors.keys())
         if successors:
             return Displaced(successors)
-        return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
+        return Changed(replace(at.staged, possible=[one for one in completed if one.action != REPLACE_COMMIT]))
 
-    def _undone_below(self, folder: TimelineFolder) -> Conflict | None:
+    def _undone_below(self, snapshot: Snapshot) -> Conflict | None:
         """The conflict with another engine's rollback of a write whose base files were merged: theirs are in ours.
 
         One of ours is in the log, and found there.
@@ -93,23 +91,23 @@ class Placement:
         if not bases:
             return None
         before = {one.requested for one in map(parse_file_name, self.known_files) if one is not None and one.completion}
-        there = {one.requested for one in folder.completed_since(frozenset())}
+        there = {one.requested for one in snapshot.by_completion}
         gone = before.intersection(bases.values()) - there
         gone.difference_update(History.load(self.table.storage).find_all(gone) if gone else ())
         if not gone:
             return None
-        undoing = self._undoing(folder) or OtherWrite(min(gone), ROLLBACK, "", frozenset())
+        undoing = self._undoing(snapshot) or OtherWrite(min(gone), ROLLBACK, "", frozenset())
         lost = ((report.partition, report.file_id) for report, instant in bases.items() if instant in gone)
         return Conflict(undoing, frozenset(lost))
 
-    def _undoing(self, folder: TimelineFolder) -> OtherWrite | None:
+    def _undoing(self, snapshot: Snapshot) -> OtherWrite | None:
         """The rollback or the restore since the write began that may have undone a replace commit, if there is one.
 
         Where that has left no trace, the replace commit. Tasks may have seen one that was not there at the beginning.
         """
-        fresh, gone = folder.snapshot.since(self.known_files)
+        fresh, gone = snapshot.since(self.known_files)
         found = [one for one in map(parse_file_name, fresh) if one is not None and one.action in (ROLLBACK, RESTORE)]
-        found = found or undone_replaces(self.table.storage, gone, folder.names)
+        found = found or undone_replaces(self.table.storage, gone, snapshot.names)
         if not found:
             return None
         last = max(found, key=lambda one: (one.requested, one.completion or ""))
@@ -118,24 +116,24 @@ class Placement:
     def _optimistic(
         self,
         groups: set[FileGroup],
-        completed: list[OtherWrite],
+        at: At,
         others: list[tuple[OtherWrite, FileGroup]],
         successors: dict[FileGroup, str],
         replaces: tuple[ReplaceCommit, ...],
-    ) -> Resolved:
+    ) -> Changed | Conflict:
+        for write, (partition, file_id) in others:
+            bucket = partition, bucket_of_file_id(file_id)
+            return Conflict(write, frozenset(group for group in groups if _bucket(group) == bucket))
         by_partition = {
             one.instant.requested: frozenset(group for group in successors if group[0] in one.partitions)
             for one in replaces
         }
         # A bucket without a file was not replaced by name, and yet its file id is not the one to write to any more.
-        considered = [
+        possible = [
             replace(write, file_groups=write.file_groups | by_partition.get(write.instant, frozenset()))
-            for write in completed
+            for write in at.since
         ]
-        for write, (partition, file_id) in others:
-            ours = {group for group in groups if _bucket(group) == (partition, bucket_of_file_id(file_id))}
-            return Resolved(self.metadata, considered, Conflict(write, frozenset(ours)))
-        return Resolved(self.metadata, considered)
+        return Changed(replace(at.staged, possible=possible))
 
     def _named_by_others(
         self, groups: set[FileGroup], completed: list[OtherWrite]

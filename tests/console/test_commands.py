@@ -16,7 +16,7 @@ from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.append import table_lock
+from lakelatch.transactions.attempt import table_lock
 from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
 

@@ -27,7 +27,7 @@ from lakelatch.timeline.timeline import Instant, Timeline, TimelineFolder
 from lakelatch.torture.history.reading import Line
 from lakelatch.transactions.base.elision import AUTO
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
-from lakelatch.transactions.commit import Resolve
+from lakelatch.transactions.checks import Check
 from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
@@ -274,8 +274,8 @@ class Actor:
         newest = next(filter(None, contents), b'{"balance": 0}')  # empty ones bar names of given up attempts
         return sorted(set(done.values())), int(json.loads(newest)["balance"])
 
-    def commit(self, transaction: Transaction, metadata: CommitMetadata, resolve: Resolve | None = None) -> None:
-        self.told(transaction, lambda: transaction.commit(metadata, resolve))
+    def commit(self, transaction: Transaction, metadata: CommitMetadata, *own: Check) -> None:
+        self.told(transaction, lambda: transaction.commit(metadata, own))
 
     def told(self, transaction: Transaction, work: Callable[[], object]) -> None:
         """Commits, and notes down what came of it."""
