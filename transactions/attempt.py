@@ -11,8 +11,8 @@ Each turn of it
 A verdict ends the turn, and the lock is given back first, since what **follows** from it may take that itself: plans
 are cancelled, files are copied, a write that lost is tried again. Then it begins at 1, or is over.
 
-One deadline bounds it all but two things: what follows with files, which others cannot hurry, and a slot that was
-created, whose answer has to be known.
+One deadline bounds all of it that others can draw out. So what is done with files does not count, the wait for the
+lock has a limit of its own, and of a slot that was created the answer has to be known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
@@ -37,13 +37,14 @@ from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import Ended
+from lakelatch.transactions.base.outcome import Committed, Ended
 from lakelatch.transactions.base.verdicts import Cancel, GivenUp, Retry, Verdict
 from lakelatch.transactions.claims import beat_of, owns_claim
 from lakelatch.transactions.foreign import LockWatch
 
 T = TypeVar("T")
-_RACES_FOR_S = 600.0  # beside the wait for the lock
+Added: TypeAlias = Event | Committed
+_RACES_FOR_S = 600.0
 _UNLOCKED_MAX = 2  # after the tail that was seen last, and after the one that is read then
 _LOST_QUIETLY_MAX = 3  # so often the lock's holder loses before it asks the others to queue
 _log = logging.getLogger("lakelatch.transactions")
@@ -96,8 +97,8 @@ class Look:
     refused.
     """
 
-    def __init__(self, context: TransactionContext, elided: bool) -> None:
-        self._context, self._elided = context, elided
+    def __init__(self, context: TransactionContext, elides: Callable[[], bool]) -> None:
+        self._context, self._elides = context, elides
         self._tail: Tail | None = None
         self._listing: Snapshot | None = None
         self._owned: bool | None = None
@@ -108,7 +109,7 @@ class Look:
         Without `asks_claim` the log alone has to say whether the instant has ended: that is enough where no task was
         given the instant.
         """
-        self._tail = self._context.log.recent_tail() if self._elided else None
+        self._tail = self._context.log.recent_tail() if self._elides() else None
         if self._tail is None:
             return ()
         if not asks_claim:
@@ -158,13 +159,13 @@ class Intent(ABC, Generic[T]):
         """Called without the lock, when all can see the event, beside the last look at the timeline; never raises."""
         return
 
-    @abstractmethod
-    def added(self, event: Event, place: Place) -> T:
-        """What comes of it once it has its slot, after this place."""
+    def added(self, event: Event, place: Place) -> Added:
+        """What it is once it has its slot, after this place; the lock is still held, if it was."""
+        return event
 
     @abstractmethod
-    def follow(self, verdict: Verdict) -> T | None:
-        """What comes of it without a slot; None to go on with another turn, for which everything was done here."""
+    def follow(self, found: Added | Verdict) -> T | None:
+        """What comes of it, after a turn; None to go on with another one, for which everything was done here."""
 
 
 class Deciding(Intent[Event | GivenUp[T]]):
@@ -177,23 +178,20 @@ class Deciding(Intent[Event | GivenUp[T]]):
     def decide(self, place: Place) -> Event | GivenUp[T]:
         return self._decide(place.tail)
 
-    def added(self, event: Event, place: Place) -> Event:
-        return event
-
-    def follow(self, verdict: Verdict) -> GivenUp[T]:
-        if isinstance(verdict, Ended):
-            raise verdict.error
-        if not isinstance(verdict, GivenUp):
-            raise InvariantBroken(f"{verdict} is no reason to give an event up")
-        return verdict
+    def follow(self, found: Added | Verdict) -> Event | GivenUp[T]:
+        if isinstance(found, Ended):
+            raise found.error
+        if not isinstance(found, Event | GivenUp):
+            raise InvariantBroken(f"{found} is not what comes of an event that a function decides")
+        return found
 
 
 class Race:
     """How often an event has lost to others, and until when it tries."""
 
-    def __init__(self, log: CommitLog, system: System, limit_s: float) -> None:
+    def __init__(self, log: CommitLog, system: System) -> None:
         self._log, self._system = log, system
-        self._deadline_ns = system.monotonic_ns() + round((limit_s + _RACES_FOR_S) * 1e9)
+        self._deadline_ns = system.monotonic_ns() + round(_RACES_FOR_S * 1e9)
         self.lost = 0
 
     def lose(self, locked: bool = True) -> None:
@@ -230,7 +228,7 @@ class _Loop(Generic[T]):
     def __init__(self, context: TransactionContext, intent: Intent[T], held: ExitStack, lease: Lease | None) -> None:
         self._context, self._intent, self._held, self._given = context, intent, held, lease
         self._watch = LockWatch(context, lease) if lease is not None else None
-        self._race = Race(context.log, context.system, context.settings.lock_timeout_s)
+        self._race = Race(context.log, context.system)
         self._look: Look | None = None  # of the turn that has begun
         self._elided = False
 
@@ -240,23 +238,20 @@ class _Loop(Generic[T]):
             if isinstance(found, Retry):
                 self._lose()
                 continue
-            if isinstance(found, tuple):
-                result = self._intent.added(*found)
-                self._end_turn()
-                return result
             self._end_turn()
             with nullcontext() if isinstance(found, Cancel) else self._race.paused():
-                ended = self._intent.follow(found)
-            if ended is not None:
-                return ended
+                result = self._intent.follow(found)
+            if result is not None:
+                return result
             self._race.ensure_in_time()
 
     def _prepare(self) -> Verdict | None:
         """What comes before the first place of a turn; nothing at the others."""
         if self._look is not None:
             return None
-        self._look = Look(self._context, self._elides())
-        verdict = self._intent.prepare(self._look)
+        self._look = Look(self._context, self._elides)
+        with self._race.paused():
+            verdict = self._intent.prepare(self._look)
         self._elided, self._race.lost = self._elides(), 0
         return verdict
 
@@ -265,8 +260,8 @@ class _Loop(Generic[T]):
         context = self._context
         return self._given is None and self._intent.tries_first and context.elision.tries_first(context.log.others_wait)
 
-    def _try(self) -> Verdict | tuple[Event, Place]:
-        """One place: the event in its slot, or why not."""
+    def _try(self) -> Added | Verdict:
+        """One place: what was added there, or why nothing was."""
         place = self._place()
         try:
             draft = self._intent.decide(place)
@@ -278,12 +273,14 @@ class _Loop(Generic[T]):
             event = self._create(replace(draft, token=place.token), place)
         except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
             return Ended(error)
-        return Retry("others were faster") if event is None else (event, place)
+        return Retry("others were faster") if event is None else self._intent.added(event, place)
 
     def _place(self) -> Place:
         context, log, first = self._context, self._context.log, self._race.lost == 0
         if self._watch is None and not self._elided:
-            self._watch = LockWatch(context, self._held.enter_context(table_lock(context)))
+            with self._race.paused():
+                lease = self._held.enter_context(table_lock(context))
+            self._watch = LockWatch(context, lease)
         if first:
             self._intent.begin_turn()
         known = self._look.place() if self._elided and first and self._look is not None else None
@@ -295,9 +292,8 @@ class _Loop(Generic[T]):
         return Place(tail, context.folder.snapshot, self._watch, owned)
 
     def _create(self, draft: Event, place: Place) -> Event | None:
-        context, intent = self._context, self._intent
+        context, intent, claimed = self._context, self._intent, ""
         lease = place.watch.lease if place.watch is not None else None
-        claimed = ""
 
         def take_time(above: str) -> str:
             nonlocal claimed
@@ -309,22 +305,16 @@ class _Loop(Generic[T]):
                 return claimed
             return context.clock.now(floor) if lease is None else context.clock.next(floor, lease)
 
-        def release() -> None:  # kept until the end, the claims of lost slots would look like dead writers
-            if claimed:
-                context.storage.delete(heartbeat_path(claimed))
-
         oldest_needed = partial(context.observer.oldest_start_slot, default=2**62)
+        shown = intent.shown if lease is None else None
         try:
-            event = context.log.create(
-                draft, place.tail, take_time, oldest_needed, intent.shown if lease is None else None
-            )
-        except CommitUnknown:
+            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown)
+        except LakelatchError as error:
+            if claimed and not isinstance(error, CommitUnknown):
+                context.storage.delete(heartbeat_path(claimed))
             raise
-        except LakelatchError:
-            release()
-            raise
-        if event is None:
-            release()
+        if claimed and event is None:  # kept until the end, the claims of lost slots would look like dead writers
+            context.storage.delete(heartbeat_path(claimed))
         return event
 
     def _lose(self) -> None:

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from lakelatch.errors import CommitUnknown, InvalidRequest
+from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.timeline import TimelineFolder
-from lakelatch.transactions.attempt import Intent, Look, Place, run
+from lakelatch.transactions.attempt import Added, Intent, Look, Place, run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, Ended, Outcome
 from lakelatch.transactions.base.verdicts import Cancel, Changed, Retry, Staged, Verdict
@@ -39,11 +39,16 @@ class Files(Protocol):
         """Removes what announced these and others, once the commit can be seen. Raises nothing."""
         ...
 
+    def end(self, outcome: Outcome, made: Iterable[str], keep: bool) -> Outcome:
+        """Ends the transaction as its commit has ended; what is left of it is said by the outcome."""
+        ...
+
 
 class Commit(Intent[Outcome]):
     """The commit of a transaction's files, held against each tail of the log that it might follow.
 
     `relocate` makes files elsewhere where they were displaced, and stages those; without it `Displaced` is the outcome.
+    `keep_files`: those of a commit that lost stay, for another one.
     """
 
     tries_first = True
@@ -56,9 +61,10 @@ class Commit(Intent[Outcome]):
         staged: Staged,
         checks: Sequence[Check],
         relocate: Callable[[Displaced], Staged] | None = None,
+        keep_files: bool = False,
     ) -> None:
         self._context, self._state, self._files = context, state, files
-        self._checks, self._relocate = checks, relocate
+        self._checks, self._relocate, self._keep_files = checks, relocate, keep_files
         self._decided = self._staged = staged
         self._closed = False
         self.above = state.instant
@@ -102,17 +108,19 @@ class Commit(Intent[Outcome]):
             place.watch.tell_afterwards(place.snapshot.names | {event.file}, event.number)
         return Committed(self._state.instant, event.time, event.number, event.token, self._decided.metadata)
 
-    def follow(self, verdict: Verdict) -> Outcome | None:
-        if isinstance(verdict, Cancel):
-            _cancel(self._context, verdict)
+    def follow(self, found: Added | Verdict) -> Outcome | None:
+        if isinstance(found, Cancel):
+            _cancel(self._context, found)
             return None
-        if isinstance(verdict, Displaced) and self._relocate is not None:
+        if isinstance(found, Displaced) and self._relocate is not None:
+            _log.debug("%s: %d file groups were replaced, so rows move", self._state.instant, len(found.successors))
             self._files.reopen()
             failpoint("relocate.after_reopen")
-            self._staged, self._closed = self._relocate(verdict), False
+            self._staged, self._closed = self._relocate(found), False
             return None
-        assert isinstance(verdict, Conflicted | Displaced | Ended)
-        return verdict
+        if not isinstance(found, Committed | Conflicted | Displaced | Ended):
+            raise InvariantBroken(f"{found} is not what comes of a commit")
+        return self._files.end(found, self.files, self._keep_files)
 
     def _conflicted(self, conflict: Conflict, at: At) -> Conflicted | Retry:
         if self._context.log.tail_number() != at.place.tail.number:  # the lock keeps nobody away
@@ -147,12 +155,10 @@ class Completion(Intent[Event | Ended]):
         failpoint("commit.after_check")
         return _completion(self._context, self._state, content)
 
-    def added(self, event: Event, place: Place) -> Event:
-        return event
-
-    def follow(self, verdict: Verdict) -> Ended:
-        assert isinstance(verdict, Ended)
-        return verdict
+    def follow(self, found: Added | Verdict) -> Event | Ended:
+        if not isinstance(found, Event | Ended):
+            raise InvariantBroken(f"{found} is not what comes of an instant without rows")
+        return found
 
 
 def append_service_completion(

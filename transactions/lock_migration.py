@@ -61,7 +61,7 @@ def change_locks(
         def take_time(above: str) -> str:
             return to_instant(generator.next(max(latest_ms, to_ms(above) if above else 0)))
 
-        token, race = lease.token if lease is not None else 0, Race(log, system, timeout_s)
+        token, race = lease.token if lease is not None else 0, Race(log, system)
         draft = Event(LOCKS, "locks", "", operation_id, writer, token=token, lock_domain=new.domain)
         while True:
             tail = log.look(log.tail())

@@ -24,7 +24,6 @@ from lakelatch.transactions.base.outcome import (
     Ended,
     Outcome,
     PlanCancelled,
-    Unknown,
     committed_or_raise,
 )
 from lakelatch.transactions.base.verdicts import Staged
@@ -76,6 +75,11 @@ class Transaction:
         self.committed: Committed | None = None
 
     @property
+    def context(self) -> TransactionContext:
+        """What it shares with others of its table."""
+        return self._context
+
+    @property
     def instant(self) -> str:
         """The requested time: the name of this transaction on the timeline."""
         return self.state.instant
@@ -93,70 +97,64 @@ class Transaction:
     def commit(
         self, metadata: CommitMetadata, own: Sequence[Check] = (), work: Work | None = None, last: Sequence[Check] = ()
     ) -> Committed:
-        """As `try_commit`, for callers to whom all but a commit is an error.
+        """Makes exactly the files in the metadata visible, all at once.
 
-        Errors: `WriteConflict` (everything was rolled back), `TransactionEnded`, `CommitUnknown`, and those of
-        `try_commit`.
+        Files that were announced and are not in the metadata are removed first. `own` checks may change the metadata at
+        the commit's place in the log, but not its files; the `last` ones act where nothing refuses it any more
+        (`in_order`). `work` is what the transaction has cost, if its metadata does not say so.
+
+        Errors: `WriteConflict`, and everything was rolled back, but for the plan of a service that replaces file
+        groups: it stays open, and its executor cancels it, so that its names get tombstones. `TransactionEnded`;
+        `CommitUnknown`. `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort.
+        `WrongLocks` and `OneSidedLock` for locks that not all writers of the table take; everything was rolled back,
+        but for such a plan after the latter, which stays open.
         """
         staged = Staged(metadata, Work.of(metadata) if work is None else work)
-        return committed_or_raise(self.try_commit(staged, in_order(own, last)))
+        try:
+            return committed_or_raise(run(self._context, self.intent(staged, in_order(own, last))))
+        except (CommitUnknown, WrongLocks, OneSidedLock) as error:
+            self.fail(error)
+            raise
 
-    def try_commit(
+    def intent(
         self,
         staged: Staged,
         checks: Sequence[Check],
         relocate: Callable[[Displaced], Staged] | None = None,
         keep_files: bool = False,
-    ) -> Outcome:
-        """Makes exactly the files in the metadata visible, all at once, or says why not.
-
-        Files that were announced and are not in the metadata are removed first. The checks (`in_order`) may change the
-        metadata at the commit's place in the log, but not its files: those that `relocate` makes elsewhere are staged
-        by it. After a conflict everything is rolled back, unless `keep_files` asks for the files, which is done by
-        `abort` then. The plan of a service that replaces file groups stays open: its executor cancels it, so that its
-        names get tombstones.
-
-        Errors: `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort. `WrongLocks`
-        and `OneSidedLock` for locks that not all writers of the table take; everything was rolled back, but for such a
-        plan after the latter, which stays open.
-        """
+    ) -> Commit:
+        """The commit, as `run` takes it, which ends the transaction; an error on its way is told by `fail`."""
         self.ensure_open()
-        stats = staged.metadata.stats
-        size_bytes = sum(stat.total_write_bytes for stat in stats)
-        _log.debug("%s commits %d files of %d bytes", self._name, len(stats), size_bytes)
-        commit = Commit(self._context, self.state, self, staged, checks, relocate)
-        outcome = self._end_as(self._run(commit), commit, keep_files)
-        if isinstance(outcome, Committed):
-            _log.info("%s is committed: completed at %s, in slot %d", self._name, outcome.completion, outcome.slot)
-        elif not isinstance(outcome, Displaced):
-            told: LakelatchError = outcome.conflict if isinstance(outcome, Conflicted) else outcome.error
-            _log.info("%s is %s: %s", self._name, "in doubt" if isinstance(outcome, Unknown) else "not committed", told)
-        return outcome
+        size_bytes = sum(stat.total_write_bytes for stat in staged.metadata.stats)
+        _log.debug("%s commits %d files of %d bytes", self._name, len(staged.metadata.stats), size_bytes)
+        return Commit(self._context, self.state, self, staged, checks, relocate, keep_files)
 
-    def _run(self, commit: Commit) -> Outcome:
-        try:
-            return run(self._context, commit)
-        except CommitUnknown as error:
-            return Unknown(error)
-        except WrongLocks:  # its own rollback would be refused as well: without a heartbeat, others see to it at once
+    def fail(self, error: BaseException) -> None:
+        """What an error of the commit means for the transaction; after most it stays open."""
+        if isinstance(error, CommitUnknown):
+            _log.info("%s is in doubt: %s", self._name, error)
+            self._end(UNKNOWN)
+        elif isinstance(error, WrongLocks):  # its own rollback would be refused too: without a beat, others see to it
             self._end(ABORTED)
             self._context.storage.delete(heartbeat_path(self.instant))
-            raise
-        except OneSidedLock:
-            if self.state.action not in SERVICES_THAT_REPLACE:  # rolled back, their names would be free for late files
-                self.abort_quietly()
-            raise
+        elif isinstance(error, OneSidedLock) and self.state.action not in SERVICES_THAT_REPLACE:
+            self.abort_quietly()  # a replacing plan would have its names free for late files
 
-    def _end_as(self, outcome: Outcome, commit: Commit, keep_files: bool) -> Outcome:
-        if isinstance(outcome, Conflicted):
-            return self._lose(outcome, keep_files)
+    def end(self, outcome: Outcome, made: Iterable[str], keep: bool) -> Outcome:
+        """See `Files`. Of a conflict everything is rolled back, unless its files are to be kept.
+
+        The plan of a service that replaces file groups stays open.
+        """
         if isinstance(outcome, Committed):
+            _log.info("%s is committed: completed at %s, in slot %d", self._name, outcome.completion, outcome.slot)
             self._end(COMMITTED)
             self.committed = outcome
-            self.tidy(commit.files)
-        elif isinstance(outcome, Unknown):
-            self._end(UNKNOWN)
+            self.tidy(made)
+        elif isinstance(outcome, Conflicted):
+            _log.info("%s is not committed: %s", self._name, outcome.conflict)
+            return self._lose(outcome, keep)
         elif isinstance(outcome, Ended):
+            _log.info("%s is not committed: %s", self._name, outcome.error)
             self._end_elsewhere(outcome)
         return outcome
 

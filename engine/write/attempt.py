@@ -1,18 +1,35 @@
-"""Tries of a write: each ends as a result or as lost, and what has lost is tried again as often as the options say."""
+"""A write as an intent of the loop of attempts: as many tries as its options say, each with an instant of its own.
+
+A try that lost to another write leaves its files to the next one, which takes them over instead of making them anew.
+"""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
+from functools import partial
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE, Executor
+from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.table.schema import learn_schema
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.batches import BatchRegister
+from lakelatch.engine.write.commit import StagedFiles
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, WriteConflict, from_text
+from lakelatch.engine.write.replace import Choice
+from lakelatch.errors import InvalidRequest, InvariantBroken, LakelatchError, WriteConflict, from_text
 from lakelatch.retry import Backoff, tries
-from lakelatch.transactions.manager import TransactionManager
+from lakelatch.timeline.log.events import Event
+from lakelatch.transactions.attempt import Added, Intent, Look, Place, run
+from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.outcome import Conflicted, committed_or_raise
+from lakelatch.transactions.base.verdicts import Verdict
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
 
@@ -20,69 +37,187 @@ _BACKOFF = Backoff(first_s=0.05, longest_s=5.0, jitter=1.0)
 _log = logging.getLogger("lakelatch.engine")
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A try that lost to another write. `files` are what it has written, if they were kept for the next one.
+class Write(Intent[CommitResult], ABC):
+    """A write from its beginning to its commit. Subclasses say how a try begins, and what it writes."""
 
-    `as_logs`: it would not have lost with log files in the place of base files, so it need not end.
-    """
+    tries_first = True
 
-    conflict: WriteConflict
-    files: LostFiles | None = None
-    as_logs: bool = False
+    def __init__(self, context: TransactionContext) -> None:
+        self._context = context
+        self._register: BatchRegister | None = None
+        self.instants = 0  # how many it has had, one a try
+        self._retries = context.settings.conflict_retries
+        self._tries = tries(context.system, _BACKOFF, self._retries + 1)
+        self._tried = next(self._tries)
+        self._kept: LostFiles | None = None  # what the tries before have left
+        self._transaction: Transaction | None = None
+        self._files: StagedFiles | None = None
+        self._commit: Commit | None = None
+        self._became_logs = False  # this try is of files that lost as base files
 
+    @abstractmethod
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        """Begins a try, with what is left of those before it."""
 
-#: One try. It is given the files of the one before, if they were kept, and whether another one would follow.
-Try: TypeAlias = Callable[[LostFiles | None, bool], CommitResult | Lost]
+    @abstractmethod
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        """Writes the rows, or takes over the files that are left."""
 
+    def keeps(self, files: StagedFiles, again: bool) -> bool:
+        """Whether these files are for a next try, if this one loses; `again`: it may be tried as often as that."""
+        return False
 
-def attempted(transaction: Transaction, work: Callable[[], CommitResult | Lost]) -> CommitResult | Lost:
-    """Does the work of one try. If it fails the transaction is rolled back, and Spark's errors get their types back."""
-    try:
-        return work()
-    except CommitUnknown:
-        raise
-    except BaseException as error:
-        failure = abort_after(transaction, error)
+    def gives_up(self) -> bool:
+        """Whether there is nothing to try again with, whatever the options say."""
+        return False
+
+    def write_logs(self, kept: bool) -> None:
+        """Has the next try write fewer base files, since others were in their way; `kept`: those of this one stay."""
+        return
+
+    def explain(self, error: InvalidRequest) -> WriteConflict | None:
+        """The conflict that is behind a write that does not fit the table, if there is one."""
+        return None
+
+    def committed(self, register: BatchRegister | None = None) -> CommitResult:
+        """Does it; in a batch's register each try is named before it writes anything.
+
+        Errors: `WriteConflict` of the last try, and what a try raises; then it was rolled back.
+        """
+        self._register = register
+        try:
+            return run(self._context, self)
+        except BaseException as error:
+            if self._transaction is None or self._transaction.status != OPEN:
+                raise
+            raise self._lost_by(error).conflict from error
+        finally:
+            if self._kept is not None:
+                self._kept.drop()
+
+    def prepare(self, look: Look) -> Verdict | None:
+        """Begins a try and stages it, if the last one is over; then it is closed."""
+        if self._commit is None:
+            self._files, self._transaction = None, self.begin(self._kept)
+            self.above, self.instants = self._transaction.instant, self.instants + 1
+            try:
+                if self._register is not None:
+                    self._register.register(self._transaction)
+                self._files = self.stage(self._transaction, self._kept)
+                self._commit = self._files.intent(self.keeps(self._files, self._tried <= self._retries))
+            except BaseException as error:
+                return self._lost_by(error)
+        return self._commit.prepare(look)
+
+    def begin_turn(self) -> None:
+        self._staged.begin_turn()
+
+    def decide(self, place: Place) -> Event | Verdict:
+        try:
+            return self._staged.decide(place)
+        except (WriteConflict, InvalidRequest) as error:
+            lost = self._lost_by(error)
+            self._commit = None
+            return lost
+
+    def shown(self) -> None:
+        self._staged.shown()
+
+    def added(self, event: Event, place: Place) -> Added:
+        return self._staged.added(event, place)
+
+    def follow(self, found: Added | Verdict) -> CommitResult | None:
+        """The result; None after a verdict that was followed, or for another try."""
+        if self._commit is not None:
+            outcome = self._commit.follow(found)
+        else:
+            outcome = found if isinstance(found, Conflicted) else None
+        if isinstance(outcome, Conflicted):
+            self._lose(outcome)
+            return None
+        if outcome is None:
+            return None
+        committed = committed_or_raise(outcome)
+        if self._transaction is not None:
+            learn_schema(self._context.storage, self._transaction.state.action, committed)
+        result = CommitResult.of(committed.instant, committed.completion, committed.metadata)
+        return replace(result, conflicts_retried=self._tried - 1)
+
+    @property
+    def _staged(self) -> Commit:
+        if self._commit is None:
+            raise InvariantBroken("a write is to be committed that is not staged")
+        return self._commit
+
+    def _lose(self, outcome: Conflicted) -> None:
+        """Makes everything ready for the next try. Errors: `WriteConflict` if there is none."""
+        files, conflict, self._commit = self._files, outcome.conflict, None
+        if outcome.files_kept and files is not None:
+            if self._kept is not None:
+                self._kept.drop()
+            self._kept = LostFiles(files.transaction, conflict, files.reports)
+        if self.gives_up():
+            raise conflict
+        if files is not None and files.may_become_logs:
+            _log.info("the rows of its base files become files of another instant: %s", conflict)
+            # Once as log files where something is by now, then everywhere; rows that are computed anew at once.
+            self.write_logs(outcome.files_kept and not self._became_logs)
+            self._became_logs = True
+            return
+        self._became_logs = False
+        if self._tried > self._retries:
+            raise conflict
+        _log.info("try %d of %d: %s", self._tried, self._retries + 1, conflict)
+        wait_for_winner(self._context.observer, conflict, self._context.settings.lock_timeout_s, self._context.system)
+        self._tried = next(self._tries)
+
+    def _lost_by(self, error: BaseException) -> Conflicted:
+        """The conflict that an error of this try is about, after rolling it back. Any other error is raised."""
+        if self._transaction is None:
+            raise error
+        self._transaction.fail(error)
+        failure = abort_after(self._transaction, error)
+        conflict = self.explain(failure) if isinstance(failure, InvalidRequest) else None
         if isinstance(failure, WriteConflict):
-            return Lost(failure)
+            conflict = failure
+        if conflict is not None:
+            return Conflicted(conflict)
         if failure is error:
-            raise
+            raise error
         raise failure from error
 
 
-def retried(manager: TransactionManager, attempt: Try) -> CommitResult:
-    """Tries anew after each conflict, as often as the options say, with what is left of the try before.
+class _Begun(Write):
+    """The commit of a transaction whose files are there: the only try."""
 
-    Errors: `WriteConflict` of the last try, and what a try raises.
+    def __init__(self, transaction: Transaction, stage: Callable[[], StagedFiles]) -> None:
+        super().__init__(transaction.context)
+        self._begun, self._stage = transaction, stage
+
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        return self._begun
+
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        return self._stage()
+
+    def gives_up(self) -> bool:
+        return True
+
+
+def commit_files(
+    transaction: Transaction,
+    table: OpenedTable,
+    options: WriteOptions,
+    reports: list[FileReport],
+    executor: Executor = HERE,
+    choose: Choice | None = None,
+) -> CommitResult:
+    """Commits what tasks have written for a transaction that has begun; after an error it is rolled back.
+
+    `choose` says which partitions a deletion of partitions takes away. Errors: those of `Transaction.commit`.
     """
-    context = manager.context
-    retries = context.settings.conflict_retries
-    files: LostFiles | None = None
-    try:
-        for tried in tries(context.system, _BACKOFF, retries + 1):
-            outcome = attempt(files, tried <= retries)
-            if isinstance(outcome, CommitResult):
-                return replace(outcome, conflicts_retried=tried - 1)
-            if outcome.files is not None:  # else those that are there do for the next try as well
-                if files is not None:
-                    files.drop()
-                files = outcome.files
-            if tried > retries:
-                raise outcome.conflict
-            _log.info("try %d of %d: %s", tried, retries + 1, outcome.conflict)
-            wait_for_winner(context.observer, outcome.conflict, context.settings.lock_timeout_s, context.system)
-    finally:
-        if files is not None:
-            files.drop()
-    raise InvariantBroken("the tries of a write ended without a result")
-
-
-def result_or_raise(outcome: CommitResult | Lost) -> CommitResult:
-    """The result of a try that is the only one. Errors: `WriteConflict`."""
-    if isinstance(outcome, Lost):
-        raise outcome.conflict
-    return outcome
+    files = partial(StagedFiles, transaction, table, options, reports, executor, choose)
+    return _Begun(transaction, files).committed()
 
 
 def abort_after(transaction: Transaction, error: BaseException) -> BaseException:

@@ -13,18 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.run.executor import HERE, Executor
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport, work_of
-from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.making import makes_table
-from lakelatch.engine.table.schema import keeps_schema, learn_schema
+from lakelatch.engine.table.schema import keeps_schema
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.engine.write.first_bases import first_bases
 from lakelatch.engine.write.merge_task import MergeTask
 from lakelatch.engine.write.placement import Placement
-from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.relocation import (
     PlaceholderTask,
     Relocation,
@@ -41,9 +38,10 @@ from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPL
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionState
-from lakelatch.transactions.base.outcome import Conflicted, Displaced, committed_or_raise
+from lakelatch.transactions.base.outcome import Displaced
 from lakelatch.transactions.base.verdicts import Changed, Staged, Verdict
 from lakelatch.transactions.checks import At, Check, in_order
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
@@ -101,33 +99,6 @@ def commit_metadata(
     return CommitMetadata(stats, options.operation.upper(), extra)
 
 
-def commit_files(
-    transaction: Transaction,
-    table: OpenedTable,
-    options: WriteOptions,
-    reports: list[FileReport],
-    executor: Executor = HERE,
-    choose: Choice | None = None,
-    keep_files: bool = False,
-) -> CommitResult | Lost:
-    """Commits what tasks have written, relocating it as often as a replace commit comes first.
-
-    `choose` says which partitions a deletion of partitions takes away, and `keep_files` keeps the files of a try that
-    has lost for the next one: not base files, which hold what others had written by then. Errors: those of
-    `Transaction.commit`, but for a conflict.
-    """
-    keep_files = keep_files and not table.config.copies_on_write
-    files = StagedFiles(transaction, table, options, reports, executor, choose)
-    outcome = transaction.try_commit(files.staged(), files.checks, files.relocate, keep_files)
-    if isinstance(outcome, Conflicted):
-        kept = LostFiles(transaction, outcome.conflict, files.reports) if outcome.files_kept else None
-        as_logs = bool(options.non_blocking and first_bases(table.config, files.reports))
-        return Lost(outcome.conflict, kept, as_logs)
-    committed = committed_or_raise(outcome)
-    learn_schema(table.storage, transaction.state.action, committed)
-    return CommitResult.of(committed.instant, committed.completion, committed.metadata)
-
-
 class StagedFiles:
     """The files of a write on their way to a commit, and the checks that decide what it commits."""
 
@@ -141,8 +112,8 @@ class StagedFiles:
         choose: Choice | None = None,
     ) -> None:
         _ensure_once(reports)
-        self.reports = reports
-        self._transaction, self._table, self._options, self._executor = transaction, table, options, executor
+        self.transaction, self.table, self.reports = transaction, table, reports
+        self._options, self._executor = options, executor
         self._replacement: Replacement | None = None
         if options.operation in REPLACING_OPERATIONS:
             choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
@@ -153,10 +124,20 @@ class StagedFiles:
         _log.debug("%s: %d rows are staged, in %d files", transaction.instant, staged.rows, len(reports))
 
     @property
+    def may_become_logs(self) -> bool:
+        """Whether they need not lose: log files in the place of base files would have nothing in their way."""
+        return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
+
+    def intent(self, keep_files: bool = False) -> Commit:
+        """Their commit. Those of one that lost are kept if that is asked for, but for what holds others' rows."""
+        keep_files = keep_files and not self.table.config.copies_on_write
+        return self.transaction.intent(self.staged(), self.checks, self.relocate, keep_files)
+
+    @property
     def checks(self) -> tuple[Check, ...]:
         """The checks of their commit, in order."""
         placed = self._is_placed if self._replacement is None else self._replacement.check
-        return in_order([keeps_schema(self._table), placed], makes_table(self._table))
+        return in_order([keeps_schema(self.table), placed], makes_table(self.table))
 
     def staged(self) -> Staged:
         """What is committed of them, if nothing has changed since they were written."""
@@ -167,20 +148,20 @@ class StagedFiles:
         if self._replacement is not None:
             self._place_holders(displaced.successors)
         else:
-            self.reports = _relocated(self._transaction, self.reports, displaced.successors, self._executor)
+            self.reports = _relocated(self.transaction, self.reports, displaced.successors, self._executor)
         return self.staged()
 
     def _metadata(self) -> CommitMetadata:
-        return commit_metadata(self._table, self._options, self.reports, self._transaction)
+        return commit_metadata(self.table, self._options, self.reports, self.transaction)
 
     def _is_placed(self, snapshot: Snapshot, at: At) -> Verdict | Changed | None:
-        known = self._transaction.state.known_files
+        known = self.transaction.state.known_files
         non_blocking = self._options.non_blocking
-        return Placement(self._table, at.state.instant, self.reports, non_blocking, known).check(snapshot, at)
+        return Placement(self.table, at.state.instant, self.reports, non_blocking, known).check(snapshot, at)
 
     def _place_holders(self, successors: Mapping[FileGroup, str]) -> None:
         """Adds an empty file group in the place of each of those that are replaced without new rows."""
-        work = PlaceholderTask(self._transaction.markers, self._table.avro_schema).run
+        work = PlaceholderTask(self.transaction.markers, self.table.avro_schema).run
         by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
         places = [
             Relocation(FileReport(partition, old, "", 0, 0, 0, 1), file_id, 1)

@@ -18,9 +18,9 @@ from lakelatch.engine.services import compaction, log_compaction
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import abort_after, attempted, result_or_raise
+from lakelatch.engine.write.attempt import abort_after, commit_files
 from lakelatch.engine.write.batches import BatchRegister, written_once
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.replace import matching
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
@@ -75,12 +75,7 @@ class Writing:
 
     def commit(self, partitions: Sequence[str] = ()) -> CommitResult:
         choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
-        return result_or_raise(
-            attempted(
-                self.transaction,
-                lambda: commit_files(self.transaction, self.table, self.options, self.reports, choose=choose),
-            )
-        )
+        return commit_files(self.transaction, self.table, self.options, self.reports, choose=choose)
 
 
 class MemoryTable:

@@ -11,9 +11,9 @@ from stock import CONFIG, STOCK, table_of
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.attempt import commit_files
 from lakelatch.engine.write.bulk_task import BulkTask
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.names import LogFile, planned_base_file
@@ -47,7 +47,7 @@ def load(actor: Actor) -> None:
 
 def _load(actor: Actor, mode: str, buckets: list[int], in_bulk: bool) -> bool:
     """Whether it need not be done again with log files."""
-    options, lost = _OPTIONS[mode], list[Lost]()
+    options, bases = _OPTIONS[mode], False
     manager = actor.manager(mode)
     manager.recover()
     transaction = manager.begin()
@@ -59,16 +59,10 @@ def _load(actor: Actor, mode: str, buckets: list[int], in_bulk: bool) -> bool:
             reports = [_written(actor, transaction, task, bucket) for bucket in buckets]
             if any(report.version == 0 for report in reports):
                 actor.place.count("loads with base files")
-
-            def commit() -> None:
-                outcome = commit_files(transaction, table, options, reports)
-                if isinstance(outcome, Lost):
-                    lost.append(outcome)
-                    raise outcome.conflict
-
-            actor.told(transaction, commit)
+                bases = mode == NON_BLOCKING
+            actor.told(transaction, lambda: commit_files(transaction, table, options, reports))
     except WriteConflict:
-        if not (lost and lost[0].as_logs):
+        if not bases:
             raise
         actor.place.count("loads that became log files")
         return False

@@ -20,8 +20,8 @@ from stock import CONFIG, table_of
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import commit_files
+from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.merge_task import MergeTask
 from lakelatch.engine.write.replace import Replacement, none_else
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
@@ -153,13 +153,7 @@ def enter(actor: Actor) -> None:
         task = write_task(table, _OPTIONS, transaction)
         assert isinstance(task, MergeTask)
         report = _written(actor, task)
-
-        def commit() -> None:
-            outcome = commit_files(transaction, table, _OPTIONS, [report])
-            if isinstance(outcome, Lost):
-                raise outcome.conflict
-
-        actor.told(transaction, commit)
+        actor.told(transaction, lambda: commit_files(transaction, table, _OPTIONS, [report]))
 
 
 def _written(actor: Actor, task: MergeTask) -> FileReport:

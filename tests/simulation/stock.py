@@ -27,8 +27,8 @@ from lakelatch.engine.services.cancelling import execute_cancel, execute_open, r
 from lakelatch.engine.services.clustering_task import ClusterTask
 from lakelatch.engine.services.compaction_task import CompactTask
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost
-from lakelatch.engine.write.commit import commit_files, file_ids_of
+from lakelatch.engine.write.attempt import commit_files
+from lakelatch.engine.write.commit import file_ids_of
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.log.framing import MAGIC
@@ -97,13 +97,7 @@ def deposit(actor: Actor) -> None:
             content = {"rows": [f"{transaction.instant}:{bucket}"]}
             stat = actor.add_file(transaction, file_id, content, STOCK, names.__getitem__)
             reports.append(FileReport(STOCK, file_id, stat.path.rpartition("/")[2], 1, 0, 1, 1))
-
-        def commit() -> None:
-            outcome = commit_files(transaction, table, options, reports)
-            if isinstance(outcome, Lost):
-                raise outcome.conflict
-
-        actor.told(transaction, commit)
+        actor.told(transaction, lambda: commit_files(transaction, table, options, reports))
 
 
 def browse(actor: Actor, place: Place) -> None:

@@ -21,8 +21,8 @@ from lakelatch.engine.services import clustering, compaction
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import attempted, result_or_raise
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import commit_files
+from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.replace import matching
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
@@ -71,12 +71,7 @@ class Writing:
     def commit(self, partitions: Sequence[str] = (), run: Run | None = None) -> CommitResult:
         choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
         opened, options = self.table.opened, self.options
-        return result_or_raise(
-            attempted(
-                self.transaction,
-                lambda: commit_files(self.transaction, opened, options, self.reports, executor_of(run), choose),
-            )
-        )
+        return commit_files(self.transaction, opened, options, self.reports, executor_of(run), choose)
 
 
 class WorkedTable:

@@ -18,8 +18,8 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.attempt import result_or_raise
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import commit_files
+from lakelatch.engine.write.commit import write_task
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
@@ -101,7 +101,7 @@ class MadeRound:
 
     def commit(self, transaction: Transaction, rows: Sequence[Row]) -> CommitResult:
         options = replace(self.options, block_format="avro" if self.entries % 2 else "parquet")
-        return result_or_raise(commit_files(transaction, self.opened, options, self.put(transaction, rows, options)))
+        return commit_files(transaction, self.opened, options, self.put(transaction, rows, options))
 
     def put(self, transaction: Transaction, rows: Sequence[Row], options: WriteOptions) -> list[Any]:
         """Writes rows as tasks do."""

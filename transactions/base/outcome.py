@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from lakelatch.errors import CommitUnknown, InvariantBroken, TransactionEnded, WriteConflict
+from lakelatch.errors import InvariantBroken, TransactionEnded, WriteConflict
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 
 
@@ -61,14 +61,7 @@ class PlanCancelled(TransactionEnded):
         )
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """Nobody can say yet whether it was committed: neither commit nor abort it again, but look."""
-
-    error: CommitUnknown
-
-
-Outcome: TypeAlias = Committed | Conflicted | Displaced | Ended | Unknown
+Outcome: TypeAlias = Committed | Conflicted | Displaced | Ended
 
 
 def committed_or_raise(outcome: Outcome) -> Committed:
@@ -77,6 +70,6 @@ def committed_or_raise(outcome: Outcome) -> Committed:
         return outcome
     if isinstance(outcome, Conflicted):
         raise outcome.conflict
-    if isinstance(outcome, Ended | Unknown):
+    if isinstance(outcome, Ended):
         raise outcome.error
     raise InvariantBroken("a commit was displaced that has no files to relocate")

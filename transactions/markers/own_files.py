@@ -20,7 +20,6 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
-from lakelatch.timeline.log.log_reader import LogMoved
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.markers.direct import Markers, bar
 
@@ -111,14 +110,8 @@ class OwnFiles:
 
 def ensure_not_ended(context: TransactionContext, state: TransactionState) -> None:
     """By the log as it is now, and by no claim. Errors: `TransactionEnded`."""
-    log = context.log
-    tail = log.tail()
-    try:
-        known = state.start_slot + 1 >= tail.watermark
-        if known and not any(event.ends(state.instant) for event in log.events_after(state.start_slot, tail)):
-            return
-    except LogMoved:  # so what came since the beginning cannot be known any more
-        pass
+    if not context.log.may_have_ended(state.instant, state.start_slot, context.log.tail()):
+        return
     raise TransactionEnded(
         f"instant {state.instant} has ended elsewhere, so nothing more is written for it: begin a new one. If this "
         "writer was paused, raise hoodie.client.heartbeat.interval_in_ms",

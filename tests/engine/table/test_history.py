@@ -15,7 +15,7 @@ import lakelatch
 from lakelatch.console.main import main
 from lakelatch.engine.table.history import TableDetail, history_rows
 from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.commit import commit_files
+from lakelatch.engine.write.attempt import commit_files
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.timeline import Timeline
 

@@ -13,8 +13,8 @@ from live_table import LiveTable, Row, Writing
 from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION, WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.write.attempt import Lost, attempted, retried
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import Write
+from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.errors import TransactionEnded, Unavailable, WriteConflict
 from lakelatch.failpoints import active
@@ -29,6 +29,7 @@ from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import recent_losses
 from lakelatch.transactions.early.notes import NOTES_FOLDER, mark_aborted
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.transaction import Transaction
 
 Step = Callable[[], object]
 
@@ -48,28 +49,7 @@ class Retrying:
         self.before_rewriting: Step = lambda: None
 
     def write(self, rows: Sequence[Row], partition: str = "p", files: int = 1) -> CommitResult:
-        def attempt(lost: LostFiles | None, again: bool) -> CommitResult | Lost:
-            transaction = self.manager.begin(self.options.action_on(self.table.opened.config.table_type))
-            self.instants.append(transaction.instant)
-
-            def work() -> CommitResult | Lost:
-                opened = self.table.opened
-                if lost is not None:
-                    self.before_rewriting()
-                    reports = lost.rewrite(write_task(opened, self.options, transaction), HERE)
-                else:
-                    self.computed += 1
-                    writing = Writing(self.table, self.manager, transaction, self.options)
-                    for number in range(files):
-                        writing.put(partition, rows[number::files], f"{number}-0-0")
-                    reports = writing.reports
-                if self.meanwhile:
-                    self.meanwhile.pop(0)()
-                return commit_files(transaction, opened, self.options, reports, keep_files=again)
-
-            return attempted(transaction, work)
-
-        return retried(self.manager, attempt)
+        return Tries(self, rows, partition, files).committed()
 
     def nothing_is_left(self, *instants: str) -> None:
         storage = self.table.storage
@@ -79,6 +59,38 @@ class Retrying:
         for name in storage.list("p").files:
             size_bytes = storage.stat(f"p/{name}").size_bytes
             assert not any(instant in name for instant in instants) or size_bytes == 0
+
+
+class Tries(Write):
+    """Its rows as files, or those files as files of the next try."""
+
+    def __init__(self, writer: Retrying, rows: Sequence[Row], partition: str, files: int) -> None:
+        super().__init__(writer.manager.context)
+        self.writer, self.rows, self.partition, self.files = writer, rows, partition, files
+
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        writer = self.writer
+        transaction = writer.manager.begin(writer.options.action_on(writer.table.opened.config.table_type))
+        writer.instants.append(transaction.instant)
+        return transaction
+
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        writer, opened = self.writer, self.writer.table.opened
+        if kept is not None:
+            writer.before_rewriting()
+            reports = kept.rewrite(write_task(opened, writer.options, transaction), HERE)
+        else:
+            writer.computed += 1
+            writing = Writing(writer.table, writer.manager, transaction, writer.options)
+            for number in range(self.files):
+                writing.put(self.partition, self.rows[number :: self.files], f"{number}-0-0")
+            reports = writing.reports
+        if writer.meanwhile:
+            writer.meanwhile.pop(0)()
+        return StagedFiles(transaction, opened, writer.options, reports, HERE)
+
+    def keeps(self, files: StagedFiles, again: bool) -> bool:
+        return again
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import compaction
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.write.attempt import Lost
+from lakelatch.engine.write.attempt import commit_files
 from lakelatch.engine.write.bulk_task import BulkTask
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import WriteConflict
@@ -330,8 +330,10 @@ def test_a_log_file_that_completes_below_is_not_hidden(tmp_path: Path, mode: str
         assert isinstance(task, BulkTask)
         reports = list(task.write(iter(sorted_batches(task, rows(range(10), 1, "load"))), "0-0-0"))
         assert table.base_files(tuple(report.file_name for report in reports)) == 2
-        outcome = commit_files(transaction, opened, options, reports)
-    assert isinstance(outcome, Lost) and outcome.as_logs == (mode == NON_BLOCKING)
+        with pytest.raises(WriteConflict):
+            commit_files(transaction, opened, options, reports)
+    files = StagedFiles(transaction, opened, options, reports, HERE)
+    assert files.may_become_logs == (mode == NON_BLOCKING)
     assert table.values() == {key: f"below{key}" for key in range(5)}
 
 
