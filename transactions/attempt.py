@@ -37,8 +37,7 @@ from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import Committed, Ended
-from lakelatch.transactions.base.verdicts import Cancel, GivenUp, Retry, Verdict
+from lakelatch.transactions.base.outcome import Cancel, Committed, Ended, GivenUp, Retry, Verdict
 from lakelatch.transactions.claims import beat_of, owns_claim
 from lakelatch.transactions.foreign import LockWatch
 
@@ -175,7 +174,7 @@ class Deciding(Intent[Event | GivenUp[T]]):
         self._decide = decide
         self.above, self.claims_as = above, claims_as
 
-    def decide(self, place: Place) -> Event | GivenUp[T]:
+    def decide(self, place: Place) -> Event | Verdict:
         return self._decide(place.tail)
 
     def follow(self, found: Added | Verdict) -> Event | GivenUp[T]:
@@ -184,6 +183,13 @@ class Deciding(Intent[Event | GivenUp[T]]):
         if not isinstance(found, Event | GivenUp):
             raise InvariantBroken(f"{found} is not what comes of an event that a function decides")
         return found
+
+
+def added(found: Event | GivenUp[T]) -> Event:
+    """The event that nothing could have given up."""
+    if isinstance(found, GivenUp):
+        raise InvariantBroken(f"an event was given up: {found.why}")
+    return found
 
 
 class Race:

@@ -22,7 +22,7 @@ from lakelatch.timeline.plans.service_plan import ServicePlan, read_aborted_plan
 from lakelatch.timeline.timeline import COMPLETED, Instant, aborted, inflight, requested
 from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.verdicts import GivenUp
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.cancellation_requests import (
     PlanCompleted,
     PlanGone,

@@ -23,7 +23,7 @@ from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePla
 from lakelatch.timeline.timeline import COMPLETED, Instant, TimelineFolder, parse_file_name, requested
 from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.verdicts import GivenUp
+from lakelatch.transactions.base.outcome import GivenUp
 
 _NAMED = 3  # file groups in a message
 

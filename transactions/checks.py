@@ -20,9 +20,8 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import HISTORY_NAME, Instant, parse_file_name
 from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.outcome import Ended, PlanCancelled
+from lakelatch.transactions.base.outcome import Cancel, Changed, Ended, PlanCancelled, Retry, Staged, Verdict
 from lakelatch.transactions.base.settings import NON_BLOCKING
-from lakelatch.transactions.base.verdicts import Cancel, Changed, Retry, Staged, Verdict
 from lakelatch.transactions.cancellation_requests import plan_of, request_of
 from lakelatch.transactions.conflicts.contract import Conflict, Contender, Others, OtherWrite, completed_writes
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters

@@ -11,10 +11,20 @@ from lakelatch.failpoints import failpoint
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.timeline import TimelineFolder
-from lakelatch.transactions.attempt import Added, Intent, Look, Place, run
+from lakelatch.transactions.attempt import Added, Deciding, Intent, Look, Place, added, run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.outcome import Committed, Conflicted, Displaced, Ended, Outcome
-from lakelatch.transactions.base.verdicts import Cancel, Changed, Retry, Staged, Verdict
+from lakelatch.transactions.base.outcome import (
+    Cancel,
+    Changed,
+    Committed,
+    Conflicted,
+    Displaced,
+    Ended,
+    Outcome,
+    Retry,
+    Staged,
+    Verdict,
+)
 from lakelatch.transactions.cancellation_requests import request_cancel
 from lakelatch.transactions.checks import At, Check
 from lakelatch.transactions.conflicts.contract import Conflict
@@ -24,8 +34,10 @@ from lakelatch.transactions.fate import ended
 _log = logging.getLogger("lakelatch.transactions")
 
 
-class Files(Protocol):
-    """The files of a transaction, as its commit sees to them."""
+class Owner(Protocol):
+    """A transaction, as its commit has it see to its files and to its end."""
+
+    state: TransactionState
 
     def close(self, keep: Iterable[str], look: Look) -> Conflicted | Ended | None:
         """Sees to it that these are there, and that no others are, nor will be, while the look asks what it wants."""
@@ -40,34 +52,35 @@ class Files(Protocol):
         ...
 
     def end(self, outcome: Outcome, made: Iterable[str], keep: bool) -> Outcome:
-        """Ends the transaction as its commit has ended; what is left of it is said by the outcome."""
+        """Ends as the commit has ended; what is left is said by the outcome."""
         ...
 
 
 class Commit(Intent[Outcome]):
-    """The commit of a transaction's files, held against each tail of the log that it might follow.
-
-    `relocate` makes files elsewhere where they were displaced, and stages those; without it `Displaced` is the outcome.
-    `keep_files`: those of a commit that lost stay, for another one.
-    """
+    """The commit of a transaction's files, held against each tail of the log that it might follow."""
 
     tries_first = True
 
-    def __init__(
+    def __init__(self, context: TransactionContext) -> None:
+        self._context = context
+
+    def start(
         self,
-        context: TransactionContext,
-        state: TransactionState,
-        files: Files,
+        owner: Owner,
         staged: Staged,
         checks: Sequence[Check],
         relocate: Callable[[Displaced], Staged] | None = None,
         keep_files: bool = False,
-    ) -> None:
-        self._context, self._state, self._files = context, state, files
-        self._checks, self._relocate, self._keep_files = checks, relocate, keep_files
+    ) -> Commit:
+        """The same, ready for the files of this transaction.
+
+        `relocate` makes files elsewhere where they were displaced, and stages those; without it `Displaced` is the
+        outcome. `keep_files`: those of a commit that lost stay, for another one.
+        """
+        self._owner, self._checks, self._relocate, self._keep_files = owner, checks, relocate, keep_files
         self._decided = self._staged = staged
-        self._closed = False
-        self.above = state.instant
+        self._closed, self.above = False, owner.state.instant
+        return self
 
     @property
     def files(self) -> list[str]:
@@ -79,14 +92,14 @@ class Commit(Intent[Outcome]):
         if self._closed:
             return None
         self._closed = True
-        return self._files.close(self.files, look)
+        return self._owner.close(self.files, look)
 
     def begin_turn(self) -> None:
         failpoint("commit.after_lock")
 
     def decide(self, place: Place) -> Event | Verdict:
         """The event, if no check finds anything in its way; `Conflict` only of what the log at this tail shows."""
-        at = At(self._context, self._state, place, self._staged)
+        at = At(self._context, self._owner.state, place, self._staged)
         for check in self._checks:
             verdict = check(place.snapshot, at)
             if isinstance(verdict, Changed):
@@ -98,40 +111,40 @@ class Commit(Intent[Outcome]):
         failpoint("commit.after_check")
         self._decided = at.staged
         content = at.staged.metadata.to_avro()
-        return _completion(self._context, self._state, content, at.staged.groups())
+        return _completion(self._context, self._owner.state, content, at.staged.groups())
 
     def shown(self) -> None:
-        self._files.tidy(self.files)
+        self._owner.tidy(self.files)
 
     def added(self, event: Event, place: Place) -> Committed:
         if place.watch is not None:
             place.watch.tell_afterwards(place.snapshot.names | {event.file}, event.number)
-        return Committed(self._state.instant, event.time, event.number, event.token, self._decided.metadata)
+        return Committed(self.above, event.time, event.number, event.token, self._decided.metadata)
 
     def follow(self, found: Added | Verdict) -> Outcome | None:
         if isinstance(found, Cancel):
             _cancel(self._context, found)
             return None
         if isinstance(found, Displaced) and self._relocate is not None:
-            _log.debug("%s: %d file groups were replaced, so rows move", self._state.instant, len(found.successors))
-            self._files.reopen()
+            _log.debug("%s: %d file groups were replaced, so rows move", self.above, len(found.successors))
+            self._owner.reopen()
             failpoint("relocate.after_reopen")
             self._staged, self._closed = self._relocate(found), False
             return None
         if not isinstance(found, Committed | Conflicted | Displaced | Ended):
             raise InvariantBroken(f"{found} is not what comes of a commit")
-        return self._files.end(found, self.files, self._keep_files)
+        return self._owner.end(found, self.files, self._keep_files)
 
     def _conflicted(self, conflict: Conflict, at: At) -> Conflicted | Retry:
         if self._context.log.tail_number() != at.place.tail.number:  # the lock keeps nobody away
             return Retry("what the conflict was found in may be newer than the tail")
-        state, watch = self._state, at.place.watch
+        state, watch = self._owner.state, at.place.watch
         lost_s = (self._context.system.realtime_ms() - state.began_ms) / 1000
         found = Conflicted(write_conflict(state.instant, conflict, lost_s, self._staged.work, early=False))
         return found if watch is None else watch.explain(found, at.foreign)
 
 
-class Completion(Intent[Event | Ended]):
+class Completion(Deciding[None]):
     """The end of an instant that writes no rows (a clean, a savepoint, a restore): nothing is in its way.
 
     `build` makes the content of its completed file from the timeline as it is before its place in the log; it may be
@@ -155,37 +168,18 @@ class Completion(Intent[Event | Ended]):
         failpoint("commit.after_check")
         return _completion(self._context, self._state, content)
 
-    def follow(self, found: Added | Verdict) -> Event | Ended:
-        if not isinstance(found, Event | Ended):
-            raise InvariantBroken(f"{found} is not what comes of an instant without rows")
-        return found
-
 
 def append_service_completion(
     context: TransactionContext, state: TransactionState, build: Callable[[TimelineFolder], bytes]
 ) -> Event:
     """Adds the slot of such an instant. Errors: `TransactionEnded` if others have ended it, `CommitUnknown`."""
-    found = run(context, Completion(context, state, build))
-    if isinstance(found, Ended):
-        raise found.error
-    return found
+    return added(run(context, Completion(context, state, build)))
 
 
 def _completion(
-    context: TransactionContext,
-    state: TransactionState,
-    content: bytes,
-    groups: frozenset[FileGroup] = frozenset(),
+    context: TransactionContext, state: TransactionState, content: bytes, groups: frozenset[FileGroup] = frozenset()
 ) -> Event:
-    return Event(
-        COMPLETE,
-        state.action,
-        state.instant,
-        state.operation_id,
-        context.writer,
-        file_groups=groups,
-        content=content,
-    )
+    return Event(COMPLETE, state.action, state.instant, state.operation_id, context.writer, groups, content=content)
 
 
 def _cancel(context: TransactionContext, verdict: Cancel) -> None:

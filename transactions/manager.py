@@ -31,9 +31,8 @@ from lakelatch.transactions.attempt import Deciding, run
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
 from lakelatch.transactions.base.instant_clock import InstantClock
-from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.base.outcome import GivenUp, PlanCancelled
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.base.verdicts import GivenUp
 from lakelatch.transactions.cancellation_requests import is_cancelled
 from lakelatch.transactions.checks import known_to_plan
 from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, release_unused

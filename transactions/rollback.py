@@ -25,7 +25,7 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import COMPLETED, TIMELINE_FOLDER, Instant, inflight, parse_file_name, requested
 from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
-from lakelatch.transactions.base.verdicts import GivenUp
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, marked_instants, open_instants

@@ -20,13 +20,12 @@ from lakelatch.transactions.base.context import TransactionContext, TransactionS
 from lakelatch.transactions.base.outcome import (
     Committed,
     Conflicted,
-    Displaced,
     Ended,
     Outcome,
     PlanCancelled,
+    Staged,
     committed_or_raise,
 )
-from lakelatch.transactions.base.verdicts import Staged
 from lakelatch.transactions.cancellation_requests import is_cancelled
 from lakelatch.transactions.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.claims import clean_up, clean_up_own, release_claim
@@ -111,23 +110,11 @@ class Transaction:
         """
         staged = Staged(metadata, Work.of(metadata) if work is None else work)
         try:
-            return committed_or_raise(run(self._context, self.intent(staged, in_order(own, last))))
+            commit = Commit(self._context).start(self, staged, in_order(own, last))
+            return committed_or_raise(run(self._context, commit))
         except (CommitUnknown, WrongLocks, OneSidedLock) as error:
             self.fail(error)
             raise
-
-    def intent(
-        self,
-        staged: Staged,
-        checks: Sequence[Check],
-        relocate: Callable[[Displaced], Staged] | None = None,
-        keep_files: bool = False,
-    ) -> Commit:
-        """The commit, as `run` takes it, which ends the transaction; an error on its way is told by `fail`."""
-        self.ensure_open()
-        size_bytes = sum(stat.total_write_bytes for stat in staged.metadata.stats)
-        _log.debug("%s commits %d files of %d bytes", self._name, len(staged.metadata.stats), size_bytes)
-        return Commit(self._context, self.state, self, staged, checks, relocate, keep_files)
 
     def fail(self, error: BaseException) -> None:
         """What an error of the commit means for the transaction; after most it stays open."""
@@ -141,7 +128,7 @@ class Transaction:
             self.abort_quietly()  # a replacing plan would have its names free for late files
 
     def end(self, outcome: Outcome, made: Iterable[str], keep: bool) -> Outcome:
-        """See `Files`. Of a conflict everything is rolled back, unless its files are to be kept.
+        """See `Owner`. Of a conflict everything is rolled back, unless its files are to be kept.
 
         The plan of a service that replaces file groups stays open.
         """
@@ -169,10 +156,8 @@ class Transaction:
             _log.warning("files of instant %s are left to the next recovery: %s", self.instant, error)
 
     def close(self, keep: Iterable[str], look: Look) -> Conflicted | Ended | None:
-        """Sees to it that these data files are there, and that no others are, nor will be; why it cannot commit.
-
-        A plan's files have fixed names, so that no attempt leaves others.
-        """
+        """See `Owner`. A plan's files have fixed names: no attempt leaves others. Errors: `TransactionEnded`."""
+        self.ensure_open()
         if self.state.action in WRITE_ACTIONS:
             if self._context.settings.marker_server is not None:
                 self.markers.ensure_whole()
@@ -309,7 +294,7 @@ class Transaction:
     def _lose(self, outcome: Conflicted, keep_files: bool) -> Conflicted:
         if self.state.action in SERVICES_THAT_REPLACE:
             return outcome
-        if keep_files and note_lost(self._context.storage, self.instant):
+        if self.status == OPEN and keep_files and note_lost(self._context.storage, self.instant):
             self.status = LOST  # and its heartbeat goes on, for the sake of the files
             return Conflicted(outcome.conflict, files_kept=True)
         self.abort_quietly(outcome.conflict)

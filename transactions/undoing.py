@@ -36,7 +36,7 @@ from lakelatch.timeline.timeline import (
 )
 from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.verdicts import GivenUp
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.claims import clean_up, heartbeat_of
 from lakelatch.transactions.commit import append_service_completion
 from lakelatch.transactions.markers.direct import Markers, bar

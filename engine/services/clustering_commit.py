@@ -20,7 +20,7 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, FileGroup, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import TIMELINE_FOLDER, Instant, parse_file_name
-from lakelatch.transactions.base.verdicts import Changed
+from lakelatch.transactions.base.outcome import Changed
 from lakelatch.transactions.cancellation_requests import request_of
 from lakelatch.transactions.checks import At, cancelled_groups
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite

@@ -22,7 +22,7 @@ from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.timeline.timeline import COMPLETED, Instant, Timeline, TimelineFolder, inflight, requested
 from lakelatch.transactions.attempt import Deciding, run, table_lock
-from lakelatch.transactions.base.verdicts import GivenUp
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.manager import TransactionManager
 
 

@@ -28,8 +28,7 @@ from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
 from lakelatch.timeline.timeline import Instant, Timeline, completed, parse_file_name
-from lakelatch.transactions.base.outcome import Committed
-from lakelatch.transactions.base.verdicts import Changed
+from lakelatch.transactions.base.outcome import Changed, Committed
 from lakelatch.transactions.checks import At, Check
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.manager import TransactionManager

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE, Executor
@@ -22,13 +20,13 @@ from lakelatch.engine.write.batches import BatchRegister
 from lakelatch.engine.write.commit import StagedFiles
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.replace import Choice
-from lakelatch.errors import InvalidRequest, InvariantBroken, LakelatchError, WriteConflict, from_text
+from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict, from_text
 from lakelatch.retry import Backoff, tries
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.log.events import Event
-from lakelatch.transactions.attempt import Added, Intent, Look, Place, run
-from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import Conflicted, committed_or_raise
-from lakelatch.transactions.base.verdicts import Verdict
+from lakelatch.transactions.attempt import Added, Look, Place, run
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.outcome import Committed, Conflicted, Outcome, Verdict, committed_or_raise
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
@@ -37,23 +35,20 @@ _BACKOFF = Backoff(first_s=0.05, longest_s=5.0, jitter=1.0)
 _log = logging.getLogger("lakelatch.engine")
 
 
-class Write(Intent[CommitResult], ABC):
+class Write(Commit, ABC):
     """A write from its beginning to its commit. Subclasses say how a try begins, and what it writes."""
 
-    tries_first = True
-
     def __init__(self, context: TransactionContext) -> None:
-        self._context = context
+        super().__init__(context)
         self._register: BatchRegister | None = None
-        self.instants = 0  # how many it has had, one a try
         self._retries = context.settings.conflict_retries
         self._tries = tries(context.system, _BACKOFF, self._retries + 1)
         self._tried = next(self._tries)
-        self._kept: LostFiles | None = None  # what the tries before have left
         self._transaction: Transaction | None = None
-        self._files: StagedFiles | None = None
-        self._commit: Commit | None = None
+        self._files: StagedFiles | None = None  # of this try, once they are staged
+        self._kept: LostFiles | None = None  # of the tries before
         self._became_logs = False  # this try is of files that lost as base files
+        self.instants = 0  # how many it has had, one a try
 
     @abstractmethod
     def begin(self, kept: LostFiles | None) -> Transaction:
@@ -86,72 +81,51 @@ class Write(Intent[CommitResult], ABC):
         """
         self._register = register
         try:
-            return run(self._context, self)
+            done = committed_or_raise(run(self._context, self))
         except BaseException as error:
             if self._transaction is None or self._transaction.status != OPEN:
                 raise
-            raise self._lost_by(error).conflict from error
+            raise self._lost_by(self._transaction, error).conflict from error
         finally:
             if self._kept is not None:
                 self._kept.drop()
+        return replace(_result(self._owner.state, self._context.storage, done), conflicts_retried=self._tried - 1)
 
     def prepare(self, look: Look) -> Verdict | None:
         """Begins a try and stages it, if the last one is over; then it is closed."""
-        if self._commit is None:
-            self._files, self._transaction = None, self.begin(self._kept)
-            self.above, self.instants = self._transaction.instant, self.instants + 1
+        if self._files is None:
+            self._transaction = transaction = self.begin(self._kept)
+            self.instants += 1
             try:
                 if self._register is not None:
-                    self._register.register(self._transaction)
-                self._files = self.stage(self._transaction, self._kept)
-                self._commit = self._files.intent(self.keeps(self._files, self._tried <= self._retries))
+                    self._register.register(transaction)
+                files = self.stage(transaction, self._kept)
+                files.start(self, self.keeps(files, self._tried <= self._retries))
             except BaseException as error:
-                return self._lost_by(error)
-        return self._commit.prepare(look)
-
-    def begin_turn(self) -> None:
-        self._staged.begin_turn()
+                return self._lost_by(transaction, error)
+            self._files = files
+        return super().prepare(look)
 
     def decide(self, place: Place) -> Event | Verdict:
         try:
-            return self._staged.decide(place)
+            return super().decide(place)
         except (WriteConflict, InvalidRequest) as error:
-            lost = self._lost_by(error)
-            self._commit = None
-            return lost
+            if self._transaction is None:
+                raise
+            self._files = None
+            return self._lost_by(self._transaction, error)
 
-    def shown(self) -> None:
-        self._staged.shown()
-
-    def added(self, event: Event, place: Place) -> Added:
-        return self._staged.added(event, place)
-
-    def follow(self, found: Added | Verdict) -> CommitResult | None:
-        """The result; None after a verdict that was followed, or for another try."""
-        if self._commit is not None:
-            outcome = self._commit.follow(found)
-        else:
-            outcome = found if isinstance(found, Conflicted) else None
+    def follow(self, found: Added | Verdict) -> Outcome | None:
+        """What comes of it; None after a verdict that was followed, or for another try."""
+        outcome = found if self._files is None and isinstance(found, Conflicted) else super().follow(found)
         if isinstance(outcome, Conflicted):
             self._lose(outcome)
             return None
-        if outcome is None:
-            return None
-        committed = committed_or_raise(outcome)
-        if self._transaction is not None:
-            learn_schema(self._context.storage, self._transaction.state.action, committed)
-        result = CommitResult.of(committed.instant, committed.completion, committed.metadata)
-        return replace(result, conflicts_retried=self._tried - 1)
-
-    @property
-    def _staged(self) -> Commit:
-        if self._commit is None:
-            raise InvariantBroken("a write is to be committed that is not staged")
-        return self._commit
+        return outcome
 
     def _lose(self, outcome: Conflicted) -> None:
         """Makes everything ready for the next try. Errors: `WriteConflict` if there is none."""
-        files, conflict, self._commit = self._files, outcome.conflict, None
+        files, conflict, self._files = self._files, outcome.conflict, None
         if outcome.files_kept and files is not None:
             if self._kept is not None:
                 self._kept.drop()
@@ -171,37 +145,17 @@ class Write(Intent[CommitResult], ABC):
         wait_for_winner(self._context.observer, conflict, self._context.settings.lock_timeout_s, self._context.system)
         self._tried = next(self._tries)
 
-    def _lost_by(self, error: BaseException) -> Conflicted:
+    def _lost_by(self, transaction: Transaction, error: BaseException) -> Conflicted:
         """The conflict that an error of this try is about, after rolling it back. Any other error is raised."""
-        if self._transaction is None:
-            raise error
-        self._transaction.fail(error)
-        failure = abort_after(self._transaction, error)
-        conflict = self.explain(failure) if isinstance(failure, InvalidRequest) else None
-        if isinstance(failure, WriteConflict):
-            conflict = failure
+        failure = abort_after(transaction, error)
+        conflict = failure if isinstance(failure, WriteConflict) else None
+        if isinstance(failure, InvalidRequest):
+            conflict = self.explain(failure)
         if conflict is not None:
             return Conflicted(conflict)
         if failure is error:
             raise error
         raise failure from error
-
-
-class _Begun(Write):
-    """The commit of a transaction whose files are there: the only try."""
-
-    def __init__(self, transaction: Transaction, stage: Callable[[], StagedFiles]) -> None:
-        super().__init__(transaction.context)
-        self._begun, self._stage = transaction, stage
-
-    def begin(self, kept: LostFiles | None) -> Transaction:
-        return self._begun
-
-    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
-        return self._stage()
-
-    def gives_up(self) -> bool:
-        return True
 
 
 def commit_files(
@@ -216,8 +170,21 @@ def commit_files(
 
     `choose` says which partitions a deletion of partitions takes away. Errors: those of `Transaction.commit`.
     """
-    files = partial(StagedFiles, transaction, table, options, reports, executor, choose)
-    return _Begun(transaction, files).committed()
+    context = transaction.context
+    try:
+        files = StagedFiles(transaction, table, options, reports, executor, choose)
+        done = committed_or_raise(run(context, files.start(Commit(context))))
+    except BaseException as error:
+        failure = abort_after(transaction, error)
+        if failure is error:
+            raise
+        raise failure from error
+    return _result(transaction.state, context.storage, done)
+
+
+def _result(state: TransactionState, storage: Storage, done: Committed) -> CommitResult:
+    learn_schema(storage, state.action, done)
+    return CommitResult.of(done.instant, done.completion, done.metadata)
 
 
 def abort_after(transaction: Transaction, error: BaseException) -> BaseException:
@@ -226,6 +193,7 @@ def abort_after(transaction: Transaction, error: BaseException) -> BaseException
     Spark hands over no more than a text of what a task has raised. Of a conflict that a task has found the storage
     knows all.
     """
+    transaction.fail(error)
     typed = error if isinstance(error, LakelatchError) else from_text(str(error))
     conflict: WriteConflict | None = None
     if transaction.status == OPEN and isinstance(error, Exception) and isinstance(typed, WriteConflict | None):

@@ -38,9 +38,8 @@ from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPL
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionState
-from lakelatch.transactions.base.outcome import Displaced
-from lakelatch.transactions.base.verdicts import Changed, Staged, Verdict
-from lakelatch.transactions.checks import At, Check, in_order
+from lakelatch.transactions.base.outcome import Changed, Displaced, Staged, Verdict
+from lakelatch.transactions.checks import At, in_order
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import Transaction
 
@@ -128,28 +127,24 @@ class StagedFiles:
         """Whether they need not lose: log files in the place of base files would have nothing in their way."""
         return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
 
-    def intent(self, keep_files: bool = False) -> Commit:
-        """Their commit. Those of one that lost are kept if that is asked for, but for what holds others' rows."""
-        keep_files = keep_files and not self.table.config.copies_on_write
-        return self.transaction.intent(self.staged(), self.checks, self.relocate, keep_files)
-
-    @property
-    def checks(self) -> tuple[Check, ...]:
-        """The checks of their commit, in order."""
+    def start(self, commit: Commit, keep_files: bool = False) -> Commit:
+        """The commit, ready for them. If it loses they are kept, where that is asked for and no others' rows are in them."""
         placed = self._is_placed if self._replacement is None else self._replacement.check
-        return in_order([keeps_schema(self.table), placed], makes_table(self.table))
+        checks = in_order([keeps_schema(self.table), placed], makes_table(self.table))
+        keep_files = keep_files and not self.table.config.copies_on_write
+        return commit.start(self.transaction, self._staged(), checks, self._relocate, keep_files)
 
-    def staged(self) -> Staged:
+    def _staged(self) -> Staged:
         """What is committed of them, if nothing has changed since they were written."""
         return Staged(self._metadata(), work_of(self.reports))
 
-    def relocate(self, displaced: Displaced) -> Staged:
+    def _relocate(self, displaced: Displaced) -> Staged:
         """Makes the files that are needed elsewhere; they are committed in the place of those that were displaced."""
         if self._replacement is not None:
             self._place_holders(displaced.successors)
         else:
             self.reports = _relocated(self.transaction, self.reports, displaced.successors, self._executor)
-        return self.staged()
+        return self._staged()
 
     def _metadata(self) -> CommitMetadata:
         return commit_metadata(self.table, self._options, self.reports, self.transaction)

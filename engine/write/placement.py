@@ -21,8 +21,7 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import parse_file_name
-from lakelatch.transactions.base.outcome import Displaced
-from lakelatch.transactions.base.verdicts import Changed
+from lakelatch.transactions.base.outcome import Changed, Displaced
 from lakelatch.transactions.checks import At
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 

@@ -20,8 +20,7 @@ from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICE
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.timeline import COMPLETED, Instant
-from lakelatch.transactions.base.outcome import Displaced
-from lakelatch.transactions.base.verdicts import Changed
+from lakelatch.transactions.base.outcome import Changed, Displaced
 from lakelatch.transactions.checks import At
 
 Choice: TypeAlias = Callable[[Collection[str]], set[str]]

@@ -25,7 +25,7 @@ from lakelatch.timeline.log.rollbacks import Rollbacks
 from lakelatch.transactions import cancellation_execution as execution
 from lakelatch.transactions import fate
 from lakelatch.transactions.base.instant_clock import InstantClock
-from lakelatch.transactions.base.verdicts import Staged
+from lakelatch.transactions.base.outcome import Staged
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
@@ -116,8 +116,8 @@ PLANTED: dict[str, Mistake] = {
         "decide",
         (
             (
-                "at = At(self._context, self._state, place, self._staged)",
-                "at = self.__dict__.setdefault('once', At(self._context, self._state, place, self._staged))",
+                "at = At(self._context, self._owner.state, place, self._staged)",
+                "at = self.__dict__.setdefault('once', At(self._context, self._owner.state, place, self._staged))",
             ),
         ),
         seeds=300,

@@ -36,6 +36,7 @@ from lakelatch.timeline.timeline import completed
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.outcome import Conflicted
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.commit import Commit
 
 SHARED = Path(__file__).parents[2] / "data" / "shared"
 DRAWN = "9f3c-4c59-8d8f-0a4f8b1d2c3e-0"
@@ -136,7 +137,8 @@ def test_a_writer_with_retries_takes_its_files_to_the_group_that_java_made(tmp_p
     java_commits(table, writer, 0)
     options = writer.options
     files = StagedFiles(writer.transaction, table.opened, options, writer.reports, HERE)
-    outcome = run(writer.manager.context, files.intent(keep_files=True))
+    context = writer.manager.context
+    outcome = run(context, files.start(Commit(context), keep_files=True))
     assert isinstance(outcome, Conflicted) and outcome.files_kept
     kept = LostFiles(writer.transaction, outcome.conflict, files.reports)
     again = table.begin()
