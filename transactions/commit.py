@@ -83,7 +83,7 @@ class Commit(Intent[Outcome]):
         return self
 
     @property
-    def files(self) -> list[str]:
+    def _made(self) -> list[str]:
         """The paths of the files that are committed, unless checks leave some out."""
         return [stat.path for stat in self._staged.metadata.stats]
 
@@ -92,7 +92,7 @@ class Commit(Intent[Outcome]):
         if self._closed:
             return None
         self._closed = True
-        return self._owner.close(self.files, look)
+        return self._owner.close(self._made, look)
 
     def begin_turn(self) -> None:
         failpoint("commit.after_lock")
@@ -114,7 +114,7 @@ class Commit(Intent[Outcome]):
         return _completion(self._context, self._owner.state, content, at.staged.groups())
 
     def shown(self) -> None:
-        self._owner.tidy(self.files)
+        self._owner.tidy(self._made)
 
     def added(self, event: Event, place: Place) -> Committed:
         if place.watch is not None:
@@ -133,7 +133,7 @@ class Commit(Intent[Outcome]):
             return None
         if not isinstance(found, Committed | Conflicted | Displaced | Ended):
             raise InvariantBroken(f"{found} is not what comes of a commit")
-        return self._owner.end(found, self.files, self._keep_files)
+        return self._owner.end(found, self._made, self._keep_files)
 
     def _conflicted(self, conflict: Conflict, at: At) -> Conflicted | Retry:
         if self._context.log.tail_number() != at.place.tail.number:  # the lock keeps nobody away

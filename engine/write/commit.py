@@ -128,7 +128,7 @@ class StagedFiles:
         return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
 
     def start(self, commit: Commit, keep_files: bool = False) -> Commit:
-        """The commit, ready for them. If it loses they are kept, where that is asked for and no others' rows are in them."""
+        """The commit, ready for them. Of one that loses they are kept if that is asked for, but for what was merged."""
         placed = self._is_placed if self._replacement is None else self._replacement.check
         checks = in_order([keeps_schema(self.table), placed], makes_table(self.table))
         keep_files = keep_files and not self.table.config.copies_on_write
