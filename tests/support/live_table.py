@@ -15,6 +15,7 @@ from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan, plan_read
+from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import clustering, compaction
@@ -22,7 +23,8 @@ from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import commit_files
-from lakelatch.engine.write.commit import write_task
+from lakelatch.engine.write.commit import StagedFiles, write_task
+from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.replace import matching
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
@@ -30,7 +32,10 @@ from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import DELETE, DELETE_PARTITION
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
+from lakelatch.transactions.attempt import run
+from lakelatch.transactions.base.outcome import Conflicted
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
@@ -72,6 +77,14 @@ class Writing:
         choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
         opened, options = self.table.opened, self.options
         return commit_files(self.transaction, opened, options, self.reports, executor_of(run), choose)
+
+    def lose(self) -> LostFiles:
+        """Is refused, with its files kept for another write."""
+        context = self.manager.context
+        files = StagedFiles(self.transaction, self.table.opened, self.options, self.reports, HERE)
+        outcome = run(context, files.start(Commit(context), keep_files=True))
+        assert isinstance(outcome, Conflicted) and outcome.files_kept
+        return LostFiles(self.transaction, outcome.conflict, files.reports)
 
 
 class WorkedTable:

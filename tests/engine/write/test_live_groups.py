@@ -18,8 +18,7 @@ from lakelatch.engine.services import log_compaction
 from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
 from lakelatch.engine.write import commit as committing
 from lakelatch.engine.write.attempt import commit_files
-from lakelatch.engine.write.commit import StagedFiles, write_task
-from lakelatch.engine.write.rebase import LostFiles
+from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.replace import Replacement
 from lakelatch.errors import CorruptTable, InvalidRequest, WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
@@ -33,10 +32,7 @@ from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.timeline.timeline import completed
-from lakelatch.transactions.attempt import run
-from lakelatch.transactions.base.outcome import Conflicted
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.commit import Commit
 
 SHARED = Path(__file__).parents[2] / "data" / "shared"
 DRAWN = "9f3c-4c59-8d8f-0a4f8b1d2c3e-0"
@@ -135,16 +131,11 @@ def test_a_writer_with_retries_takes_its_files_to_the_group_that_java_made(tmp_p
     table = LiveTable(tmp_path / "t", mode=OPTIMISTIC)
     writer = table.begin().put("p", [(1, 5, "a"), (2, 5, "b")])
     java_commits(table, writer, 0)
-    options = writer.options
-    files = StagedFiles(writer.transaction, table.opened, options, writer.reports, HERE)
-    context = writer.manager.context
-    outcome = run(context, files.start(Commit(context), keep_files=True))
-    assert isinstance(outcome, Conflicted) and outcome.files_kept
-    kept = LostFiles(writer.transaction, outcome.conflict, files.reports)
+    kept = writer.lose()
     again = table.begin()
-    reports = kept.rewrite(write_task(table.opened, options, again.transaction), HERE)
+    reports = kept.rewrite(write_task(table.opened, writer.options, again.transaction), HERE)
     assert sorted(report.file_id for report in reports) == [drawn(0), bucket_file_id(1)]
-    commit_files(again.transaction, table.opened, options, reports)
+    commit_files(again.transaction, table.opened, writer.options, reports)
     kept.drop()
     assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
 
