@@ -30,7 +30,7 @@ ALONE, MANY = "alone", "many"
 PARTS = {
     "open": "recover",
     "begin": "write.before_rows",
-    "file": "try_commit",
+    "file": "close",
     "decide": "commit.before_slot",
     "slot": "commit.after_slot",
     "show": "committed",
@@ -103,7 +103,8 @@ def parts_of(commit: Callable[[], object]) -> dict[str, float]:
     with (
         calling(reached, [end for end in _ENDS if "." in end]),
         _around(TransactionManager, "recover", lambda: reached("recover"), None),
-        _around(Transaction, "try_commit", lambda: reached("try_commit"), lambda: reached("committed")),
+        _around(Transaction, "close", lambda: reached("close"), None),
+        _around(Transaction, "end", lambda: None, lambda: reached("committed")),
     ):
         last_ms = cpu_ms()
         commit()

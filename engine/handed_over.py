@@ -9,13 +9,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import TABLE_TYPE, WriteOptions, refuse_known_keys
-from lakelatch.engine.run.executor import NO_TASKS
+from lakelatch.engine.run.executor import HERE, NO_TASKS
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
@@ -25,9 +24,9 @@ from lakelatch.engine.table.making import prepare_table
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.schema import say_schema_again
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost, attempted, retried
-from lakelatch.engine.write.batches import BatchRegister, written_once
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import Write
+from lakelatch.engine.write.batches import written_once
+from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import InvalidRequest, LakelatchError
@@ -37,6 +36,7 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import COPY_ON_WRITE
 from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
 
@@ -53,7 +53,7 @@ class BegunWrite:
     def commit(self, reports: list[FileReport]) -> CommitResult:
         """Commits what tasks have written; a batch that `options` name is committed once. Errors: those of `write`."""
         with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
-            result = written_once(manager, self.options.batch, partial(self._committed, manager, reports))
+            result = written_once(manager, self.options.batch, _HandedOver(self, manager, reports).committed)
             if result.repeated:
                 self._abort(manager)
                 return result
@@ -74,36 +74,30 @@ class BegunWrite:
                 conflict = transaction.found_early()
             transaction.abort(conflict)
 
-    def _committed(
-        self, manager: TransactionManager, reports: list[FileReport], register: BatchRegister | None
-    ) -> CommitResult:
-        return retried(manager, partial(self._attempt, manager, reports, register))
 
-    def _attempt(
-        self,
-        manager: TransactionManager,
-        reports: list[FileReport],
-        register: BatchRegister | None,
-        lost: LostFiles | None,
-        again: bool,
-    ) -> CommitResult | Lost:
-        """Spark gives the rows once, so a further try lives on the files of the one before."""
-        transaction = manager.resume(self.state) if lost is None else manager.begin(self.state.action)
+class _HandedOver(Write):
+    """Spark gives the rows once, so a further try lives on the files of the one before."""
 
-        def work() -> CommitResult | Lost:
-            ensure_none_refused(reports)
-            if register is not None:
-                register.register(transaction)
-            files = reports
-            if lost is not None:
-                files = lost.rewrite(write_task(self.table, self.options, transaction), NO_TASKS)
-            keep_files = again and not self.table.is_new  # another writer's table may have other buckets
-            return commit_files(transaction, self.table, self.options, files, keep_files=keep_files)
+    def __init__(self, begun: BegunWrite, manager: TransactionManager, reports: list[FileReport]) -> None:
+        super().__init__(manager.context)
+        self._begun, self._manager, self._reports = begun, manager, reports
 
-        outcome = attempted(transaction, work)
-        if isinstance(outcome, Lost) and outcome.files is None and lost is None:  # there is nothing to go on with
-            raise outcome.conflict
-        return outcome
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        state = self._begun.state
+        return self._manager.resume(state) if kept is None else self._manager.begin(state.action)
+
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        ensure_none_refused(self._reports)
+        table, options, files = self._begun.table, self._begun.options, self._reports
+        if kept is not None:
+            files = kept.rewrite(write_task(table, options, transaction), NO_TASKS)
+        return StagedFiles(transaction, table, options, files, HERE)
+
+    def keeps(self, files: StagedFiles, again: bool) -> bool:
+        return again and not files.table.is_new  # another writer's table may have other buckets
+
+    def gives_up(self) -> bool:
+        return self._kept is None
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from lakelatch.engine.options.batch import refuse_batch
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions
-from lakelatch.engine.run.executor import NO_TASKS, Executor
+from lakelatch.engine.run.executor import HERE, NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
@@ -26,14 +25,14 @@ from lakelatch.engine.table.manager import open_manager, takes_other_locks
 from lakelatch.engine.table.opening import open_existing
 from lakelatch.engine.table.schema import say_schema_again
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost, attempted, retried
-from lakelatch.engine.write.batches import BatchRegister, written_once
+from lakelatch.engine.write.attempt import Write
+from lakelatch.engine.write.batches import written_once
 from lakelatch.engine.write.bulk_task import BulkTask
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.engine.write.replace import matching
+from lakelatch.engine.write.replace import Choice, matching
 from lakelatch.engine.write.task import WriteTask
-from lakelatch.errors import InvalidRequest, InvariantBroken
+from lakelatch.errors import InvalidRequest, InvariantBroken, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
@@ -119,60 +118,68 @@ def write_rows(
         # First, since a write that is refused leaves the table as it was, with what others have pending in it.
         table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
         if not takes_other_locks(manager, table, write_options.manager):
-            return _write(rows, _Opened(storage, write_options, table), manager, service_options)
+            return _write(rows, table, manager, write_options, service_options)
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
         table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
-        return _write(rows, _Opened(storage, write_options, table), manager, service_options)
+        return _write(rows, table, manager, write_options, service_options)
 
 
-@dataclass
-class _Opened:
-    """The table of a write, whose later tries may find other columns than the first, or that others have made it."""
+class _RowsWrite(Write):
+    """A write of rows, whose later tries may find other columns than the first, or that others have made the table."""
 
-    storage: Storage
-    options: WriteOptions
-    table: OpenedTable
-    known: frozenset[str] = frozenset()
-    tried: bool = False
-    in_bulk: bool = True  # until something was in the way of base files once more
+    def __init__(self, rows: Rows, table: OpenedTable, manager: TransactionManager, options: WriteOptions) -> None:
+        super().__init__(manager.context)
+        self._rows, self.table, self._manager, self._options = rows, table, manager, options
+        self._known = frozenset(table.schema.names)
+        self._found_first: OpenedTable | None = table  # None in later tries
+        self._in_bulk, self._loads = True, False  # until something was in the way of base files once more
 
-    def __post_init__(self) -> None:
-        self.known = frozenset(self.table.schema.names)
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        options = self._options
+        here = kept is None and options.operation not in REPLACING_OPERATIONS and self._rows.are_here(options)
+        return self._manager.begin(options.action_on(self.table.config.table_type), for_tasks=not here)
 
-    def for_try(self, rows: Rows) -> OpenedTable:
-        """As it is now. Columns that others have added since the write began are null where it lacks them."""
-        # What is merged is what was there when the write began, and so are the columns.
-        if self.tried or rows.read_anew or self.table.config.copies_on_write:
-            self.table = open_fitted(self.storage, self.options, rows, self.known)
-        self.tried = True
-        return self.table
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        rows, options, before, first = self._rows, self._options, self.table, self.instants == 1
+        self._found_first = before if first else None
+        rows.begin()
+        # What is merged is what was there when the write began, and so are the columns. Those that others have added
+        # since then are null where it lacks them.
+        if not first or rows.read_anew or before.config.copies_on_write:
+            self.table = open_fitted(before.storage, options, rows, self._known)
+        if options.action_on(self.table.config.table_type) != transaction.state.action:
+            raise made_by_others(before) or InvariantBroken(f"{before.config.name} has become another type of table")
+        task = write_task(self.table, options, transaction, self._in_bulk)
+        self._loads = isinstance(task, BulkTask)
+        if kept is None or before.is_new:  # the table that others have made may have other buckets
+            failpoint("write.before_rows")
+            reports = rows.write(task, options, transaction)
+        else:
+            reports = kept.rewrite(task, rows.executor)
+        return StagedFiles(transaction, self.table, options, reports, rows.executor)
+
+    def keeps(self, files: StagedFiles, again: bool) -> bool:
+        again = again or (self._loads and self._options.non_blocking)
+        return again and not self._rows.read_anew and not self.table.is_new
+
+    def write_logs(self, kept: bool) -> None:
+        self._in_bulk = kept
+
+    def explain(self, error: InvalidRequest) -> WriteConflict | None:
+        return made_by_others(self._found_first) if self._found_first is not None else None
 
 
-def _write(rows: Rows, opened: _Opened, manager: TransactionManager, service_options: ServiceOptions) -> CommitResult:
+def _write(
+    rows: Rows, table: OpenedTable, manager: TransactionManager, options: WriteOptions, services: ServiceOptions
+) -> CommitResult:
     manager.recover()
-
-    def attempt(register: BatchRegister | None, lost: LostFiles | None, again: bool) -> CommitResult | Lost:
-        keep_files = again and not rows.read_anew
-        outcome = _attempt(rows, opened, manager, lost, keep_files, register)
-        moved = False
-        while isinstance(outcome, Lost) and outcome.as_logs:
-            _log.info("the rows of its base files become files of another instant: %s", outcome.conflict)
-            files = outcome.files
-            # Once as log files where something is by now, then everywhere; rows that are computed anew at once.
-            opened.in_bulk, moved = files is not None and not moved, True
-            try:
-                outcome = _attempt(rows, opened, manager, files or lost, keep_files, register)
-            finally:
-                if files is not None:
-                    files.drop()
-        return outcome
-
-    result = written_once(manager, opened.options.batch, lambda register: retried(manager, partial(attempt, register)))
+    write = _RowsWrite(rows, table, manager, options)
+    result = written_once(manager, options.batch, write.committed)
     if not result.repeated:
         result = replace(result, rows_skipped=rows.skipped)
-        say_schema_again(manager, opened.table, result.instant)
-    table = replace(opened.table, is_new=False)
-    return after_commit(result, ServiceContext(table, manager, rows.executor), service_options)
+        say_schema_again(manager, write.table, result.instant)
+    context = ServiceContext(replace(write.table, is_new=False), manager, rows.executor)
+    return after_commit(result, context, services)
 
 
 def open_fitted(
@@ -188,42 +195,18 @@ def open_fitted(
     return fitted(table, rows.schema, options, known)
 
 
-def _attempt(
-    rows: Rows,
-    opened: _Opened,
-    manager: TransactionManager,
-    lost: LostFiles | None,
-    keep_files: bool,
-    register: BatchRegister | None,
-) -> CommitResult | Lost:
-    options, before, first = opened.options, opened.table, not opened.tried
-    action = options.action_on(before.config.table_type)
-    here = lost is None and options.operation not in REPLACING_OPERATIONS and rows.are_here(options)
-    transaction = manager.begin(action, for_tasks=not here)
+class _Deletion(Write):
+    """A deletion of the partitions that are chosen at its place in the log."""
 
-    def work() -> CommitResult | Lost:
-        if register is not None:
-            register.register(transaction)
-        rows.begin()
-        table = opened.for_try(rows)
-        if options.action_on(table.config.table_type) != action:
-            raise made_by_others(before) or InvariantBroken(f"{table.config.name} has become another type of table")
-        task = write_task(table, options, transaction, opened.in_bulk)
-        if lost is None or before.is_new:  # the table that others have made may have other buckets
-            failpoint("write.before_rows")
-            reports = rows.write(task, options, transaction)
-        else:
-            reports = lost.rewrite(task, rows.executor)
-        keeps = keep_files or (isinstance(task, BulkTask) and options.non_blocking and not rows.read_anew)
-        return commit_files(transaction, table, options, reports, rows.executor, keep_files=keeps and not table.is_new)
+    def __init__(self, table: OpenedTable, manager: TransactionManager, options: WriteOptions, choose: Choice) -> None:
+        super().__init__(manager.context)
+        self._table, self._manager, self._options, self._choose = table, manager, options, choose
 
-    try:
-        return attempted(transaction, work)
-    except InvalidRequest:
-        conflict = made_by_others(before) if first else None
-        if conflict is None:
-            raise
-        return Lost(conflict)
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        return self._manager.begin(self._options.action_on(self._table.config.table_type))
+
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        return StagedFiles(transaction, self._table, self._options, [], HERE, self._choose)
 
 
 def delete_partitions(
@@ -246,14 +229,8 @@ def delete_partitions(
     _check_names(table, names)
     with open_manager(table.storage, write_options.manager, system, config=table.config) as manager:
         manager.recover()
-
-        def attempt(_: LostFiles | None, __: bool) -> CommitResult | Lost:
-            transaction = manager.begin(write_options.action_on(table.config.table_type))
-            choose = matching(names)
-            return attempted(transaction, lambda: commit_files(transaction, table, write_options, [], choose=choose))
-
-        context = ServiceContext(table, manager, NO_TASKS)
-        return after_commit(retried(manager, attempt), context, service_options)
+        result = _Deletion(table, manager, write_options, matching(names)).committed()
+        return after_commit(result, ServiceContext(table, manager, NO_TASKS), service_options)
 
 
 def _names(options: WriteOptions, partitions: str | Sequence[str] | None) -> tuple[str, ...]:

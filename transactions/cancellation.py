@@ -27,15 +27,15 @@ from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.storage.checksums import checksummed_json
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.instant import ABORTED, COMPLETED, Instant, aborted, inflight, requested
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import ABORT, CANCEL, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan, service_plan
-from lakelatch.transactions.append import append_completion, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.cancel_requests import CancelRequest, forget_requests, request_of
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.ended import find_ended
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.claims import beat_of, clean_up, make_heartbeat, release_claim, take_claim
 
 _NAMED = 3  # file groups in a message
@@ -106,7 +106,7 @@ def request_cancel(
         )
 
     with table_lock(context) as lease:
-        event = append_completion(context, decide, instant, lease)
+        event = run(context, Deciding(decide, above=instant), lease)
     if isinstance(event, GivenUp):
         return event.why
     failpoint("cancel.after_request")
@@ -231,7 +231,7 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
                 return GivenUp(ended)
             return Event(ABORT, action, instant, operation_id, writer, frozenset(), instant, data, token=lease.token)
 
-        event = append_completion(context, decide, instant, lease)
+        event = run(context, Deciding(decide, above=instant), lease)
         if isinstance(event, GivenUp) and event.why is not None and event.why.state == COMPLETED:
             _free(storage, event.why, outputs)
             forget_requests(storage, instant)

@@ -22,6 +22,7 @@ from lakelatch.timeline.log.events import LOCKS, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempt import Race
 
 
 def change_locks(
@@ -57,15 +58,18 @@ def change_locks(
             latest_ms = max(latest_ms, HybridTimeGenerator(old, system).next(latest_ms))
         generator = HybridTimeGenerator(new, system)
 
-        def decide(tail: Tail) -> Event:
-            _refuse_others(tail, old)
-            token = lease.token if lease is not None else 0
-            return Event(LOCKS, "locks", "", operation_id, writer, token=token, lock_domain=new.domain)
-
         def take_time(above: str) -> str:
             return to_instant(generator.next(max(latest_ms, to_ms(above) if above else 0)))
 
-        return log.append(decide, take_time, lambda: observer.oldest_start_slot(default=2**62))
+        token, race = lease.token if lease is not None else 0, Race(log, system)
+        draft = Event(LOCKS, "locks", "", operation_id, writer, token=token, lock_domain=new.domain)
+        while True:
+            tail = log.look(log.tail())
+            _refuse_others(tail, old)
+            event = log.create(draft, tail, take_time, lambda: observer.oldest_start_slot(default=2**62))
+            if event is not None:
+                return event
+            race.lose()
 
 
 def record_locks(storage: Storage, locks: LockProvider, timeout_s: float) -> dict[str, str]:

@@ -23,20 +23,20 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
 from lakelatch.timeline.instant import Instant, inflight, requested
-from lakelatch.timeline.log.commit_log import SLOTS_KEPT, GivenUp
+from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.append import append_claimed, table_lock
+from lakelatch.transactions.attempt import Deciding, run
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
 from lakelatch.transactions.base.instant_clock import InstantClock
-from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.base.outcome import GivenUp, PlanCancelled
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.checks import known_to_plan
 from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, take_claim
-from lakelatch.transactions.commit import known_to_plan
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
 from lakelatch.transactions.early.strategies import find_marker_strategy
@@ -223,10 +223,9 @@ class TransactionManager:
             if content is None:
                 return GivenUp(None)
             ensure_none_lost(context.log, tail)
-            return Event(PLAN, action, "", operation_id, context.writer, content=content, token=lease.token)
+            return Event(PLAN, action, "", operation_id, context.writer, content=content)
 
-        with table_lock(context) as lease:
-            event = append_claimed(context, decide, operation_id, lease)
+        event = run(context, Deciding(decide, claims_as=operation_id))
         if isinstance(event, GivenUp):
             return None
         release_claim(context, event.instant, operation_id, unused=True)

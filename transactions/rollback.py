@@ -24,14 +24,14 @@ from lakelatch.storage.contract import NotFound
 from lakelatch.timeline import actions
 from lakelatch.timeline.actions import ROLLBACK
 from lakelatch.timeline.instant import INFLIGHT, REQUESTED, TIMELINE_FOLDER, inflight, parse_file_name, requested
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.transactions.append import append_completion, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.ended import ended_in_log
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.markers.direct import Markers, marked_instants
 from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, files_on_timeline, remove_data
@@ -178,7 +178,7 @@ def _complete(context: TransactionContext, rollback: str, metadata: RollbackMeta
         return Event(COMPLETE, ROLLBACK, rollback, operation_id, writer, content=content, token=lease.token)
 
     with table_lock(context) as lease:
-        append_completion(context, decide, rollback, lease)
+        run(context, Deciding(decide, above=rollback), lease)
 
 
 def _is_overtaken(context: TransactionContext, rollback: str, plan: RollbackPlan, names: Collection[str]) -> bool:

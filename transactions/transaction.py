@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -15,21 +15,21 @@ from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.append import FirstLook
+from lakelatch.transactions.attempt import Look, run
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
     Committed,
     Conflicted,
-    Displaced,
     Ended,
     Outcome,
     PlanCancelled,
-    Unknown,
+    Staged,
     committed_or_raise,
 )
+from lakelatch.transactions.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.claims import clean_up, release_claim
-from lakelatch.transactions.commit import Resolve, append_commit, append_service_completion, cancelled_groups
+from lakelatch.transactions.commit import Commit, append_service_completion
 from lakelatch.transactions.conflicts.report import Work, record_loss
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost
@@ -38,7 +38,6 @@ from lakelatch.transactions.foreign import OneSidedLock
 from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
 from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
-from lakelatch.transactions.pending_plans import InTheWay, call_off
 from lakelatch.transactions.recovery import bar_unless_completed
 from lakelatch.transactions.rollback import roll_back
 
@@ -49,7 +48,6 @@ LOST = "lost, and its files are kept for another try"
 UNKNOWN = "in an unknown state"
 HANDED_OVER = "handed over"
 HAND_OVER_PATIENCE = 20
-_CALLED_OFF_MAX = 1000
 _log = logging.getLogger("lakelatch.transactions")
 
 
@@ -77,6 +75,11 @@ class Transaction:
         self.committed: Committed | None = None
 
     @property
+    def context(self) -> TransactionContext:
+        """What it shares with others of its table."""
+        return self._context
+
+    @property
     def instant(self) -> str:
         """The requested time: the name of this transaction on the timeline."""
         return self.state.instant
@@ -91,89 +94,59 @@ class Transaction:
         """What executors announce their files with."""
         return Markers(self._context.storage, self.instant, self._opening)
 
-    def commit(self, metadata: CommitMetadata, resolve: Resolve | None = None, work: Work | None = None) -> Committed:
-        """As `try_commit`, for callers to whom all but a commit is an error.
+    def commit(
+        self, metadata: CommitMetadata, own: Sequence[Check] = (), work: Work | None = None, last: Sequence[Check] = ()
+    ) -> Committed:
+        """Makes exactly the files in the metadata visible, all at once.
 
-        Errors: `WriteConflict` (everything was rolled back), `TransactionEnded`, `CommitUnknown`, and those of
-        `try_commit`.
+        Files that were announced and are not in the metadata are removed first. `own` checks may change the metadata at
+        the commit's place in the log, but not its files; the `last` ones act where nothing refuses it any more
+        (`in_order`). `work` is what the transaction has cost, if its metadata does not say so.
+
+        Errors: `WriteConflict`, and everything was rolled back, but for the plan of a service that replaces file
+        groups: it stays open, and its executor cancels it, so that its names get tombstones. `TransactionEnded`;
+        `CommitUnknown`. `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort.
+        `WrongLocks` and `OneSidedLock` for locks that not all writers of the table take; everything was rolled back,
+        but for such a plan after the latter, which stays open.
         """
-        return committed_or_raise(self.try_commit(metadata, resolve, work))
-
-    def try_commit(
-        self,
-        metadata: CommitMetadata,
-        resolve: Resolve | None = None,
-        work: Work | None = None,
-        keep_files: bool = False,
-    ) -> Outcome:
-        """Makes exactly the files in the metadata visible, all at once, or says why not.
-
-        Files that were announced and are not in the metadata are removed first. `resolve` may change the metadata at
-        the commit's place in the log, but not its files. `work` is what the transaction has cost, if its metadata does
-        not say so. After a conflict everything is rolled back, unless `keep_files` asks for the files, which is done
-        by `abort` then. The plan of a service that replaces file groups stays open: its executor cancels it, so that
-        its names get tombstones.
-
-        Errors: `LockTimeout` and `Unavailable`, which leave the transaction open: commit again, or abort. `WrongLocks`
-        and `OneSidedLock` for locks that not all writers of the table take; everything was rolled back, but for such a
-        plan after the latter, which stays open.
-        """
-        self.ensure_open()
-        size_bytes = sum(stat.total_write_bytes for stat in metadata.stats)
-        _log.debug("%s commits %d files of %d bytes", self._name, len(metadata.stats), size_bytes)
-        outcome = self._try_commit(metadata, resolve, work, keep_files)
-        if isinstance(outcome, Committed):
-            _log.info("%s is committed: completed at %s, in slot %d", self._name, outcome.completion, outcome.slot)
-        elif isinstance(outcome, Displaced):
-            _log.debug("%s moves the rows of %d file groups that were replaced", self._name, len(outcome.successors))
-        else:
-            told: LakelatchError = outcome.conflict if isinstance(outcome, Conflicted) else outcome.error
-            _log.info("%s is %s: %s", self._name, "in doubt" if isinstance(outcome, Unknown) else "not committed", told)
-        return outcome
-
-    def _try_commit(
-        self, metadata: CommitMetadata, resolve: Resolve | None, work: Work | None, keep_files: bool
-    ) -> Outcome:
-        first = None
-        if self.state.action in WRITE_ACTIONS:  # a plan's files have fixed names, so that no attempt leaves others
-            if self._context.settings.marker_server is not None:
-                self.markers.ensure_whole()
-            try:
-                if self.own_files is not None:
-                    self.own_files.announce_held()  # which reads the tail that is tried first
-                first = FirstLook(self._context, self.instant, self.state.operation_id, self.own_files is None)
-                self._swept = self._all_but([stat.path for stat in metadata.stats], first)
-            except TransactionEnded as error:
-                if self.own_files is None:
-                    raise
-                return self._ended_elsewhere(Ended(error))
-            _ensure_no_base_file(self._swept, self.instant)
-        early = found_early(self._context, self.instant, self.state.began_ms, still=True)
-        if early is not None:
-            return self._lose(Conflicted(early), keep_files)
+        staged = Staged(metadata, Work.of(metadata) if work is None else work)
         try:
-            outcome = self._append_commit(metadata, resolve, work, None if self._swept else first)
-        except WrongLocks:  # its own rollback would be refused as well: without a heartbeat, others see to it at once
+            commit = Commit(self._context).start(self, staged, in_order(own, last))
+            return committed_or_raise(run(self._context, commit))
+        except (CommitUnknown, WrongLocks, OneSidedLock) as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """What an error of the commit means for the transaction; after most it stays open."""
+        if isinstance(error, CommitUnknown):
+            _log.info("%s is in doubt: %s", self._name, error)
+            self._end(UNKNOWN)
+        elif isinstance(error, WrongLocks):  # its own rollback would be refused too: without a beat, others see to it
             self._end(ABORTED)
             self._context.storage.delete(heartbeat_path(self.instant))
-            raise
-        except OneSidedLock:
-            if self.state.action not in SERVICES_THAT_REPLACE:  # rolled back, their names would be free for late files
-                self.abort_quietly()
-            raise
-        if isinstance(outcome, Conflicted):
-            return self._lose(outcome, keep_files)
+        elif isinstance(error, OneSidedLock) and self.state.action not in SERVICES_THAT_REPLACE:
+            self.abort_quietly()  # a replacing plan would have its names free for late files
+
+    def end(self, outcome: Outcome, made: Iterable[str], keep: bool) -> Outcome:
+        """See `Owner`. Of a conflict everything is rolled back, unless its files are to be kept.
+
+        The plan of a service that replaces file groups stays open.
+        """
         if isinstance(outcome, Committed):
+            _log.info("%s is committed: completed at %s, in slot %d", self._name, outcome.completion, outcome.slot)
             self._end(COMMITTED)
             self.committed = outcome
-            self._clean_up(stat.path for stat in metadata.stats)
-        elif isinstance(outcome, Unknown):
-            self._end(UNKNOWN)
+            self.tidy(made)
+        elif isinstance(outcome, Conflicted):
+            _log.info("%s is not committed: %s", self._name, outcome.conflict)
+            return self._lose(outcome, keep)
         elif isinstance(outcome, Ended):
-            return self._ended_elsewhere(outcome)
+            _log.info("%s is not committed: %s", self._name, outcome.error)
+            self._end_elsewhere(outcome)
         return outcome
 
-    def _ended_elsewhere(self, outcome: Ended) -> Ended:
+    def _end_elsewhere(self, outcome: Ended) -> None:
         self._end(ABORTED)
         try:
             if isinstance(outcome.error, PlanCancelled):
@@ -182,13 +155,31 @@ class Transaction:
                 bar_unless_completed(self._context, self.instant, self.own_files.announced)
         except Unavailable as error:
             _log.warning("files of instant %s are left to the next recovery: %s", self.instant, error)
-        return outcome
 
-    def _all_but(self, keep: list[str], first: FirstLook) -> list[str]:
-        """Sees to it that no other data files are there, nor will be; the paths of those that were announced."""
+    def close(self, keep: Iterable[str], look: Look) -> Conflicted | Ended | None:
+        """See `Owner`. A plan's files have fixed names: no attempt leaves others. Errors: `TransactionEnded`."""
+        self.ensure_open()
+        if self.state.action in WRITE_ACTIONS:
+            if self._context.settings.marker_server is not None:
+                self.markers.ensure_whole()
+            try:
+                self._swept = self._sweep(keep, look)
+            except TransactionEnded as error:
+                if self.own_files is None:
+                    raise
+                return Ended(error)
+            if self._swept:
+                look.forget()
+            _ensure_no_base_file(self._swept, self.instant)
+        early = found_early(self._context, self.instant, self.state.began_ms, still=True)
+        return None if early is None else Conflicted(early)
+
+    def _sweep(self, keep: Iterable[str], look: Look) -> list[str]:
+        ask = partial(look.requests, self.instant, self.state.operation_id, asks_claim=self.own_files is None)
         if self.own_files is None:
-            return self.markers.close_and_sweep(keep, first.requests)
-        self.own_files.place(first.requests)
+            return self.markers.close_and_sweep(keep, ask())
+        self.own_files.announce_held()  # which reads the tail that is tried first
+        self.own_files.place(ask())
         return self.own_files.sweep(keep)
 
     @property
@@ -210,7 +201,7 @@ class Transaction:
             self._end(UNKNOWN if isinstance(error, CommitUnknown) else ABORTED)
             raise
         self._end(COMMITTED)
-        self._clean_up(())
+        self.tidy(())
         return event
 
     def reopen(self) -> None:
@@ -263,7 +254,7 @@ class Transaction:
         return is_cancelled(self._context.storage, self.instant)
 
     def cancelled_groups(self) -> frozenset[FileGroup]:
-        """The file groups that the plan must leave alone by now: asked for by `resolve` of a commit, all of them."""
+        """The file groups that the plan must leave alone by now; at a commit's place in the log, all of them."""
         return cancelled_groups(self._context, self.state)
 
     def early_detection(self) -> EarlyDetection | None:
@@ -301,38 +292,23 @@ class Transaction:
                 f"transaction {self.instant} is {self.status}: begin a new one", instant=self.instant
             )
 
-    def _append_commit(
-        self, metadata: CommitMetadata, resolve: Resolve | None, work: Work | None, first: FirstLook | None
-    ) -> Outcome:
-        """The commit, with the plans in its way called off."""
-        clean_up = partial(self._clean_up, [stat.path for stat in metadata.stats])
-        for _ in range(_CALLED_OFF_MAX):
-            outcome = append_commit(self._context, self.state, metadata, resolve, work, first, clean_up)
-            if not isinstance(outcome, InTheWay):
-                return outcome
-            first = None
-            call_off(self._context, outcome)
-        raise Unavailable(
-            f"{self.instant} has called off plans {_CALLED_OFF_MAX} times, and others are in its way: wait"
-        )
-
     def _lose(self, outcome: Conflicted, keep_files: bool) -> Conflicted:
         if self.state.action in SERVICES_THAT_REPLACE:
             return outcome
-        if keep_files and note_lost(self._context.storage, self.instant):
+        if self.status == OPEN and keep_files and note_lost(self._context.storage, self.instant):
             self.status = LOST  # and its heartbeat goes on, for the sake of the files
             return Conflicted(outcome.conflict, files_kept=True)
         self.abort_quietly(outcome.conflict)
         return outcome
 
-    def _clean_up(self, files: Iterable[str]) -> None:
+    def tidy(self, made: Iterable[str]) -> None:
         """Removes claim and markers, once. No beat may be under way, or the claim would come back."""
         if self._cleaned_up:
             return
         self._cleaned_up = True
         self._heartbeat.stop()
         is_known = self._begun_here and self._context.settings.marker_server is None
-        clean_up(self._context, self.instant, announced=[*files, *self._swept] if is_known else None)
+        clean_up(self._context, self.instant, announced=[*made, *self._swept] if is_known else None)
 
     def _end(self, status: str) -> None:
         self.status = status

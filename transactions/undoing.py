@@ -18,15 +18,15 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, ROLLBACK, SAVEPOINT
 from lakelatch.timeline.instant import Instant, parse_file_name, requested
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.compacted_logs import compacted_log_name
 from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.transactions.append import append_claimed, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.markers.direct import Markers, bar
 
 Plan = TypeVar("Plan", bound=RollbackPlan | RestorePlan)
@@ -71,7 +71,7 @@ def append_undo(
         )
 
     with table_lock(context) as lease:
-        event: Event | GivenUp[None] = append_claimed(context, decide, operation_id, lease, above)
+        event: Event | GivenUp[None] = run(context, Deciding(decide, above, operation_id), lease)
     if isinstance(event, GivenUp):
         raise InvariantBroken("a rollback or restore was given up")  # `build` raises where nothing is to be done
     return event, plans[-1]

@@ -28,8 +28,8 @@ from lakelatch.engine.services.rewriting import RewritingService
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import as_of_now, open_existing
-from lakelatch.engine.write.attempt import result_or_raise
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import commit_files
+from lakelatch.engine.write.commit import write_task
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
@@ -135,7 +135,7 @@ def _write(manager: TransactionManager, options: WriteOptions, keys: Iterable[in
         "text": pa.array([f"{number:032x}" for number in map(int, drawn.integers(2**62, size=len(numbers)))]),
     }
     reports = task.write_here(pa.table(columns, schema=_SCHEMA).to_batches())
-    result_or_raise(commit_files(transaction, table, options, reports))
+    commit_files(transaction, table, options, reports)
 
 
 def _memory_mb(name: str) -> float:

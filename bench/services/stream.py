@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import pyarrow as pa
 from bench.harness import time_ms
@@ -14,8 +13,8 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
-from lakelatch.engine.write.attempt import attempted, result_or_raise
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import commit_files
+from lakelatch.engine.write.commit import write_task
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
@@ -68,8 +67,7 @@ class Stream:
         keys = [(number * ROWS + row) % KEYS for row in range(ROWS)]
         rows = pa.table([keys, [number] * ROWS, [f"v{number}"] * ROWS], schema=_SCHEMA)
         reports = [report for batch in rows.to_batches() for report in task.write(iter([task.tag(batch)]), "0-0-0")]
-        commit = partial(commit_files, transaction, self.table, self.options, reports)
-        self.last = result_or_raise(attempted(transaction, commit))
+        self.last = commit_files(transaction, self.table, self.options, reports)
 
     def read(self) -> int:
         """Reads the whole table; how many rows it has."""

@@ -35,7 +35,7 @@ from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.transactions.append import table_lock
+from lakelatch.transactions.attempt import table_lock
 from lakelatch.transactions.cancellation import remove_tombstones
 from lakelatch.transactions.manager import TransactionManager
 

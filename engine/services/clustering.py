@@ -50,10 +50,10 @@ from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, Com
 from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS, ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.base.outcome import PlanCancelled
+from lakelatch.transactions.base.outcome import PlanCancelled, Staged
 from lakelatch.transactions.cancellation import request_cancel
+from lakelatch.transactions.checks import Check
 from lakelatch.transactions.claims import release_claim
-from lakelatch.transactions.commit import Resolve
 from lakelatch.transactions.conflicts.report import record_loss
 
 _log = logging.getLogger("lakelatch.engine")
@@ -133,12 +133,12 @@ class Clustering(RewritingService):
             together=frozenset() if PlanPolicy.of(plan.extra).in_part else frozenset(places),
         )
 
-    def resolved(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[CommitMetadata, Resolve]:
+    def staged(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[Staged, tuple[Check, ...]]:
         extra, in_part = run.plan.extra, PlanPolicy.of(run.plan.extra).in_part
         metadata = replace(metadata, extra={**metadata.extra, _SORTED_BY: _order_of(extra)})
         clustered = tuple(Clustered(one, target_of(one, run.instant), stats) for one, stats in made)
-        storage, cancelled = run.context.table.storage, run.transaction.cancelled_groups
-        return metadata, ClusteringCommit(storage, run.instant, metadata, clustered, in_part, cancelled).resolve
+        commit = ClusteringCommit(run.context.table.storage, run.instant, metadata, clustered, in_part)
+        return Staged(metadata, commit.work), (commit.check,)
 
     def give_up(self, run: Execution, error: BaseException) -> None:
         """Ends a plan that others were faster than, or have called off, as cancelled, so that its names get tombstones.

@@ -7,7 +7,7 @@ it there already or put by an executor that was paused for a day.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,9 +21,10 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, FileGroup, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.cancel_requests import request_of
-from lakelatch.transactions.commit import Resolved
+from lakelatch.transactions.base.outcome import Changed
+from lakelatch.transactions.checks import At, cancelled_groups
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
-from lakelatch.transactions.conflicts.report import Work, write_conflict
+from lakelatch.transactions.conflicts.report import Work
 
 Place = tuple[str, int | str]  # partition, and bucket or file id
 _SLICES_ONLY = frozenset(SERVICES_THAT_ADD_A_SLICE.values())
@@ -90,23 +91,25 @@ class ClusteringCommit:
     metadata: CommitMetadata
     clustered: tuple[Clustered, ...]
     in_part: bool
-    cancelled_groups: Callable[[], Collection[FileGroup]]
 
-    def resolve(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved:
-        """See `Resolve`: what was made, but for file groups that others have touched, or that somebody has cancelled.
+    @property
+    def work(self) -> Work:
+        """All that is lost without a commit."""
+        return Work.of(replace(self.metadata, stats=tuple(stat for one in self.clustered for stat in one.stats)))
 
-        Errors: `WriteConflict` if nothing is left, or if the plan is to be carried out whole. The transaction is still
-        open then: `Conflict` would roll the plan back, and its names would be free for a late file. `Unavailable` if
-        executors have taken a file group for touched that was not.
+    def check(self, snapshot: Snapshot, at: At) -> Changed | Conflict:
+        """What was made is committed, but for file groups that others have touched, or that somebody has cancelled.
+
+        A conflict if nothing is left, or if the plan is to be carried out whole. Errors: `Unavailable` if executors
+        have taken a file group for touched that was not.
         """
-        touched = self._touched(snapshot, completed)
-        alone = {*touched, *self.cancelled_groups()}
+        touched = self._touched(snapshot, at.since)
+        alone = {*touched, *cancelled_groups(at.context, at.state)}
         left = [one for one in self.clustered if one.stats and one.group not in alone]
         if touched and not (left and self.in_part):
             winner = next(iter(touched.values()))
             ours = frozenset(group for group, write in touched.items() if write is winner)
-            work = Work.of(replace(self.metadata, stats=tuple(stat for one in self.clustered for stat in one.stats)))
-            raise write_conflict(self.instant, Conflict(winner, ours), 0.0, work, early=False)
+            return Conflict(winner, ours)
         if not left or (not self.in_part and len(left) < len(self.clustered)):
             raise Unavailable(f"clustering {self.instant} met a write that was undone meanwhile: carry it out again")
         kept = {one.group for one in left}
@@ -115,11 +118,11 @@ class ClusteringCommit:
         for partition, file_id in sorted({*kept, *spared}):
             replaced.setdefault(partition, []).append(file_id)
         metadata = replace(
-            self.metadata,
+            at.staged.metadata,
             stats=tuple(stat for one in left for stat in one.stats),
             replaced={partition: tuple(ids) for partition, ids in replaced.items()},
         )
-        return Resolved(metadata, completed, spared=spared)
+        return Changed(replace(at.staged, metadata=metadata, spared=spared))
 
     def _touched(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Mapping[FileGroup, OtherWrite]:
         """The planned file groups that are not as they were read, with who has changed them."""

@@ -18,7 +18,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
 from lakelatch.engine.services.service import PlannedService, ServiceContext, pending_plans
 from lakelatch.engine.table.opening import as_of_now
-from lakelatch.engine.table.schema import keeping_schema, learn_schema
+from lakelatch.engine.table.schema import keeps_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.base_file import put_base_file
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
@@ -44,8 +44,9 @@ from lakelatch.timeline.metadata import (
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.cancel_requests import is_cancelled
-from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.commit import Resolve, Resolved
+from lakelatch.transactions.base.outcome import PlanCancelled, Staged
+from lakelatch.transactions.checks import Check
+from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
@@ -165,10 +166,10 @@ class RewritingService(PlannedService[CommitResult]):
         """The operations that are of any use by now."""
         return _still_there(table, operations)
 
-    def resolved(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[CommitMetadata, Resolve]:
-        """The metadata of the commit, and what becomes of it at its place in the log."""
+    def staged(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[Staged, tuple[Check, ...]]:
+        """What is to be committed, and the checks that decide more of it at its place in the log."""
         metadata = replace(metadata, stats=tuple(stat for _, stats in made for stat in stats))
-        return metadata, lambda _, completed: Resolved(metadata, completed)
+        return Staged(metadata, Work.of(metadata)), ()
 
     def execute(self, context: ServiceContext, instant: str) -> CommitResult:
         """See `PlannedService`, with a task for each operation."""
@@ -189,8 +190,9 @@ class RewritingService(PlannedService[CommitResult]):
             made = [(one, () if report is None else task.stats(report, one)) for one, report in reports]
             extra = {SCHEMA_KEY: table.avro_schema, WRITER_KEY: manager.writer}
             metadata = CommitMetadata((), self.operation, extra, compacted=self.compacts)
-            metadata, resolve = self.resolved(run, metadata, made)
-            committed = transaction.commit(metadata, keeping_schema(table, resolve, adds_columns=False))
+            staged, checks = self.staged(run, metadata, made)
+            own = [keeps_schema(table, adds_columns=False), *checks]
+            committed = transaction.commit(staged.metadata, own, staged.work)
         except BaseException as error:
             self.give_up(run, error)
             if run.plan.operations and isinstance(error, NotFound):

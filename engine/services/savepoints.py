@@ -16,7 +16,6 @@ from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT
 from lakelatch.timeline.instant import COMPLETED, Instant, inflight, requested
-from lakelatch.timeline.log.commit_log import GivenUp
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
@@ -24,7 +23,8 @@ from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.transactions.append import append_completion, table_lock
+from lakelatch.transactions.attempt import Deciding, run, table_lock
+from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.manager import TransactionManager
 
 
@@ -86,7 +86,7 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
 
     with table_lock(context) as lease:
         try:
-            event = append_completion(context, decide, instant, lease)
+            event = run(context, Deciding(decide, above=instant), lease)
         except InvalidRequest:  # what is begun holds cleaners up, and archivers
             storage.delete(inflight(instant, SAVEPOINT).path)
             raise

@@ -48,9 +48,7 @@ from lakelatch.timeline.table_config import (
     load_table_config,
 )
 from lakelatch.transactions.base.context import MemoryCheck
-from lakelatch.transactions.base.outcome import Displaced
-from lakelatch.transactions.commit import Resolve, Resolved
-from lakelatch.transactions.conflicts.contract import OtherWrite
+from lakelatch.transactions.checks import At, Check
 
 _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know
 
@@ -96,16 +94,13 @@ def prepare_table(
     return OpenedTable(storage, config, columns, is_new=True)
 
 
-def making_table(table: OpenedTable, resolve: Resolve) -> Resolve:
-    """`resolve`, which makes a new table first: at its place in the log the first commit cannot fail any more."""
+def makes_table(table: OpenedTable) -> tuple[Check, ...]:
+    """The last check of a new table's first commit, which makes it: nothing refuses that any more but its slot."""
 
-    def resolve_made(snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
-        resolved = resolve(snapshot, completed)
-        if isinstance(resolved, Resolved) and resolved.conflict is None:
-            make_table(table)
-        return resolved
+    def check(snapshot: Snapshot, at: At) -> None:
+        make_table(table)
 
-    return resolve_made if table.is_new else resolve
+    return (check,) if table.is_new else ()
 
 
 def make_table(table: OpenedTable) -> None:

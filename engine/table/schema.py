@@ -28,8 +28,8 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.base.outcome import Committed, Displaced
-from lakelatch.transactions.commit import Resolve, Resolved
+from lakelatch.transactions.base.outcome import Changed, Committed
+from lakelatch.transactions.checks import At, Check
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.manager import TransactionManager
 
@@ -65,24 +65,21 @@ def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment:
     return found
 
 
-def keeping_schema(table: OpenedTable, resolve: Resolve, adds_columns: bool = True) -> Resolve:
-    """`resolve`, and its metadata's schema becomes that of its place in the log with what the write has added to it.
+def keeps_schema(table: OpenedTable, adds_columns: bool = True) -> Check:
+    """The check by which the schema becomes that of the commit's place in the log, with what the write has added to it.
 
     Free unless another write has completed since the table was opened. Columns that both have added, with types that do
-    not go together, are a conflict: who completes first has them.
+    not go together, are a conflict: who completes first has them. It comes before checks that look for what was
+    cancelled, which have to be as late as they can be.
     """
 
-    def resolve_schema(snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
-        # First: what `resolve` looks at, as what was called off, has to be as fresh as it can be.
+    def check(snapshot: Snapshot, at: At) -> Changed | Conflict | None:
         found = _said_last(table.storage, table.config, snapshot.by_completion, table.schema_path)
-        resolved = resolve(snapshot, completed)
         if found is None or found.path == table.schema_path:
-            return resolved
-        if isinstance(resolved, Displaced) or resolved.conflict is not None:
-            return resolved
-        return _merged(table if adds_columns else replace(table, schema=found.columns), resolved, found, completed)
+            return None
+        return _merged(table if adds_columns else replace(table, schema=found.columns), found, at)
 
-    return resolve_schema
+    return check
 
 
 def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: str) -> None:
@@ -106,7 +103,7 @@ def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: s
             opened = replace(table, schema=latest.columns, schema_path=latest.path)
             extra = {SCHEMA_KEY: opened.avro_schema, WRITER_KEY: transaction.writer}
             metadata = CommitMetadata((), _ALTER_SCHEMA, extra)
-            transaction.commit(metadata, keeping_schema(opened, lambda _, completed: Resolved(metadata, completed)))
+            transaction.commit(metadata, [keeps_schema(opened)])
         except LakelatchError:
             transaction.abort_quietly()
             raise
@@ -114,20 +111,19 @@ def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: s
         _log.warning("other engines see the new columns of %s with its next commit: %s", storage.uri, error)
 
 
-def _merged(table: OpenedTable, resolved: Resolved, latest: TableSchema, completed: Collection[OtherWrite]) -> Resolved:
-    compared = Comparison.of(latest.columns, table.schema)
+def _merged(table: OpenedTable, latest: TableSchema, at: At) -> Changed | Conflict:
+    metadata, compared = at.staged.metadata, Comparison.of(latest.columns, table.schema)
     # What others have made wider stays so.
     if not compared.alike and all(may_become(one.given, one.stored) for one in compared.unfit):
         schema = arrow_to_avro(compared.schema, table.config.name)
-        metadata = resolved.metadata
-        return replace(resolved, metadata=replace(metadata, extra={**metadata.extra, SCHEMA_KEY: schema}))
+        return Changed(replace(at.staged, metadata=replace(metadata, extra={**metadata.extra, SCHEMA_KEY: schema})))
     instant = parse_file_name(latest.path.rpartition("/")[2])
     if instant is None:
         raise InvariantBroken(f"{latest.path} is no instant's")
-    groups = resolved.metadata.file_groups()
-    by_time = (write for write in completed if write.instant == instant.requested)
+    groups = metadata.file_groups()
+    by_time = (write for write in at.since if write.instant == instant.requested)
     other = OtherWrite(instant.requested, instant.action, "", groups, time=instant.completion or "")
-    return replace(resolved, considered=[], conflict=Conflict(next(by_time, other), groups))
+    return Conflict(next(by_time, other), groups)
 
 
 def _said_last(

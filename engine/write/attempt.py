@@ -1,18 +1,33 @@
-"""Tries of a write: each ends as a result or as lost, and what has lost is tried again as often as the options say."""
+"""A write as an intent of the loop of attempts: as many tries as its options say, each with an instant of its own.
+
+A try that lost to another write leaves its files to the next one, which takes them over instead of making them anew.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.run.executor import HERE, Executor
+from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.table.schema import learn_schema
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.batches import BatchRegister
+from lakelatch.engine.write.commit import StagedFiles
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, WriteConflict, from_text
+from lakelatch.engine.write.replace import Choice
+from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict, from_text
 from lakelatch.retry import Backoff, tries
-from lakelatch.transactions.manager import TransactionManager
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.log.events import Event
+from lakelatch.transactions.attempt import Added, Look, Place, run
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.outcome import Committed, Conflicted, Outcome, Verdict, committed_or_raise
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
 
@@ -20,69 +35,156 @@ _BACKOFF = Backoff(first_s=0.05, longest_s=5.0, jitter=1.0)
 _log = logging.getLogger("lakelatch.engine")
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A try that lost to another write. `files` are what it has written, if they were kept for the next one.
+class Write(Commit, ABC):
+    """A write from its beginning to its commit. Subclasses say how a try begins, and what it writes."""
 
-    `as_logs`: it would not have lost with log files in the place of base files, so it need not end.
-    """
+    def __init__(self, context: TransactionContext) -> None:
+        super().__init__(context)
+        self._register: BatchRegister | None = None
+        self._retries = context.settings.conflict_retries
+        self._tries = tries(context.system, _BACKOFF, self._retries + 1)
+        self._tried = next(self._tries)
+        self._transaction: Transaction | None = None
+        self._files: StagedFiles | None = None  # of this try, once they are staged
+        self._kept: LostFiles | None = None  # of the tries before
+        self._became_logs = False  # this try is of files that lost as base files
+        self.instants = 0  # how many it has had, one a try
 
-    conflict: WriteConflict
-    files: LostFiles | None = None
-    as_logs: bool = False
+    @abstractmethod
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        """Begins a try, with what is left of those before it."""
 
+    @abstractmethod
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        """Writes the rows, or takes over the files that are left."""
 
-#: One try. It is given the files of the one before, if they were kept, and whether another one would follow.
-Try: TypeAlias = Callable[[LostFiles | None, bool], CommitResult | Lost]
+    def keeps(self, files: StagedFiles, again: bool) -> bool:
+        """Whether these files are for a next try, if this one loses; `again`: it may be tried as often as that."""
+        return False
 
+    def gives_up(self) -> bool:
+        """Whether there is nothing to try again with, whatever the options say."""
+        return False
 
-def attempted(transaction: Transaction, work: Callable[[], CommitResult | Lost]) -> CommitResult | Lost:
-    """Does the work of one try. If it fails the transaction is rolled back, and Spark's errors get their types back."""
-    try:
-        return work()
-    except CommitUnknown:
-        raise
-    except BaseException as error:
+    def write_logs(self, kept: bool) -> None:
+        """Has the next try write fewer base files, since others were in their way; `kept`: those of this one stay."""
+        return
+
+    def explain(self, error: InvalidRequest) -> WriteConflict | None:
+        """The conflict that is behind a write that does not fit the table, if there is one."""
+        return None
+
+    def committed(self, register: BatchRegister | None = None) -> CommitResult:
+        """Does it; in a batch's register each try is named before it writes anything.
+
+        Errors: `WriteConflict` of the last try, and what a try raises; then it was rolled back.
+        """
+        self._register = register
+        try:
+            done = committed_or_raise(run(self._context, self))
+        except BaseException as error:
+            if self._transaction is None or self._transaction.status != OPEN:
+                raise
+            raise self._lost_by(self._transaction, error).conflict from error
+        finally:
+            if self._kept is not None:
+                self._kept.drop()
+        return replace(_result(self._owner.state, self._context.storage, done), conflicts_retried=self._tried - 1)
+
+    def prepare(self, look: Look) -> Verdict | None:
+        """Begins a try and stages it, if the last one is over; then it is closed."""
+        if self._files is None:
+            self._transaction = transaction = self.begin(self._kept)
+            self.instants += 1
+            try:
+                if self._register is not None:
+                    self._register.register(transaction)
+                files = self.stage(transaction, self._kept)
+                files.start(self, self.keeps(files, self._tried <= self._retries))
+            except BaseException as error:
+                return self._lost_by(transaction, error)
+            self._files = files
+        return super().prepare(look)
+
+    def decide(self, place: Place) -> Event | Verdict:
+        try:
+            return super().decide(place)
+        except (WriteConflict, InvalidRequest) as error:
+            if self._transaction is None:
+                raise
+            self._files = None
+            return self._lost_by(self._transaction, error)
+
+    def follow(self, found: Added | Verdict) -> Outcome | None:
+        """What comes of it; None after a verdict that was followed, or for another try."""
+        outcome = found if self._files is None and isinstance(found, Conflicted) else super().follow(found)
+        if isinstance(outcome, Conflicted):
+            self._lose(outcome)
+            return None
+        return outcome
+
+    def _lose(self, outcome: Conflicted) -> None:
+        """Makes everything ready for the next try. Errors: `WriteConflict` if there is none."""
+        files, conflict, self._files = self._files, outcome.conflict, None
+        if outcome.files_kept and files is not None:
+            if self._kept is not None:
+                self._kept.drop()
+            self._kept = LostFiles(files.transaction, conflict, files.reports)
+        if self.gives_up():
+            raise conflict
+        if files is not None and files.may_become_logs:
+            _log.info("the rows of its base files become files of another instant: %s", conflict)
+            # Once as log files where something is by now, then everywhere; rows that are computed anew at once.
+            self.write_logs(outcome.files_kept and not self._became_logs)
+            self._became_logs = True
+            return
+        self._became_logs = False
+        if self._tried > self._retries:
+            raise conflict
+        _log.info("try %d of %d: %s", self._tried, self._retries + 1, conflict)
+        wait_for_winner(self._context.observer, conflict, self._context.settings.lock_timeout_s, self._context.system)
+        self._tried = next(self._tries)
+
+    def _lost_by(self, transaction: Transaction, error: BaseException) -> Conflicted:
+        """The conflict that an error of this try is about, after rolling it back. Any other error is raised."""
         failure = abort_after(transaction, error)
-        if isinstance(failure, WriteConflict):
-            return Lost(failure)
+        conflict = failure if isinstance(failure, WriteConflict) else None
+        if isinstance(failure, InvalidRequest):
+            conflict = self.explain(failure)
+        if conflict is not None:
+            return Conflicted(conflict)
         if failure is error:
-            raise
+            raise error
         raise failure from error
 
 
-def retried(manager: TransactionManager, attempt: Try) -> CommitResult:
-    """Tries anew after each conflict, as often as the options say, with what is left of the try before.
+def commit_files(
+    transaction: Transaction,
+    table: OpenedTable,
+    options: WriteOptions,
+    reports: list[FileReport],
+    executor: Executor = HERE,
+    choose: Choice | None = None,
+) -> CommitResult:
+    """Commits what tasks have written for a transaction that has begun; after an error it is rolled back.
 
-    Errors: `WriteConflict` of the last try, and what a try raises.
+    `choose` says which partitions a deletion of partitions takes away. Errors: those of `Transaction.commit`.
     """
-    context = manager.context
-    retries = context.settings.conflict_retries
-    files: LostFiles | None = None
+    context = transaction.context
     try:
-        for tried in tries(context.system, _BACKOFF, retries + 1):
-            outcome = attempt(files, tried <= retries)
-            if isinstance(outcome, CommitResult):
-                return replace(outcome, conflicts_retried=tried - 1)
-            if outcome.files is not None:  # else those that are there do for the next try as well
-                if files is not None:
-                    files.drop()
-                files = outcome.files
-            if tried > retries:
-                raise outcome.conflict
-            _log.info("try %d of %d: %s", tried, retries + 1, outcome.conflict)
-            wait_for_winner(context.observer, outcome.conflict, context.settings.lock_timeout_s, context.system)
-    finally:
-        if files is not None:
-            files.drop()
-    raise InvariantBroken("the tries of a write ended without a result")
+        files = StagedFiles(transaction, table, options, reports, executor, choose)
+        done = committed_or_raise(run(context, files.start(Commit(context))))
+    except BaseException as error:
+        failure = abort_after(transaction, error)
+        if failure is error:
+            raise
+        raise failure from error
+    return _result(transaction.state, context.storage, done)
 
 
-def result_or_raise(outcome: CommitResult | Lost) -> CommitResult:
-    """The result of a try that is the only one. Errors: `WriteConflict`."""
-    if isinstance(outcome, Lost):
-        raise outcome.conflict
-    return outcome
+def _result(state: TransactionState, storage: Storage, done: Committed) -> CommitResult:
+    learn_schema(storage, state.action, done)
+    return CommitResult.of(done.instant, done.completion, done.metadata)
 
 
 def abort_after(transaction: Transaction, error: BaseException) -> BaseException:
@@ -91,6 +193,7 @@ def abort_after(transaction: Transaction, error: BaseException) -> BaseException
     Spark hands over no more than a text of what a task has raised. Of a conflict that a task has found the storage
     knows all.
     """
+    transaction.fail(error)
     typed = error if isinstance(error, LakelatchError) else from_text(str(error))
     conflict: WriteConflict | None = None
     if transaction.status == OPEN and isinstance(error, Exception) and isinstance(typed, WriteConflict | None):

@@ -13,18 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.run.executor import HERE, Executor
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport, work_of
-from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.table.making import making_table
-from lakelatch.engine.table.schema import keeping_schema, learn_schema
+from lakelatch.engine.table.making import makes_table
+from lakelatch.engine.table.schema import keeps_schema
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost
 from lakelatch.engine.write.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.engine.write.first_bases import first_bases
 from lakelatch.engine.write.merge_task import MergeTask
 from lakelatch.engine.write.placement import Placement
-from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.relocation import (
     PlaceholderTask,
     Relocation,
@@ -34,19 +31,19 @@ from lakelatch.engine.write.relocation import (
 )
 from lakelatch.engine.write.replace import Choice, Replacement, every, none_else
 from lakelatch.engine.write.task import WriteTask
-from lakelatch.errors import InvariantBroken, Unavailable
-from lakelatch.failpoints import failpoint
+from lakelatch.errors import InvariantBroken
 from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionState
-from lakelatch.transactions.base.outcome import Conflicted, Displaced, committed_or_raise
-from lakelatch.transactions.commit import Resolve
+from lakelatch.transactions.base.outcome import Changed, Displaced, Staged, Verdict
+from lakelatch.transactions.checks import At, in_order
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
-_RELOCATIONS_MAX = 1000
 
 
 def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
@@ -101,55 +98,72 @@ def commit_metadata(
     return CommitMetadata(stats, options.operation.upper(), extra)
 
 
-def commit_files(
-    transaction: Transaction,
-    table: OpenedTable,
-    options: WriteOptions,
-    reports: list[FileReport],
-    executor: Executor = HERE,
-    choose: Choice | None = None,
-    keep_files: bool = False,
-) -> CommitResult | Lost:
-    """Commits what tasks have written, relocating it as often as a replace commit comes first.
+class StagedFiles:
+    """The files of a write on their way to a commit, and the checks that decide what it commits."""
 
-    `choose` says which partitions a deletion of partitions takes away, and `keep_files` keeps the files of a try that
-    has lost for the next one: not base files, which hold what others had written by then. Errors: those of
-    `Transaction.commit`, but for a conflict.
-    """
-    _ensure_once(reports)
-    keep_files = keep_files and not table.config.copies_on_write
-    staged = work_of(reports)
-    _log.debug("%s: %d rows are staged, in %d files", transaction.instant, staged.rows, len(reports))
-    replacement = None
-    if options.operation in REPLACING_OPERATIONS:
-        choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
-        metadata = commit_metadata(table, options, reports, transaction)
-        replacement = Replacement(table, transaction.instant, metadata, choose, options.non_blocking)
-        reports = _with_placeholders(transaction, table, reports, replacement.lacking(), executor)
-    for _ in range(_RELOCATIONS_MAX):
-        metadata = commit_metadata(table, options, reports, transaction)
-        mark = transaction.state.mark
-        resolve: Resolve = Placement(table, transaction.instant, metadata, reports, options.non_blocking, mark).resolve
-        if replacement is not None:
-            resolve = replacement.of(metadata).resolve
-        resolve = making_table(table, keeping_schema(table, resolve))
-        outcome = transaction.try_commit(metadata, resolve, work_of(reports), keep_files)
-        if not isinstance(outcome, Displaced):
-            break
-        transaction.reopen()
-        failpoint("relocate.after_reopen")
-        if replacement is not None:
-            reports = _with_placeholders(transaction, table, reports, outcome.successors, executor)
+    def __init__(
+        self,
+        transaction: Transaction,
+        table: OpenedTable,
+        options: WriteOptions,
+        reports: list[FileReport],
+        executor: Executor,
+        choose: Choice | None = None,
+    ) -> None:
+        _ensure_once(reports)
+        self.transaction, self.table, self.reports = transaction, table, reports
+        self._options, self._executor = options, executor
+        self._replacement: Replacement | None = None
+        if options.operation in REPLACING_OPERATIONS:
+            choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
+            metadata = self._metadata()
+            self._replacement = Replacement(table, transaction.instant, metadata, choose, options.non_blocking)
+            self._place_holders(self._replacement.lacking(metadata))
+        staged = work_of(reports)
+        _log.debug("%s: %d rows are staged, in %d files", transaction.instant, staged.rows, len(reports))
+
+    @property
+    def may_become_logs(self) -> bool:
+        """Whether they need not lose: log files in the place of base files would have nothing in their way."""
+        return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
+
+    def start(self, commit: Commit, keep_files: bool = False) -> Commit:
+        """The commit, ready for them. Of one that loses they are kept if that is asked for, but for what was merged."""
+        placed = self._is_placed if self._replacement is None else self._replacement.check
+        checks = in_order([keeps_schema(self.table), placed], makes_table(self.table))
+        keep_files = keep_files and not self.table.config.copies_on_write
+        return commit.start(self.transaction, self._staged(), checks, self._relocate, keep_files)
+
+    def _staged(self) -> Staged:
+        """What is committed of them, if nothing has changed since they were written."""
+        return Staged(self._metadata(), work_of(self.reports))
+
+    def _relocate(self, displaced: Displaced) -> Staged:
+        """Makes the files that are needed elsewhere; they are committed in the place of those that were displaced."""
+        if self._replacement is not None:
+            self._place_holders(displaced.successors)
         else:
-            reports = _relocated(transaction, reports, outcome.successors, executor)
-    else:
-        raise Unavailable(f"file groups were replaced faster than {transaction.instant} could follow: try again")
-    if isinstance(outcome, Conflicted):
-        kept = LostFiles(transaction, outcome.conflict, reports) if outcome.files_kept else None
-        return Lost(outcome.conflict, kept, as_logs=bool(options.non_blocking and first_bases(table.config, reports)))
-    committed = committed_or_raise(outcome)
-    learn_schema(table.storage, transaction.state.action, committed)
-    return CommitResult.of(committed.instant, committed.completion, committed.metadata)
+            self.reports = _relocated(self.transaction, self.reports, displaced.successors, self._executor)
+        return self._staged()
+
+    def _metadata(self) -> CommitMetadata:
+        return commit_metadata(self.table, self._options, self.reports, self.transaction)
+
+    def _is_placed(self, snapshot: Snapshot, at: At) -> Verdict | Changed | None:
+        mark = self.transaction.state.mark
+        non_blocking = self._options.non_blocking
+        return Placement(self.table, at.state.instant, self.reports, non_blocking, mark).check(snapshot, at)
+
+    def _place_holders(self, successors: Mapping[FileGroup, str]) -> None:
+        """Adds an empty file group in the place of each of those that are replaced without new rows."""
+        work = PlaceholderTask(self.transaction.markers, self.table.avro_schema).run
+        by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
+        places = [
+            Relocation(FileReport(partition, old, "", 0, 0, 0, 1), file_id, 1)
+            for (partition, file_id), old in sorted(by_successor.items())
+        ]
+        if places:
+            self.reports = [*self.reports, *relocate(self._executor, work, places)]
 
 
 def _ensure_once(reports: list[FileReport]) -> None:
@@ -168,20 +182,3 @@ def _relocated(
     relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)
     _log.info("%s: %d files move, because their file groups were replaced", transaction.instant, len(relocations))
     return [*stay, *relocate(executor, RelocationTask(transaction.markers).run, relocations)]
-
-
-def _with_placeholders(
-    transaction: Transaction,
-    table: OpenedTable,
-    reports: list[FileReport],
-    successors: Mapping[FileGroup, str],
-    executor: Executor,
-) -> list[FileReport]:
-    """The reports, and an empty file group in the place of each of those that are replaced without new rows."""
-    work = PlaceholderTask(transaction.markers, table.avro_schema).run
-    by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
-    places = [
-        Relocation(FileReport(partition, old, "", 0, 0, 0, 1), file_id, 1)
-        for (partition, file_id), old in sorted(by_successor.items())
-    ]
-    return [*reports, *relocate(executor, work, places)] if places else reports

@@ -19,10 +19,10 @@ from lakelatch.format.slices.live_groups import LiveGroups
 from lakelatch.timeline.actions import REPLACE_COMMIT, RESTORE, ROLLBACK, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import parse_file_name
-from lakelatch.timeline.metadata import CommitMetadata, FileGroup
+from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.base.outcome import Displaced
-from lakelatch.transactions.commit import Resolved
+from lakelatch.transactions.base.outcome import Changed, Displaced
+from lakelatch.transactions.checks import At
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 Bucket = tuple[str, int]  # partition, number
@@ -34,13 +34,12 @@ class Placement:
 
     table: OpenedTable
     instant: str
-    metadata: CommitMetadata
     reports: list[FileReport]
     non_blocking: bool
     mark: Mark  # of the timeline when the write began
 
-    def resolve(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
-        """See `Resolve`. Free unless what has completed since the write began replaced file groups or named them anew.
+    def check(self, snapshot: Snapshot, at: At) -> Changed | Conflict | Displaced | None:
+        """Free unless what has completed since the write began replaced file groups or named them anew.
 
         A file group that another engine made for one of the write's buckets is a conflict, also under non-blocking
         control: files that are copied leave tombstones under their old file id, and those would be a second file group
@@ -48,17 +47,14 @@ class Placement:
         lives again.
         """
         groups = {(report.partition, report.file_id) for report in self.reports}
-        first = first_bases(self.table.config, self.reports)
-        hiding = in_the_way(self.table.storage, self.instant, first, snapshot, completed)
-        if hiding is not None:
-            return Resolved(self.metadata, [], hiding)
-        undone = self._undone_below(snapshot)
-        if undone is not None:
-            return Resolved(self.metadata, [], undone)
+        first, completed = first_bases(self.table.config, self.reports), at.since
+        found = in_the_way(self.table.storage, self.instant, first, snapshot, completed) or self._undone_below(snapshot)
+        if found is not None:
+            return found
         others = list(self._named_by_others(groups, completed))
         undoing = self._undoing(snapshot)
         if not others and undoing is None and all(write.action != REPLACE_COMMIT for write in completed):
-            return Resolved(self.metadata, completed)
+            return None
         moving = snapshot.moving
         replaces = replace_commits(self.table.storage, moving)
         names = FileIds.after(replaces, cancelled_plans(moving))
@@ -68,22 +64,22 @@ class Placement:
         if undoing is not None:
             lost = frozenset(group for group in successors.keys() - gone if not _is_named_after(group, replaces))
             if lost:
-                return Resolved(self.metadata, [], Conflict(undoing, lost))
+                return Conflict(undoing, lost)
         if not self.non_blocking:
-            return self._optimistic(groups, completed, others, successors, replaces)
+            return self._optimistic(groups, at, others, successors, replaces)
         for group, now in successors.items():
             if group not in gone and now != names.successor_of(*group):
                 by_name = (write for write in completed if (group[0], now) in write.file_groups)
                 winner = next(by_name, None) or undoing or completed[-1]
-                return Resolved(self.metadata, [], Conflict(winner, frozenset([group])))
+                return Conflict(winner, frozenset([group]))
         for write, group in others:
             if group in groups and self._has_strays(group, gone):
-                return Resolved(self.metadata, [], Conflict(write, frozenset([group])))
+                return Conflict(write, frozenset([group]))
         if first & successors.keys():  # a copy of log files is no copy of base files
-            return Resolved(self.metadata, [], Conflict(undoing or completed[-1], first & successors.keys()))
+            return Conflict(undoing or completed[-1], first & successors.keys())
         if successors:
             return Displaced(successors)
-        return Resolved(self.metadata, [write for write in completed if write.action != REPLACE_COMMIT])
+        return Changed(replace(at.staged, possible=[one for one in completed if one.action != REPLACE_COMMIT]))
 
     def _undone_below(self, snapshot: Snapshot) -> Conflict | None:
         """The conflict with another engine's rollback of a write whose base files were merged: theirs are in ours.
@@ -119,24 +115,24 @@ class Placement:
     def _optimistic(
         self,
         groups: set[FileGroup],
-        completed: list[OtherWrite],
+        at: At,
         others: list[tuple[OtherWrite, FileGroup]],
         successors: dict[FileGroup, str],
         replaces: tuple[ReplaceCommit, ...],
-    ) -> Resolved:
+    ) -> Changed | Conflict:
+        for write, (partition, file_id) in others:
+            bucket = partition, bucket_of_file_id(file_id)
+            return Conflict(write, frozenset(group for group in groups if _bucket(group) == bucket))
         by_partition = {
             one.instant.requested: frozenset(group for group in successors if group[0] in one.partitions)
             for one in replaces
         }
         # A bucket without a file was not replaced by name, and yet its file id is not the one to write to any more.
-        considered = [
+        possible = [
             replace(write, file_groups=write.file_groups | by_partition.get(write.instant, frozenset()))
-            for write in completed
+            for write in at.since
         ]
-        for write, (partition, file_id) in others:
-            ours = {group for group in groups if _bucket(group) == (partition, bucket_of_file_id(file_id))}
-            return Resolved(self.metadata, considered, Conflict(write, frozenset(ours)))
-        return Resolved(self.metadata, considered)
+        return Changed(replace(at.staged, possible=possible))
 
     def _named_by_others(
         self, groups: set[FileGroup], completed: list[OtherWrite]

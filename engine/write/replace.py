@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from copy import copy
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -21,9 +20,8 @@ from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICE
 from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.base.outcome import Displaced
-from lakelatch.transactions.commit import Resolved
-from lakelatch.transactions.conflicts.contract import OtherWrite
+from lakelatch.transactions.base.outcome import Changed, Displaced
+from lakelatch.transactions.checks import At
 
 Choice: TypeAlias = Callable[[Collection[str]], set[str]]
 
@@ -50,18 +48,13 @@ class Replacement:
         self._written = {stat.partition for stat in metadata.stats}
         self._look()
 
-    def of(self, metadata: CommitMetadata) -> Replacement:
-        """The same with more files."""
-        other = copy(self)
-        other._metadata = metadata
-        return other
-
-    def lacking(self) -> dict[FileGroup, str]:
+    def lacking(self, metadata: CommitMetadata) -> dict[FileGroup, str]:
         """The successors that have no file yet, by what is to be replaced, as far as this is known by now."""
-        return self._lacking(self._replaced(self._live, self._empty))
+        return self._lacking(self._replaced(self._live, self._empty), metadata)
 
-    def resolve(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Resolved | Displaced:
-        """See `Resolve`: the metadata with everything that is there now and goes."""
+    def check(self, snapshot: Snapshot, at: At) -> Changed | Displaced:
+        """Everything that is there now and goes is named in the metadata; displaced if it needs successors."""
+        completed, metadata = at.since, at.staged.metadata
         gone = self._seen - snapshot.names
         if undone_replaces(self._table.storage, gone, snapshot.names):  # what they took away lives again
             self._look()
@@ -78,13 +71,11 @@ class Replacement:
             live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}
             live -= other.replaced_file_groups()
         replaced = self._replaced(live, empty)
-        lacking = self._lacking(replaced)
+        lacking = self._lacking(replaced, metadata)
         if lacking:
             return Displaced(lacking)
-        writes = completed
-        if self._non_blocking:
-            writes = [write for write in completed if write.action != REPLACE_COMMIT]
-        return Resolved(replace(self._metadata, replaced=replaced), writes)
+        possible = [one for one in completed if one.action != REPLACE_COMMIT or not self._non_blocking]
+        return Changed(replace(at.staged, metadata=replace(metadata, replaced=replaced), possible=possible))
 
     def _replaced(self, live: Collection[FileGroup], empty: Collection[FileGroup]) -> dict[str, tuple[str, ...]]:
         groups: dict[str, list[str]] = {}
@@ -93,10 +84,10 @@ class Replacement:
         partitions = self._written | self._choose({group[0] for group in live if group not in empty})
         return {partition: tuple(groups.get(partition, ())) for partition in sorted(partitions)}
 
-    def _lacking(self, replaced: Mapping[str, tuple[str, ...]]) -> dict[FileGroup, str]:
+    def _lacking(self, replaced: Mapping[str, tuple[str, ...]], metadata: CommitMetadata) -> dict[FileGroup, str]:
         if self._table.config.copies_on_write:
             return {}
-        held = {(stat.partition, bucket_of_file_id(stat.file_id)) for stat in self._metadata.stats}
+        held = {(stat.partition, bucket_of_file_id(stat.file_id)) for stat in metadata.stats}
         return {
             (partition, file_id): successor_file_id(bucket, self._instant)
             for partition, file_ids in replaced.items()
@@ -109,7 +100,7 @@ class Replacement:
         self._view = TableView.load(self._table.storage, self._table.config)
         self._looked_at = self._view.whole.latest
         self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
-        # What completes after this listing is among the completed writes that `resolve` is shown.
+        # What completes after this listing is among the completed writes that the check is shown.
         found = self._slices()
         self._live = frozenset((one.partition, one.file_id) for one in found)
         self._empty = frozenset((one.partition, one.file_id) for one in found if one.is_empty)

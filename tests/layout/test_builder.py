@@ -9,7 +9,6 @@ import pytest
 PIPELINE = (
     "lakelatch.engine.write",
     "lakelatch.engine.writing",
-    "lakelatch.transactions.append",
     "lakelatch.transactions.attempt",
     "lakelatch.transactions.commit",
 )
@@ -24,8 +23,9 @@ PAST_THE_BUILDER = {
     "tests/spark/write/bulk_loads/test_sorted_runs.py",
     "tests/spark/write/refusals/test_refused_rows.py",
     *(f"tests/spark/write/test_{name}.py" for name in ("batches", "overwrite")),
+    "tests/transactions/early/test_detection.py",
     "tests/transactions/marker_server/test_server.py",
-    "tests/transactions/test_foreign.py",
+    *(f"tests/transactions/test_{name}.py" for name in ("attempt", "foreign")),
 }
 
 

@@ -15,9 +15,9 @@ from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost, abort_after
+from lakelatch.engine.write.attempt import abort_after, commit_files
 from lakelatch.engine.write.batches import BatchCommitted, BatchRegister
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
@@ -33,7 +33,7 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.torture.history.reading import Line
 from lakelatch.transactions.base.elision import AUTO
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
-from lakelatch.transactions.commit import Resolve
+from lakelatch.transactions.checks import Check
 from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
@@ -84,7 +84,6 @@ class Actor:
         self.storage = place.storage(self.process)
         self.random = self.process.random
         self.work = ""
-        self.lost: dict[str, Lost] = {}  # by instant
         self._managers: dict[str, TransactionManager] = {}
         self._provider: LockProvider | None = None
 
@@ -281,8 +280,8 @@ class Actor:
         newest = next(filter(None, contents), b'{"balance": 0}')  # empty ones bar names of given up attempts
         return sorted(set(done.values())), int(json.loads(newest)["balance"])
 
-    def commit(self, transaction: Transaction, metadata: CommitMetadata, resolve: Resolve | None = None) -> None:
-        self.told(transaction, lambda: transaction.commit(metadata, resolve))
+    def commit(self, transaction: Transaction, metadata: CommitMetadata, *own: Check) -> None:
+        self.told(transaction, lambda: transaction.commit(metadata, own))
 
     def task(
         self, table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False
@@ -293,15 +292,8 @@ class Actor:
     def commit_files(
         self, transaction: Transaction, table: OpenedTable, options: WriteOptions, reports: list[FileReport]
     ) -> None:
-        """Commits as the product's writes do, in one try; `lost` has what it comes to for those that lose."""
-
-        def commit() -> None:
-            outcome = commit_files(transaction, table, options, reports)
-            if isinstance(outcome, Lost):
-                self.lost[transaction.instant] = outcome
-                raise outcome.conflict
-
-        self.told(transaction, commit)
+        """Commits as the product's writes do, in one try."""
+        self.told(transaction, lambda: commit_files(transaction, table, options, reports))
 
     def told(self, transaction: Transaction, work: Callable[[], object]) -> None:
         """Commits, and notes down what came of it."""

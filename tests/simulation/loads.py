@@ -45,7 +45,7 @@ def load(actor: Actor) -> None:
 
 def _load(actor: Actor, mode: str, buckets: list[int], in_bulk: bool) -> bool:
     """Whether it need not be done again with log files."""
-    options = _OPTIONS[mode]
+    options, bases = _OPTIONS[mode], False
     manager = actor.manager(mode)
     manager.recover()
     transaction = manager.begin()
@@ -57,10 +57,10 @@ def _load(actor: Actor, mode: str, buckets: list[int], in_bulk: bool) -> bool:
             reports = [_written(actor, transaction, task, bucket) for bucket in buckets]
             if any(report.version == 0 for report in reports):
                 actor.place.count("loads with base files")
+                bases = mode == NON_BLOCKING
             actor.commit_files(transaction, table, options, reports)
     except WriteConflict:
-        lost = actor.lost.get(transaction.instant)
-        if lost is None or not lost.as_logs:
+        if not bases:
             raise
         actor.place.count("loads that became log files")
         return False

@@ -22,8 +22,10 @@ from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.projection import Projections
 from lakelatch.timeline.log.rollbacks import Rollbacks
-from lakelatch.transactions import cancellation, commit, rollback
+from lakelatch.transactions import cancellation, fate, rollback
 from lakelatch.transactions.base.instant_clock import InstantClock
+from lakelatch.transactions.base.outcome import Staged
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.manager import TransactionManager
@@ -78,10 +80,13 @@ PLANTED: dict[str, Mistake] = {
     ),
     "no fresh time": Mistake(
         CommitLog,
-        "append",
+        "create",
         (
-            ("for lost in range(", "kept = []\n    for lost in range("),
-            ("time = take_time(tail.time)", "kept = kept or [take_time(tail.time)]\n        time = kept[0]"),
+            (
+                "time = take_time(tail.time)",
+                "kept, of = self.__dict__.setdefault('kept', {}), draft.operation_id\n"
+                "    time = kept[of] = kept.get(of) or take_time(tail.time)",
+            ),
             ("if time <= tail.time:", "if False:"),
         ),
         seeds=200,
@@ -105,13 +110,12 @@ PLANTED: dict[str, Mistake] = {
         seeds=1000,
     ),
     "conflicts are looked for once": Mistake(
-        commit,
-        "append_commit",
+        Commit,
+        "decide",
         (
-            ("def decide(tail: Tail)", "once = []\n\n    def decide(tail: Tail)"),
             (
-                "others = others_since(context, state, tail, first.owned(tail) if first is not None else None)",
-                "once[:] = once or [others_since(context, state, tail)]\n        others = once[0]",
+                "at = At(self._context, self._owner.state, place, self._staged)",
+                "at = self.__dict__.setdefault('once', At(self._context, self._owner.state, place, self._staged))",
             ),
         ),
         seeds=300,
@@ -173,25 +177,20 @@ PLANTED: dict[str, Mistake] = {
         seeds=1000,
     ),
     "a replace commit conflicts with what it writes only": Mistake(
-        commit,
-        "append_commit",
-        (
-            (
-                "resolved.metadata.file_groups() | resolved.metadata.replaced_file_groups()",
-                "resolved.metadata.file_groups()",
-            ),
-        ),
+        Staged,
+        "groups",
+        (("self.metadata.file_groups() | self.metadata.replaced_file_groups()", "self.metadata.file_groups()"),),
         seeds=100,
     ),
     "what is replaced is chosen before the commit": Mistake(
         Replacement,
-        "resolve",
+        "check",
         (("live |= write.file_groups", "live |= set()"),),
         seeds=100,
     ),
     "what others have replaced is replaced again": Mistake(
         Replacement,
-        "resolve",
+        "check",
         (("live -= other.replaced_file_groups()", "live -= set()"),),
         seeds=400,
     ),
@@ -203,8 +202,8 @@ PLANTED: dict[str, Mistake] = {
         stocked=True,
     ),
     "a cancellation is no event": Mistake(
-        commit,
-        "others_since",
+        fate,
+        "_ended_by",
         (("event.kind == ABORT or (event.kind == CANCEL and not event.file_groups)", "False"),),
         seeds=200,
         stocked=True,
@@ -259,8 +258,8 @@ PLANTED: dict[str, Mistake] = {
         stocked=True,
     ),
     "a restore does not end writes that began before it": Mistake(
-        commit,
-        "others_since",
+        fate,
+        "_ended_by",
         (("if event.action == RESTORE and event.kind == PLAN:", "if False:"),),
         seeds=100,
         stocked=True,
@@ -303,7 +302,7 @@ PLANTED: dict[str, Mistake] = {
     "a load does not look for plans that wait": Mistake(
         first_bases,
         "in_the_way",
-        (("(*completed, *_planned(storage, folder))", "completed"),),
+        (("(*completed, *_planned(storage, snapshot))", "completed"),),
         seeds=200,
         loads=True,
     ),

@@ -108,7 +108,7 @@ def overwrite(actor: Actor) -> None:
         stat = actor.add_file(transaction, group, {**content, "took": sorted(found.groups)}, SHELF)
         metadata = CommitMetadata((stat,), INSERT_OVERWRITE.upper())
         replacement = _ShelfReplacement(actor.storage, metadata, found, not optimistic)
-        actor.commit(transaction, metadata, replacement.resolve)
+        actor.commit(transaction, metadata, replacement.check)
 
 
 # -- the ledger --------------------------------------------------------------------------------------------------------

@@ -43,15 +43,15 @@ def table(make_table: MakeTable) -> Any:
 
 def before_the_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Does something else when the next job of this thread has written all and is about to commit."""
-    commit, thread = Transaction.try_commit, threading.current_thread()
+    commit, thread = Transaction.close, threading.current_thread()
 
     def later(transaction: Transaction, *given: Any) -> Any:
         if threading.current_thread() is thread:
-            patch.setattr(Transaction, "try_commit", commit)
+            patch.setattr(Transaction, "close", commit)
             act()
         return commit(transaction, *given)
 
-    patch.setattr(Transaction, "try_commit", later)
+    patch.setattr(Transaction, "close", later)
 
 
 def place_foreign(path: str, file_id: str) -> str:

@@ -107,15 +107,15 @@ def large(table: Any) -> DataFrame:
 
 def before_the_large_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Does something else when the next Spark write has written all and is about to commit."""
-    commit = Transaction.try_commit
+    commit = Transaction.close
 
     def later(transaction: Transaction, *given: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
-            patch.setattr(Transaction, "try_commit", commit)
+            patch.setattr(Transaction, "close", commit)
             act()
         return commit(transaction, *given)
 
-    patch.setattr(Transaction, "try_commit", later)
+    patch.setattr(Transaction, "close", later)
 
 
 def losses(table: Any) -> list[Loss]:

@@ -40,9 +40,9 @@ from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Lost, abort_after, attempted, result_or_raise, retried
+from lakelatch.engine.write.attempt import Write, abort_after, commit_files
 from lakelatch.engine.write.batches import BatchRegister, written_once
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.replace import matching
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
@@ -55,7 +55,10 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE_PARTITION
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempt import run as run_attempt
+from lakelatch.transactions.base.outcome import Conflicted
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
@@ -131,25 +134,24 @@ class Writing:
     def commit(self, partitions: Sequence[str] = (), run: Run | None = None) -> CommitResult:
         """Commits, in one try. Errors: those of a write."""
         try:
-            return result_or_raise(attempted(self.transaction, lambda: self.outcome(partitions, run)))
+            choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
+            opened, executor = self.table.opened, executor_of(run)
+            return commit_files(self.transaction, opened, self.options, self.reports, executor, choose)
         finally:
             if self.taken_over is not None:
                 self.taken_over.drop()
 
-    def outcome(
-        self, partitions: Sequence[str] = (), run: Run | None = None, keep_files: bool = False
-    ) -> CommitResult | Lost:
-        """What one try to commit comes to; with its files kept for the next one, if it loses."""
-        choose = matching(partitions) if self.options.operation == DELETE_PARTITION else None
-        opened, executor = self.table.opened, executor_of(run)
-        return commit_files(self.transaction, opened, self.options, self.reports, executor, choose, keep_files)
+    def staged(self) -> StagedFiles:
+        """Its files as they are held against the log."""
+        return StagedFiles(self.transaction, self.table.opened, self.options, self.reports, HERE)
 
     def loses_to_itself(self, again: Writing) -> Writing:
         """Loses at its commit, and hands its files over to its next try, which returns."""
-        lost = self.outcome(keep_files=True)
-        assert isinstance(lost, Lost) and lost.files is not None
-        again.reports = lost.files.rewrite(again.task(), HERE)
-        again.taken_over = lost.files
+        context, files = self.manager.context, self.staged()
+        outcome = run_attempt(context, files.start(Commit(context), keep_files=True))
+        assert isinstance(outcome, Conflicted) and outcome.files_kept
+        again.taken_over = LostFiles(self.transaction, outcome.conflict, files.reports)
+        again.reports = again.taken_over.rewrite(again.task(), HERE)
         return again
 
     def loses(self, partitions: Sequence[str] = ()) -> WriteConflict:
@@ -174,6 +176,31 @@ class Steps:
     put: Callable[[Writing], object]
     before_copying: Callable[[], object]
     before_commit: Callable[[], object]
+
+
+class _Tries(Write):
+    """Its rows as files, or those files as files of the next try."""
+
+    def __init__(self, table: BuiltTable, manager: TransactionManager, options: WriteOptions, steps: Steps) -> None:
+        super().__init__(manager.context)
+        self._table, self._manager, self._options, self._steps = table, manager, options, steps
+
+    def begin(self, kept: LostFiles | None) -> Transaction:
+        self._writing = self._table.begin_with(self._options, self._manager)
+        self._steps.begun(self._writing)
+        return self._writing.transaction
+
+    def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
+        if kept is None:
+            self._steps.put(self._writing)
+        else:
+            self._steps.before_copying()
+            self._writing.reports = kept.rewrite(self._writing.task(), HERE)
+        self._steps.before_commit()
+        return self._writing.staged()
+
+    def keeps(self, files: StagedFiles, again: bool) -> bool:
+        return again
 
 
 class BuiltTable:
@@ -217,30 +244,14 @@ class BuiltTable:
     ) -> Writing:
         """Begins a write; `more` are its other options, with `__` in the place of dots."""
         options = Call({**self.options, **dotted(more), OPERATION: operation}).write()
-        manager = manager or self.manager(storage)
-        action = options.action_on(self.opened.config.table_type)
-        return Writing(self, manager, manager.begin(action), options)
+        return self.begin_with(options, manager or self.manager(storage))
+
+    def begin_with(self, options: WriteOptions, manager: TransactionManager) -> Writing:
+        return Writing(self, manager, manager.begin(options.action_on(self.opened.config.table_type)), options)
 
     def write_with_tries(self, manager: TransactionManager, options: WriteOptions, steps: Steps) -> CommitResult:
         """A write that is tried again as often as the manager's settings say."""
-        action = options.action_on(self.opened.config.table_type)
-
-        def attempt(lost: LostFiles | None, again: bool) -> CommitResult | Lost:
-            writing = Writing(self, manager, manager.begin(action), options)
-            steps.begun(writing)
-
-            def work() -> CommitResult | Lost:
-                if lost is None:
-                    steps.put(writing)
-                else:
-                    steps.before_copying()
-                    writing.reports = lost.rewrite(writing.task(), HERE)
-                steps.before_commit()
-                return writing.outcome(keep_files=again)
-
-            return attempted(writing.transaction, work)
-
-        return retried(manager, attempt)
+        return _Tries(self, manager, options, steps).committed()
 
     def drop(self, *partitions: str) -> CommitResult:
         return self.begin(DELETE_PARTITION).commit(partitions)

@@ -4,9 +4,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from slots import append
 
 from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, LakelatchError, Unavailable
@@ -52,13 +54,8 @@ def event(name: int, content: bytes = b"x") -> Event:
     return Event(COMPLETE, "deltacommit", str(_FIRST - 1000 + name), f"op-{name}", "me", content=content)
 
 
-def nobody_reads() -> int:
-    return 2**62
-
-
 def add(log: CommitLog, times: Times, name: int, content: bytes = b"x") -> Event:
-    added: Event = log.append(lambda tail: event(name, content), times.take, nobody_reads)
-    return added
+    return append(log, lambda tail: event(name, content), times.take)
 
 
 def slots(storage: Storage) -> list[int]:
@@ -109,7 +106,7 @@ def test_a_slot_whose_writer_died_is_shown_before_the_next_one(storage: Storage,
         names.append(shown(storage))
         return event(2)
 
-    CommitLog(storage).append(decide, times.take, nobody_reads)
+    append(CommitLog(storage), decide, times.take)
     assert names == [[event(1).instant]]
     assert shown(storage) == [event(1).instant, event(2).instant]
 
@@ -146,7 +143,7 @@ def test_a_lost_race_takes_a_fresh_time_and_asks_again(storage: Storage, times: 
             add(other, times, 10 + len(asked))
         return time
 
-    added = log.append(decide, take, nobody_reads)
+    added = append(log, decide, take)
     assert tails == [0, 1, 2] and added.number == 3 and added.time == asked[2]
     assert added.time > log.events_after(1, log.tail())[0].time
 
@@ -155,7 +152,7 @@ def test_a_time_that_does_not_increase_is_refused(storage: Storage, times: Times
     log = CommitLog(storage)
     first = add(log, times, 1)
     with pytest.raises(InvariantBroken, match="not above"):
-        log.append(lambda tail: event(2), lambda above: first.time, nobody_reads)
+        append(log, lambda tail: event(2), lambda above: first.time)
     assert slots(storage) == [1]
 
 
@@ -218,7 +215,7 @@ def test_old_slots_are_removed_below_the_watermark(storage: Storage, times: Time
 def test_slots_that_somebody_may_still_read_stay(storage: Storage, times: Times) -> None:
     log = CommitLog(storage, slots_kept=1)
     for name in range(20):
-        log.append(lambda tail, name=name: event(name), times.take, lambda: 5)  # type: ignore[misc]
+        append(log, partial(lambda name, _: event(name), name), times.take, lambda: 5)
     assert slots(storage)[0] == 5
     assert [one.number for one in log.events_after(4, log.tail())] == list(range(5, 21))
 
@@ -315,7 +312,7 @@ def test_content_of_a_lost_race_is_removed(storage: Storage, times: Times) -> No
             add(other, times, 2)
         return times.take(above)
 
-    added = CommitLog(storage).append(lambda tail: event(1, large), take, nobody_reads)
+    added = append(CommitLog(storage), lambda tail: event(1, large), take)
     assert added.content_path is not None
     assert [f"{CONTENT_FOLDER}/{name}" for name in storage.list(CONTENT_FOLDER).files] == [added.content_path]
 
@@ -338,7 +335,7 @@ def test_a_plan_is_named_by_its_slots_time(storage: Storage, times: Times) -> No
         storage.put(f"{CLAIMS_FOLDER}/{time}", b"")
         return time
 
-    added = CommitLog(storage).append(lambda tail: plan, take, nobody_reads)
+    added = append(CommitLog(storage), lambda tail: plan, take)
     assert added.instant == added.time and added.file == f"{added.time}.compaction.requested"
     assert storage.read(added.path) == b"plan"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from archiver import Archiver
+from slots import append
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded
@@ -46,8 +47,7 @@ class Table:
     def commit(self, log: CommitLog | None = None, instant: str = "", action: str = "deltacommit") -> Event:
         instant = instant or self.begin(action)
         event = Event(COMPLETE, action, instant, f"op-{instant}", "me", content=b"rows")
-        added: Event = (log or self.log()).append(lambda tail: event, self.time, lambda: 2**62)
-        return added
+        return append(log or self.log(), lambda tail: event, self.time)
 
     def plan(self, log: CommitLog | None = None) -> Event:
         def take(above: str) -> str:
@@ -56,7 +56,7 @@ class Table:
             return time
 
         event = Event(PLAN, "compaction", "", f"op-{self.time()}", "me", content=b"plan")
-        planned: Event = (log or self.log()).append(lambda tail: event, take, lambda: 2**62)
+        planned = append(log or self.log(), lambda tail: event, take)
         self.storage.delete(f"{CLAIMS_FOLDER}/{planned.instant}")
         return planned
 

@@ -24,9 +24,11 @@ from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.log.events import COMPLETE
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.elision import OFF
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
+from lakelatch.transactions.checks import At
 from lakelatch.transactions.foreign import OneSidedLock
 from lakelatch.transactions.rollback import finish_rollback
 
@@ -332,13 +334,10 @@ def test_a_replacement_that_others_rolled_back_took_nothing_away(table: Table) -
     table.storage.delete(completed(gone.instant, "replacecommit", gone.completion).path)
     seen: list[list[str]] = []
 
-    def resolve(folder: object, others: list[object]) -> object:
-        from lakelatch.transactions.commit import Resolved
+    def look(snapshot: Snapshot, at: At) -> None:
+        seen.append([other.instant for other in at.since])
 
-        seen.append([other.instant for other in others])  # type: ignore[attr-defined]
-        return Resolved(CommitMetadata((mine,), "UPSERT"), [])
-
-    transaction.commit(CommitMetadata((mine,), "UPSERT"), resolve)  # type: ignore[arg-type]
+    transaction.commit(CommitMetadata((mine,), "UPSERT"), [look])
     assert seen and not any(seen)
 
 

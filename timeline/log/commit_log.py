@@ -18,9 +18,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from typing import Generic, TypeVar, overload
 
 from lakelatch.errors import (
     CommitUnknown,
@@ -38,7 +37,7 @@ from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_number, slot_path
-from lakelatch.timeline.log.log_reader import WAITING_NAME, LogMoved, LogReader, Tail
+from lakelatch.timeline.log.log_reader import WAITING_NAME, LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Snapshot
@@ -46,13 +45,9 @@ from lakelatch.timeline.snapshot import Snapshot
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
 SLOTS_KEPT = 32
-_ATTEMPTS_MAX = 10_000
-_ATTEMPTS_UNQUEUED_MAX = 2  # after the tail that was seen last, and after the one that is read then
-_LOST_QUIETLY_MAX = 3  # so often the lock's holder loses before it asks the others to queue
 _RECENT_NS = 2_000_000_000
 _WAITING_PATH = f"{LOG_FOLDER}/{WAITING_NAME}"
 _log = logging.getLogger("lakelatch.timeline")
-T = TypeVar("T")
 
 
 class WrongLocks(InvalidRequest):
@@ -65,17 +60,6 @@ class _Place(Enum):
     LAST = "the tail"
     OVERTAKEN = "others have followed it"
     NONE = "its number had been removed, so it is not part of the log"
-
-
-class RaceLost(Unavailable):
-    """Others were faster with each slot that was tried. Nothing was added."""
-
-
-@dataclass(frozen=True)
-class GivenUp(Generic[T]):
-    """No event is wanted at a place in the log, for a reason of the caller's own."""
-
-    why: T
 
 
 class CommitLog(LogReader):
@@ -117,73 +101,41 @@ class CommitLog(LogReader):
                 option="hoodie.write.lock.provider",
             )
 
-    @overload
-    def append(
+    def create(
         self,
-        decide: Callable[[Tail], Event],
+        draft: Event,
+        tail: Tail,
         take_time: Callable[[str], str],
         oldest_needed: Callable[[], int],
-        queued: bool = True,
-        first: Tail | None = None,
         shown: Callable[[], None] | None = None,
-    ) -> Event: ...
+    ) -> Event | None:
+        """Adds one event directly after a tail that was looked at, and completes its projection; None if others did.
 
-    @overload
-    def append(
-        self,
-        decide: Callable[[Tail], Event | GivenUp[T]],
-        take_time: Callable[[str], str],
-        oldest_needed: Callable[[], int],
-        queued: bool = True,
-        first: Tail | None = None,
-        shown: Callable[[], None] | None = None,
-    ) -> Event | GivenUp[T]: ...
+        Of one event each call has the same operation id, so that it is found if an earlier call has added it.
+        `take_time(above)` gives a fresh time greater than `above`. `oldest_needed()` is the lowest slot number that
+        somebody may still have to read. `shown` is called once the event's file was made here, beside the last listing
+        of the timeline, and raises nothing.
 
-    def append(
-        self,
-        decide: Callable[[Tail], Event | GivenUp[T]],
-        take_time: Callable[[str], str],
-        oldest_needed: Callable[[], int],
-        queued: bool = True,
-        first: Tail | None = None,
-        shown: Callable[[], None] | None = None,
-    ) -> Event | GivenUp[T]:
-        """Adds one event, or finds that it has been added already, and completes its projection.
-
-        `decide` is called with each tail that the event might follow: it returns the event, with the same operation id
-        each time, or `GivenUp`, which is then the result, with nothing added. `take_time(above)` gives a fresh time
-        greater than `above`, once for each slot tried. `oldest_needed()` is the lowest slot number that somebody may
-        still have to read. `queued`: the caller holds the table's lock, so it tries for as long as it takes; else a few
-        times, and first after the tail that this process has seen last, or after `first`, which has been looked at.
-        `shown` is called once the event's file was made here, beside the last look at the timeline, and raises nothing.
-
-        Errors: what `decide` raises, and `RaceLost` if others were faster each time, with nothing added;
-        `CommitUnknown` if a lost answer could not be resolved, or if the slot was created and what has to follow
-        failed; `TransactionEnded` if a foreign writer rolled the instant back before its file was there.
+        Errors: `WrongLocks`; `CommitUnknown` if a lost answer could not be resolved, or if the slot was created and
+        what has to follow failed; `TransactionEnded` if a foreign writer rolled the instant back before its file was
+        there.
         """
-        for lost in range(_ATTEMPTS_MAX if queued else _ATTEMPTS_UNQUEUED_MAX):
-            if queued and lost == _LOST_QUIETLY_MAX:
-                self._storage.put(_WAITING_PATH, b"")
-            recent = None if queued or lost else first or self.recent_tail()
-            tail = recent if recent is not None and recent is first else self.look(recent or self.tail())
-            try:
-                draft = decide(tail)
-            except LogMoved:
-                continue
-            if isinstance(draft, GivenUp):
-                return draft
-            if draft.kind != LOCKS:
-                self.ensure_same_locks(tail)
-            time = take_time(tail.time)
-            if time <= tail.time:
-                raise InvariantBroken(f"the time {time} is not above {tail.time}, that of slot {tail.number}")
-            event = self._place(draft, tail, time, oldest_needed)
-            failpoint("commit.before_slot")
-            stored = self._create(event)
-            if stored is not None and self._finish(stored, tail, event.watermark > tail.watermark, shown):
-                return stored
-            self._drop_content(event)
-        raise RaceLost("other writers were faster each time: try again when the table is less busy")
+        if draft.kind != LOCKS:
+            self.ensure_same_locks(tail)
+        time = take_time(tail.time)
+        if time <= tail.time:
+            raise InvariantBroken(f"the time {time} is not above {tail.time}, that of slot {tail.number}")
+        event = self._place(draft, tail, time, oldest_needed)
+        failpoint("commit.before_slot")
+        stored = self._create(event)
+        if stored is not None and self._finish(stored, tail, event.watermark > tail.watermark, shown):
+            return stored
+        self._drop_content(event)
+        return None
+
+    def ask_to_queue(self) -> None:
+        """For the lock's holder, who loses its slots: others take none without the lock, until `stop_waiting`."""
+        self._storage.put(_WAITING_PATH, b"")
 
     def stop_waiting(self) -> None:
         """For the lock's holder, before it gives the lock back: others need not queue any more for its sake."""

@@ -103,6 +103,15 @@ class LogReader:
             events.append(event)
         return events
 
+    def may_have_ended(self, instant: str, start_slot: int, tail: Tail) -> bool:
+        """Whether an event since an instant's start slot has ended it, or nobody can know any more."""
+        if start_slot + 1 < tail.watermark:
+            return True
+        try:
+            return any(event.ends(instant) for event in self.events_after(start_slot, tail))
+        except LogMoved:
+            return True
+
     def standing(self, tail: Tail, since: str = "") -> list[Event]:
         """The events of the slots up to the tail's that stand, in order, or of those later than a time.
 

@@ -13,8 +13,8 @@ from lakelatch.engine.read.plan import ReadPlan
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import result_or_raise
-from lakelatch.engine.write.commit import commit_files, write_task
+from lakelatch.engine.write.attempt import commit_files
+from lakelatch.engine.write.commit import write_task
 from lakelatch.format.avro import with_meta_columns
 from lakelatch.format.bucket_index import bucket_ids_of_texts, bucket_of_file_id
 from lakelatch.format.slices.table_view import TableView
@@ -78,7 +78,7 @@ def put(transaction: Transaction, table: OpenedTable, options: WriteOptions, row
     reports = [
         report for batch in data.to_batches() for report in task.write(iter([task.tag(batch)]), write_token="0-0-0")
     ]
-    return result_or_raise(commit_files(transaction, table, options, reports))
+    return commit_files(transaction, table, options, reports)
 
 
 def transferred(

@@ -57,7 +57,7 @@ def test_of_two_jobs_the_later_one_loses_early(table: Any, monkeypatch: pytest.M
     """The earlier one has written its files and waits before it commits."""
     before_commit, go_on = threading.Event(), threading.Event()
     seen: list[Any] = []
-    commit = Transaction.try_commit
+    commit = Transaction.close
 
     def waiting(transaction: Transaction, *given: Any) -> Any:
         seen.append((transaction.instant, marked(table, transaction.instant), transaction.markers.announced()))
@@ -65,7 +65,7 @@ def test_of_two_jobs_the_later_one_loses_early(table: Any, monkeypatch: pytest.M
         assert go_on.wait(PATIENCE_S)
         return commit(transaction, *given)
 
-    monkeypatch.setattr(Transaction, "try_commit", waiting)
+    monkeypatch.setattr(Transaction, "close", waiting)
     options = {**table.options, **EARLY}
     with ThreadPoolExecutor(1) as pool:
         try:
@@ -87,7 +87,7 @@ def test_of_two_jobs_the_later_one_loses_early(table: Any, monkeypatch: pytest.M
 
 def test_tasks_that_do_not_reach_the_server_announce_directly(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    commit = Transaction.try_commit
+    commit = Transaction.close
 
     @contextmanager
     def elsewhere(*given: Any) -> Iterator[Any]:
@@ -100,7 +100,7 @@ def test_tasks_that_do_not_reach_the_server_announce_directly(table: Any, monkey
         return commit(transaction, *given)
 
     monkeypatch.setattr(writer, "served", elsewhere)
-    monkeypatch.setattr(Transaction, "try_commit", looking)
+    monkeypatch.setattr(Transaction, "close", looking)
     done = lakelatch.write(computed(table, 40, "all"), table.path, {**table.options, **SERVER})
     (((servers, direct), announced),) = seen
     assert servers == [] and len(direct) == len(announced) == len(done.files) == 4

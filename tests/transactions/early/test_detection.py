@@ -16,7 +16,10 @@ from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.base.outcome import Conflicted
+from lakelatch.transactions.attempt import run
+from lakelatch.transactions.base.outcome import Conflicted, Staged
+from lakelatch.transactions.checks import in_order
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import CONFLICTS_FOLDER, recent_losses
 from lakelatch.transactions.early.notes import aborted_path
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
@@ -116,7 +119,9 @@ def test_a_write_that_has_lost_and_keeps_its_files_is_not_concurrent(table: Tabl
     write(table.manager(), "unrelated")
     other = table.manager().begin()
     commit(other, add_file(other, GROUP, partition="p"))
-    outcome = lost.transaction.try_commit(CommitMetadata((stat,), "UPSERT"), keep_files=True)
+    intent = Commit(lost.transaction.context)
+    intent.start(lost.transaction, Staged(CommitMetadata((stat,), "UPSERT")), in_order(), keep_files=True)
+    outcome = run(lost.transaction.context, intent)
     assert isinstance(outcome, Conflicted) and outcome.files_kept
     assert table.storage.exists(stat.path) and table.storage.exists(heartbeat_path(lost.instant))
     late = Writer.begin(table)

@@ -1,0 +1,338 @@
+"""The one loop by which an event gets into a table's log: place after place, until it has a slot or is not wanted.
+
+Each turn of it
+
+1. **prepares** the event, if that is still to be done: a write closes what its tasks have announced;
+2. takes the table's lock, unless the event may try without it and nobody seems to wait;
+3. reads the tail, completes what that slot shows, and takes one snapshot of the timeline;
+4. **decides**: an event for the next slot, or a verdict why not;
+5. takes a fresh time, claimed where it names an instant, and creates the slot. If others were faster, it begins at 3.
+
+A verdict ends the turn, and the lock is given back first, since what **follows** from it may take that itself: plans
+are cancelled, files are copied, a write that lost is tried again. Then it begins at 1, or is over.
+
+One deadline bounds all of it that others can draw out. So what is done with files does not count, the wait for the
+lock has a limit of its own, and of a slot that was created the answer has to be known.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
+
+from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, TransactionEnded, Unavailable
+from lakelatch.failpoints import failpoint
+from lakelatch.heartbeat.beat import Heartbeat
+from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.locks.contract import TABLE_KEY
+from lakelatch.locks.lease import Lease
+from lakelatch.system import System
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.log.log_reader import LogMoved, Tail
+from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.outcome import Cancel, Committed, Ended, GivenUp, Retry, Verdict
+from lakelatch.transactions.claims import beat_of, owns_claim
+from lakelatch.transactions.foreign import LockWatch
+
+T = TypeVar("T")
+Added: TypeAlias = Event | Committed
+_RACES_FOR_S = 600.0
+_UNLOCKED_MAX = 2  # after the tail that was seen last, and after the one that is read then
+_LOST_QUIETLY_MAX = 3  # so often the lock's holder loses before it asks the others to queue
+_log = logging.getLogger("lakelatch.transactions")
+
+
+@contextmanager
+def table_lock(context: TransactionContext) -> Iterator[Lease]:
+    """The table's lease for a block, whose outcome stands also if the lease cannot be given back."""
+    lease = context.provider.acquire(TABLE_KEY, context.settings.lock_timeout_s)
+    try:
+        yield lease
+    finally:
+        try:
+            context.log.stop_waiting()
+        except LakelatchError as error:
+            _log.warning("others go on queueing at the table's lock until the next commit: %s", error)
+        try:
+            lease.release()
+            failpoint("lock.after_release")
+        except LakelatchError as error:
+            _log.warning("the table's lock was not released, and ends with its lease: %s", error)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the log that an event might take: after `tail`, where the timeline is as `snapshot` shows it.
+
+    `watch` has the table's lease, None without one. `owned` says whether the instant's claim was there, if that was
+    asked already.
+    """
+
+    tail: Tail
+    snapshot: Snapshot
+    watch: LockWatch | None = None
+    owned: bool | None = None
+
+    @property
+    def token(self) -> int:
+        """The token of an event: its writer's, or without a lease that of the event before it."""
+        if self.watch is not None:
+            return self.watch.lease.token
+        return self.tail.event.token if self.tail.event is not None else 0
+
+
+class Look:
+    """What a first try without the lock is checked against: the timeline, and the claim of the instant.
+
+    Neither needs the other, nor the list of markers, so these requests are made side by side with what a write asks
+    when it closes. The timeline is listed after the tail was read, and if that is the tail no more, the slot is
+    refused.
+    """
+
+    def __init__(self, context: TransactionContext, elides: Callable[[], bool]) -> None:
+        self._context, self._elides = context, elides
+        self._tail: Tail | None = None
+        self._listing: Snapshot | None = None
+        self._owned: bool | None = None
+
+    def requests(self, instant: str, operation_id: str, asks_claim: bool) -> Sequence[Callable[[], None]]:
+        """What is to be asked, as of the tail that was seen last; nothing if the lock, or the log, has to come first.
+
+        Without `asks_claim` the log alone has to say whether the instant has ended: that is enough where no task was
+        given the instant.
+        """
+        self._tail = self._context.log.recent_tail() if self._elides() else None
+        if self._tail is None:
+            return ()
+        if not asks_claim:
+            self._owned = True
+            return (self._list,)
+        return (self._list, partial(self._ask, instant, operation_id))
+
+    def forget(self) -> None:
+        """Drops the answers: something has changed since they were asked for."""
+        self._tail = self._owned = None
+
+    def place(self) -> tuple[Tail, bool | None] | None:
+        """The tail with the timeline, and whether the claim was there; None if nothing was asked."""
+        return None if self._tail is None else (self._context.log.look(self._tail, self._listing), self._owned)
+
+    def _list(self) -> None:
+        self._listing = self._context.log.snapshots.list()
+
+    def _ask(self, instant: str, operation_id: str) -> None:
+        self._owned = owns_claim(self._context, instant, operation_id)
+
+
+class Intent(ABC, Generic[T]):
+    """One event that is to be added, and how it is decided; T is what comes of it.
+
+    Its slot's time is to be above `above`. If that time is its instant's as well, `claims_as` is the operation that
+    claims it. One that `tries_first` asks for the lock only after it has lost.
+    """
+
+    above: str = ""
+    claims_as: str = ""
+    tries_first: bool = False
+
+    def prepare(self, look: Look) -> Verdict | None:
+        """Makes everything ready to be decided, asking at the same time for what the look wants."""
+        return None
+
+    def begin_turn(self) -> None:
+        """Called before the tail is read for the first time in a turn, with the lock if there is one."""
+        return
+
+    @abstractmethod
+    def decide(self, place: Place) -> Event | Verdict:
+        """What becomes of it at a place in the log, perhaps one of several; with the same operation id each time."""
+
+    def shown(self) -> None:
+        """Called without the lock, when all can see the event, beside the last look at the timeline; never raises."""
+        return
+
+    def added(self, event: Event, place: Place) -> Added:
+        """What it is once it has its slot, after this place; the lock is still held, if it was."""
+        return event
+
+    @abstractmethod
+    def follow(self, found: Added | Verdict) -> T | None:
+        """What comes of it, after a turn; None to go on with another one, for which everything was done here."""
+
+
+class Deciding(Intent[Event | GivenUp[T]]):
+    """An event that a function decides, or gives up."""
+
+    def __init__(self, decide: Callable[[Tail], Event | GivenUp[T]], above: str = "", claims_as: str = "") -> None:
+        self._decide = decide
+        self.above, self.claims_as = above, claims_as
+
+    def decide(self, place: Place) -> Event | Verdict:
+        return self._decide(place.tail)
+
+    def follow(self, found: Added | Verdict) -> Event | GivenUp[T]:
+        if isinstance(found, Ended):
+            raise found.error
+        if not isinstance(found, Event | GivenUp):
+            raise InvariantBroken(f"{found} is not what comes of an event that a function decides")
+        return found
+
+
+def added(found: Event | GivenUp[T]) -> Event:
+    """The event that nothing could have given up."""
+    if isinstance(found, GivenUp):
+        raise InvariantBroken(f"an event was given up: {found.why}")
+    return found
+
+
+class Race:
+    """How often an event has lost to others, and until when it tries."""
+
+    def __init__(self, log: CommitLog, system: System) -> None:
+        self._log, self._system = log, system
+        self._deadline_ns = system.monotonic_ns() + round(_RACES_FOR_S * 1e9)
+        self.lost = 0
+
+    def lose(self, locked: bool = True) -> None:
+        """Counts a place that others took, or where nothing could be decided. Errors: those of `ensure_in_time`."""
+        self.lost += 1
+        self.ensure_in_time()
+        if locked and self.lost == _LOST_QUIETLY_MAX:
+            self._log.ask_to_queue()
+
+    def ensure_in_time(self) -> None:
+        """Errors: `Unavailable` after the deadline."""
+        if self._system.monotonic_ns() > self._deadline_ns:
+            raise Unavailable("other writers were faster each time: try again when the table is less busy")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time of a block does not count."""
+        began_ns = self._system.monotonic_ns()
+        yield
+        self._deadline_ns += self._system.monotonic_ns() - began_ns
+
+
+def run(context: TransactionContext, intent: Intent[T], lease: Lease | None = None) -> T:
+    """Adds the intent's event to the log, or finds out what comes of it without one.
+
+    `lease` is the table's, for a caller who holds it. Errors: what the intent raises, and those of `CommitLog.create`
+    and of the lock; `Unavailable` after the deadline, with nothing added.
+    """
+    with ExitStack() as held:
+        return _Loop(context, intent, held, lease).run()
+
+
+class _Loop(Generic[T]):
+    def __init__(self, context: TransactionContext, intent: Intent[T], held: ExitStack, lease: Lease | None) -> None:
+        self._context, self._intent, self._held, self._given = context, intent, held, lease
+        self._watch = LockWatch(context, lease) if lease is not None else None
+        self._race = Race(context.log, context.system)
+        self._look: Look | None = None  # of the turn that has begun
+        self._elided = False
+
+    def run(self) -> T:
+        while True:
+            found = self._prepare() or self._try()
+            if isinstance(found, Retry):
+                self._lose()
+                continue
+            self._end_turn()
+            with nullcontext() if isinstance(found, Cancel) else self._race.paused():
+                result = self._intent.follow(found)
+            if result is not None:
+                return result
+            self._race.ensure_in_time()
+
+    def _prepare(self) -> Verdict | None:
+        """What comes before the first place of a turn; nothing at the others."""
+        if self._look is not None:
+            return None
+        self._look = Look(self._context, self._elides)
+        with self._race.paused():
+            verdict = self._intent.prepare(self._look)
+        self._elided, self._race.lost = self._elides(), 0
+        return verdict
+
+    def _elides(self) -> bool:
+        """Whether to try without the lock."""
+        context = self._context
+        return self._given is None and self._intent.tries_first and context.elision.tries_first(context.log.others_wait)
+
+    def _try(self) -> Added | Verdict:
+        """One place: what was added there, or why nothing was."""
+        place = self._place()
+        try:
+            draft = self._intent.decide(place)
+        except LogMoved as error:
+            return Retry(error.message)
+        if not isinstance(draft, Event):
+            return draft
+        try:
+            event = self._create(replace(draft, token=place.token), place)
+        except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
+            return Ended(error)
+        return Retry("others were faster") if event is None else self._intent.added(event, place)
+
+    def _place(self) -> Place:
+        context, log, first = self._context, self._context.log, self._race.lost == 0
+        if self._watch is None and not self._elided:
+            with self._race.paused():
+                lease = self._held.enter_context(table_lock(context))
+            self._watch = LockWatch(context, lease)
+        if first:
+            self._intent.begin_turn()
+        known = self._look.place() if self._elided and first and self._look is not None else None
+        if known is None:
+            recent = log.recent_tail() if self._elided and first else None
+            known = log.look(recent or log.tail()), None
+        tail, owned = known
+        return Place(tail, context.snapshots.take(tail), self._watch, owned)
+
+    def _create(self, draft: Event, place: Place) -> Event | None:
+        context, intent, claimed = self._context, self._intent, ""
+        lease = place.watch.lease if place.watch is not None else None
+
+        def take_time(above: str) -> str:
+            nonlocal claimed
+            floor = max(above, intent.above, context.snapshot.latest_time)
+            if intent.claims_as:
+                beat = beat_of(context, intent.claims_as, place.tail.number)
+                make = partial(Heartbeat, context.storage, system=context.system)
+                claimed, _ = context.clock.claim(floor, beat, lease, make)
+                return claimed
+            return context.clock.now(floor) if lease is None else context.clock.next(floor, lease)
+
+        oldest_needed = partial(context.observer.oldest_start_slot, default=2**62)
+        shown = intent.shown if lease is None else None
+        try:
+            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown)
+        except LakelatchError as error:
+            if claimed and not isinstance(error, CommitUnknown):
+                context.storage.delete(heartbeat_path(claimed))
+            raise
+        if claimed and event is None:  # kept until the end, the claims of lost slots would look like dead writers
+            context.storage.delete(heartbeat_path(claimed))
+        return event
+
+    def _lose(self) -> None:
+        self._race.lose(locked=self._watch is not None)
+        if self._elided and self._race.lost == _UNLOCKED_MAX:
+            self._context.elision.lost()
+            self._elided, self._race.lost = False, 0
+
+    def _end_turn(self) -> None:
+        """Gives the lock back, so that what follows may take it."""
+        self._look = None
+        if self._given is None and self._watch is not None:
+            self._held.close()
+            self._watch = None
+            if self._intent.tries_first:
+                self._context.elision.queued()
