@@ -143,7 +143,7 @@ def test_services_and_the_canceller_have_rows_of_their_own() -> None:
         ({"lease_s": 0.1}, "--lease-s 0.1"),
         ({"store": "ftp"}, "--store ftp: no such one, use s3"),
         ({"transfers": -1}, "--transfers -1"),
-        ({"transfers": 0, "appends": 0}, "somebody has to write"),
+        ({"transfers": 0, "appends": 0}, "a client has to write"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(values: dict[str, Any], message: str) -> None:

@@ -14,11 +14,12 @@ import lakelatch
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.services.cleaning import Clean, CleanResult
-from lakelatch.engine.services.service import ServiceContext
+from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.errors import Unavailable
 from lakelatch.spark.executor import SparkExecutor
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
+from lakelatch.timeline.actions import CLEAN
 from lakelatch.timeline.snapshot import Snapshot
 
 ONE = CleaningOptions(commits=1, parallelism=2)
@@ -83,9 +84,9 @@ def test_a_task_that_fails_leaves_the_clean_to_the_next_executor(
     with pytest.raises(Unavailable, match="injected fault"):
         clean(table, SparkExecutor.of(spark), broken)
     faults_are_injected.clear()  # an executor has met it, and said so
-    (waiting,) = Clean().waiting(table.context())
+    (left,) = waiting(str(table.root), [CLEAN])
     result = clean(table, SparkExecutor.of(spark))
-    assert result.instant == waiting and not any(table.storage.exists(path) for path in result.files)
+    assert result.instant == left and not any(table.storage.exists(path) for path in result.files)
     assert not Snapshot.load(table.storage).pending
 
 
