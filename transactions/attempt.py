@@ -170,12 +170,12 @@ class Intent(ABC, Generic[T]):
 class Deciding(Intent[Event | GivenUp[T]]):
     """An event that a function decides, or gives up."""
 
-    def __init__(self, decide: Callable[[Tail], Event | GivenUp[T]], above: str = "", claims_as: str = "") -> None:
+    def __init__(self, decide: Callable[[Place], Event | GivenUp[T]], above: str = "", claims_as: str = "") -> None:
         self._decide = decide
         self.above, self.claims_as = above, claims_as
 
     def decide(self, place: Place) -> Event | Verdict:
-        return self._decide(place.tail)
+        return self._decide(place)
 
     def follow(self, found: Added | Verdict) -> Event | GivenUp[T]:
         if isinstance(found, Ended):

@@ -28,10 +28,9 @@ from lakelatch.storage.checksums import checksummed_json
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.instant import ABORTED, COMPLETED, Instant, aborted, inflight, requested
 from lakelatch.timeline.log.events import ABORT, CANCEL, Event
-from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan, service_plan
-from lakelatch.transactions.attempt import Deciding, run, table_lock
+from lakelatch.transactions.attempt import Deciding, Place, run, table_lock
 from lakelatch.transactions.base.cancel_requests import CancelRequest, forget_requests, request_of
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.ended import find_ended
@@ -87,8 +86,7 @@ def request_cancel(
     part = None if groups is None else frozenset(groups)
     operation_id, writer = context.system.new_id(), context.writer
 
-    def decide(tail: Tail) -> Event | GivenUp[CancelRequest | None]:
-        context.snapshots.take(tail)
+    def decide(place: Place) -> Event | GivenUp[CancelRequest | None]:
         found = _find_plan(context, instant)
         if found.state == ABORTED:
             return GivenUp(None)
@@ -101,12 +99,9 @@ def request_cancel(
         event_groups = frozenset() if whole else wanted
         values = {"action": plan.action, "writer": writer, "file_groups": sorted(event_groups)}
         content = checksummed_json(values)  # for its path, as soon as that is known
-        return Event(
-            CANCEL, plan.action, instant, operation_id, writer, event_groups, instant, content, token=lease.token
-        )
+        return Event(CANCEL, plan.action, instant, operation_id, writer, event_groups, instant, content)
 
-    with table_lock(context) as lease:
-        event = run(context, Deciding(decide, above=instant), lease)
+    event = run(context, Deciding(decide, above=instant))
     if isinstance(event, GivenUp):
         return event.why
     failpoint("cancel.after_request")
@@ -224,12 +219,11 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
         failpoint("cancel.after_files")
     with table_lock(context) as lease:
 
-        def decide(tail: Tail) -> Event | GivenUp[Instant | None]:
-            context.snapshots.take(tail)
+        def decide(place: Place) -> Event | GivenUp[Instant | None]:
             ended = find_ended(context, instant)
-            if ended is not None or not context.snapshot.has(plan_file):
+            if ended is not None or not place.snapshot.has(plan_file):
                 return GivenUp(ended)
-            return Event(ABORT, action, instant, operation_id, writer, frozenset(), instant, data, token=lease.token)
+            return Event(ABORT, action, instant, operation_id, writer, frozenset(), instant, data)
 
         event = run(context, Deciding(decide, above=instant), lease)
         if isinstance(event, GivenUp) and event.why is not None and event.why.state == COMPLETED:

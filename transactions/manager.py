@@ -28,7 +28,7 @@ from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.attempt import Deciding, run
+from lakelatch.transactions.attempt import Deciding, Place, run
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
@@ -214,15 +214,15 @@ class TransactionManager:
         context = self.context
         operation_id = context.system.new_id()
 
-        def decide(tail: Tail) -> Event | GivenUp[None]:
+        def decide(place: Place) -> Event | GivenUp[None]:
             try:
-                content = build(context.snapshots.take(tail))
+                content = build(place.snapshot)
             except CorruptTable:
-                ensure_none_lost(context.log, tail)  # which may be why
+                ensure_none_lost(context.log, place.tail)  # which may be why
                 raise
             if content is None:
                 return GivenUp(None)
-            ensure_none_lost(context.log, tail)
+            ensure_none_lost(context.log, place.tail)
             return Event(PLAN, action, "", operation_id, context.writer, content=content)
 
         event = run(context, Deciding(decide, claims_as=operation_id))

@@ -20,17 +20,17 @@ from lakelatch.heartbeat.beat import Heartbeat, stopped_on_error
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.timeline.actions import RESTORE
 from lakelatch.timeline.instant import TIMELINE_FOLDER, inflight, requested
-from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import RollbackMetadata
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
 from lakelatch.timeline.snapshot import Mark
+from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.claims import clean_up, heartbeat_of, take_claim
 from lakelatch.transactions.commit import append_service_completion
 from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, files_on_timeline, remove_data
 
 
-def run_restore(context: TransactionContext, build: Callable[[Tail], Undo[RestorePlan]]) -> RestoreMetadata:
+def run_restore(context: TransactionContext, build: Callable[[Place], Undo[RestorePlan]]) -> RestoreMetadata:
     """Plans a restore and carries it out. Errors: those of `build`, with nothing changed; of `finish_restore`."""
     event, _ = append_undo(context, build)
     failpoint("restore.after_slot")

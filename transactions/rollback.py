@@ -28,9 +28,8 @@ from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.transactions.attempt import Deciding, run, table_lock
+from lakelatch.transactions.attempt import Deciding, Place, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.ended import ended_in_log
 from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.markers.direct import Markers, marked_instants
@@ -44,8 +43,8 @@ class _NothingToAbort(TransactionEnded):
 def roll_back(context: TransactionContext, victim: str, action: str) -> bool:
     """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
 
-    def build(tail: Tail) -> Undo[RollbackPlan]:
-        begun_as = _ensure_abortable(context, victim, action, tail)
+    def build(place: Place) -> Undo[RollbackPlan]:
+        begun_as = _ensure_abortable(context, victim, action, place)
         return Undo(RollbackPlan(victim, begun_as, tuple(Markers(context.storage, victim).announced())))
 
     try:
@@ -106,17 +105,17 @@ def may_be_beginning(context: TransactionContext, instant: str, tail: Tail) -> b
     if context.snapshot.has_completed(instant):  # in no slot, if a foreign writer has carried a plan out
         return False
     beat = context.observer.beat_of(instant)
-    return beat is not None and not ended_in_log(context.log, instant, beat.start_slot, tail)
+    return beat is not None and not context.log.may_have_ended(instant, beat.start_slot, tail)
 
 
-def _ensure_abortable(context: TransactionContext, victim: str, action: str, tail: Tail) -> str:
+def _ensure_abortable(context: TransactionContext, victim: str, action: str, place: Place) -> str:
     """Under the log: the action that the instant has begun as; `action` is that of a claim which nobody knows more of.
 
     Errors: `_NothingToAbort`.
     """
-    snapshot, rollbacks = context.snapshot, context.snapshots.rollbacks
+    snapshot, rollbacks = place.snapshot, context.snapshots.rollbacks
     pending = {one.requested: one for one in snapshot.pending}
-    if victim not in pending and not may_be_beginning(context, victim, tail):
+    if victim not in pending and not may_be_beginning(context, victim, place.tail):
         raise _NothingToAbort(f"{victim} has ended")
     # A listing during an archiver's deletions may show the requested file and lack the completed one.
     if find_archived(context.storage, snapshot.names, victim) is not None:
@@ -167,18 +166,15 @@ def _unmarked(context: TransactionContext, victim: str, action: str) -> list[str
 def _complete(context: TransactionContext, rollback: str, metadata: RollbackMetadata) -> None:
     operation_id = context.system.new_id()
 
-    def decide(tail: Tail) -> Event | GivenUp[None]:
-        context.snapshots.take(tail)
-        if not context.snapshot.has(requested(rollback, ROLLBACK)):  # archived since it was looked for
+    def decide(place: Place) -> Event | GivenUp[None]:
+        if not place.snapshot.has(requested(rollback, ROLLBACK)):  # archived since it was looked for
             context.storage.delete(inflight(rollback, ROLLBACK).path)
             return GivenUp(None)
-        if all(instant.requested != rollback for instant in context.snapshot.pending):  # completed by others
+        if all(instant.requested != rollback for instant in place.snapshot.pending):  # completed by others
             return GivenUp(None)
-        content, writer = metadata.to_avro(), context.writer
-        return Event(COMPLETE, ROLLBACK, rollback, operation_id, writer, content=content, token=lease.token)
+        return Event(COMPLETE, ROLLBACK, rollback, operation_id, context.writer, content=metadata.to_avro())
 
-    with table_lock(context) as lease:
-        run(context, Deciding(decide, above=rollback), lease)
+    run(context, Deciding(decide, above=rollback))
 
 
 def _is_overtaken(context: TransactionContext, rollback: str, plan: RollbackPlan, names: Collection[str]) -> bool:

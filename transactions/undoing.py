@@ -13,20 +13,17 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from lakelatch.errors import InvariantBroken
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import LOG_COMPACTION, RESTORE, ROLLBACK, SAVEPOINT
 from lakelatch.timeline.instant import Instant, parse_file_name, requested
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
-from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.compacted_logs import compacted_log_name
 from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.transactions.attempt import Deciding, run, table_lock
+from lakelatch.transactions.attempt import Deciding, Place, added, run
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.markers.direct import Markers, bar
 
 Plan = TypeVar("Plan", bound=RollbackPlan | RestorePlan)
@@ -42,19 +39,17 @@ class Undo(Generic[Plan]):
 
 
 def append_undo(
-    context: TransactionContext, build: Callable[[Tail], Undo[Plan]], above: str = ""
+    context: TransactionContext, build: Callable[[Place], Undo[Plan]], above: str = ""
 ) -> tuple[Event, Plan]:
     """Adds the slot of a rollback or restore; returns its event, whose operation has claimed it, and its plan.
 
-    `build` finds in the context's snapshot the timeline as it is before the place in the log, may be called several
-    times, and refuses by raising: then nothing has changed.
+    `build` is given a place in the log, may be called several times, and refuses by raising: then nothing has changed.
     """
     operation_id = context.system.new_id()
     plans: list[Plan] = []  # the last one is that of the slot
 
-    def decide(tail: Tail) -> Event:
-        context.snapshots.take(tail)
-        undo = build(tail)
+    def decide(place: Place) -> Event:
+        undo = build(place)
         plans.append(undo.plan)
         aborts = undo.plan.instant if isinstance(undo.plan, RollbackPlan) else None
         return Event(
@@ -66,14 +61,10 @@ def append_undo(
             undo.file_groups,
             target=aborts,
             content=undo.plan.to_avro(),
-            token=lease.token,
             undoes=tuple(instant.file_name for instant in undo.completed),
         )
 
-    with table_lock(context) as lease:
-        event: Event | GivenUp[None] = run(context, Deciding(decide, above, operation_id), lease)
-    if isinstance(event, GivenUp):
-        raise InvariantBroken("a rollback or restore was given up")  # `build` raises where nothing is to be done
+    event: Event = added(run(context, Deciding(decide, above, operation_id)))
     return event, plans[-1]
 
 

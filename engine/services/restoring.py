@@ -29,13 +29,13 @@ from lakelatch.timeline.actions import (
 )
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import HISTORY_NAME, Instant
-from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.restore import run_restore
 from lakelatch.transactions.rollback import finish_rollback
@@ -69,8 +69,8 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
     """
     storage = manager.storage
 
-    def build(_: Tail) -> Undo[RollbackPlan]:
-        snapshot = manager.snapshot
+    def build(place: Place) -> Undo[RollbackPlan]:
+        snapshot = place.snapshot
         ensure_no_restore(manager, snapshot)
         commit = commit_on_timeline(snapshot, storage, instant)
         if find_archived(storage, snapshot.names, instant) is not None:
@@ -128,8 +128,8 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
     """
     storage = manager.storage
 
-    def build(_: Tail) -> Undo[RestorePlan]:
-        snapshot = manager.snapshot
+    def build(place: Place) -> Undo[RestorePlan]:
+        snapshot = place.snapshot
         ensure_no_restore(manager, snapshot)
         target = commit_on_timeline(snapshot, storage, to)
         later = _completed_after(snapshot, target)[::-1]

@@ -17,13 +17,12 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT
 from lakelatch.timeline.instant import COMPLETED, Instant, inflight, requested
 from lakelatch.timeline.log.events import COMPLETE, Event
-from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_plan
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.transactions.attempt import Deciding, run, table_lock
+from lakelatch.transactions.attempt import Deciding, Place, run, table_lock
 from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.manager import TransactionManager
 
@@ -65,8 +64,8 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
     operation_id = context.system.new_id()
     kept: list[SavepointMetadata] = []
 
-    def decide(tail: Tail) -> Event | GivenUp[Instant]:
-        snapshot = context.snapshots.take(tail)
+    def decide(place: Place) -> Event | GivenUp[Instant]:
+        snapshot = place.snapshot
         there = _savepoint_of(snapshot, instant)
         if there is not None:
             return GivenUp(there)
@@ -81,7 +80,6 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
             operation_id,
             context.writer,
             content=kept[-1].to_avro(),
-            token=lease.token,
         )
 
     with table_lock(context) as lease:

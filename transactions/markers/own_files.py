@@ -21,7 +21,6 @@ from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.ended import ended_in_log
 from lakelatch.transactions.markers.direct import Markers, bar
 
 _HELD_BYTES = 16 * 1024 * 1024
@@ -111,7 +110,7 @@ class OwnFiles:
 
 def ensure_not_ended(context: TransactionContext, state: TransactionState) -> None:
     """By the log as it is now, and by no claim. Errors: `TransactionEnded`."""
-    if ended_in_log(context.log, state.instant, state.mark.slot, context.log.tail()):
+    if context.log.may_have_ended(state.instant, state.mark.slot, context.log.tail()):
         raise TransactionEnded(
             f"instant {state.instant} has ended elsewhere, so nothing more is written for it: begin a new one. If this "
             "writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
