@@ -11,7 +11,7 @@ import pytest
 DESIGN = Path(__file__).parents[2] / "docs" / "design"
 PATHS = ("compaction", "lock", "read", "recovery", "write")
 MOST_HOPS = 10
-_HOP = re.compile(r"^(\d+)\. `([\w.]+)` ", re.MULTILINE)
+_HOP = re.compile(r"^(\d+)\. `(lakelatch\.[\w.]+)` ", re.MULTILINE)
 
 
 def found(name: str) -> object:

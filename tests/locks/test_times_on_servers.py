@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import pytest
 from bare_table import manager_of
-from time_generator_conformance import TimeGeneratorConformance
 
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.storage import MemoryStorage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.testing.clock import ManualSystem
+from lakelatch.testing.conformance.time_generator import TimeGeneratorConformance
 from lakelatch.testing.servers import Server, open_server
 from lakelatch.testing.servers.reach import SERVER_OF, lock_options
 from lakelatch.timegen.contract import TimeGenerator

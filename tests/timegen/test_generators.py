@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from time_generator_conformance import TimeGeneratorConformance
-
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.system import System
+from lakelatch.testing.conformance.time_generator import TimeGeneratorConformance
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.skew_adjusting import SkewAdjustingTimeGenerator
