@@ -100,7 +100,9 @@ def compact(place: Place, storage: Storage) -> Any:
     for service in services:
         for instant in pending_plans(_listed(storage), service.action):
             service.execute(context, instant)
-    _table(place, storage).compact()
+    planned = Compaction().schedule(context)
+    if planned is not None:
+        Compaction().execute(context, planned)
     return plain(place)
 
 

@@ -129,7 +129,7 @@ PLANTED: dict[str, Mistake] = {
     "a rollback does not look at the log": Mistake(
         rollback,
         "_ensure_abortable",
-        (("if victim not in pending and not may_be_beginning(context, victim, tail):", "if False:"),),
+        (("if victim not in pending and not may_be_beginning(context, victim, place.tail):", "if False:"),),
         seeds=50,
     ),
     "the list comes before the closing": Mistake(
