@@ -178,17 +178,22 @@ class LocalStorage(Storage):
                 staged = self._stage(data, synced=bool(data) and synced)
                 try:
                     _within(folder, partial(os.replace if replace else os.link, staged, target))
+                    placed = True
+                except FileExistsError:
+                    return False
                 finally:
                     with suppress(OSError):  # a leftover is swept later, and a replacement has moved it
                         os.unlink(staged)
             else:  # whole as soon as it has a name
-                os.close(_within(folder, partial(os.open, target, _NEW_FILE, 0o644)))
-            placed = True
+                try:
+                    handle = _within(folder, partial(os.open, target, _NEW_FILE, 0o644))
+                except FileExistsError:
+                    return False
+                placed = True
+                os.close(handle)
             if synced:
                 with suppress(FileNotFoundError):  # removed meanwhile, and the removal is what counts
                     sync_folder(folder)
-        except FileExistsError:
-            return False
         except OSError as error:
             if placed:  # visible now, and perhaps gone after a crash
                 raise PutUnknown(f"{path!r} was written and could not be synced: {error.strerror}") from error

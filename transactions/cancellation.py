@@ -221,7 +221,7 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
 
         def decide(place: Place) -> Event | GivenUp[Instant | None]:
             ended = find_ended(context, instant)
-            if ended is not None or not place.snapshot.has(plan_file):
+            if ended is not None or not data or not place.snapshot.has(plan_file):
                 return GivenUp(ended)
             return Event(ABORT, action, instant, operation_id, writer, frozenset(), instant, data)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
+from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
@@ -187,5 +188,7 @@ def _cancel(context: TransactionContext, verdict: Cancel) -> None:
     for plan, part in verdict.plans:
         try:
             request_cancel(context, plan.instant, part)
+        except WrongLocks:
+            raise
         except (InvalidRequest, CommitUnknown) as error:
             _log.info("%s %s was not cancelled: %s", plan.action, plan.instant, error.message)

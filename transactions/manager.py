@@ -163,7 +163,7 @@ class TransactionManager:
             context.log.ensure_projected(tail)
             mark = self._mark(tail)
             self._show_begun(instant, action, for_tasks)
-        heartbeat.start()
+            heartbeat.start()
         _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
         state = TransactionState(instant, action, operation_id, mark, began_ms)
@@ -201,7 +201,7 @@ class TransactionManager:
                 context.storage.delete(inflight(instant, action).path)
                 release_claim(context, instant, state.operation_id)
                 raise PlanCancelled.of(action, instant)
-        heartbeat.start()
+            heartbeat.start()
         return Transaction(context, state, heartbeat, begun_here=True)
 
     def schedule(self, build: Callable[[Snapshot], bytes | None], action: str = COMPACTION) -> str | None:

@@ -110,7 +110,7 @@ class WriteOptions(ParsedOptions):
         _DROP_DUPLICATES,
         _RECONCILE_SCHEMA,
         *_ORDERING,
-        *_TASKS.values(),
+        *(Option(tasks.key, as_given, None) for tasks in _TASKS.values()),  # only an operation's own one is looked at
         *_TIMES,
         *BATCH_OPTIONS,
     )

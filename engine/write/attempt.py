@@ -26,7 +26,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.timeline.log.events import Event
 from lakelatch.transactions.attempt import Added, Look, Place, run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.outcome import Committed, Conflicted, Outcome, Verdict, committed_or_raise
+from lakelatch.transactions.base.outcome import Committed, Conflicted, GivenUp, Outcome, Verdict, committed_or_raise
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
@@ -110,14 +110,18 @@ class Write(Commit, ABC):
         try:
             return super().decide(place)
         except (WriteConflict, InvalidRequest) as error:
-            if self._transaction is None:
-                raise
-            self._files = None
-            return self._lost_by(self._transaction, error)
+            return GivenUp(error)  # what is rolled back for it takes the lock, which is held here
 
     def follow(self, found: Added | Verdict) -> Outcome | None:
         """What comes of it; None after a verdict that was followed, or for another try."""
-        outcome = found if self._files is None and isinstance(found, Conflicted) else super().follow(found)
+        outcome: Outcome | None
+        if isinstance(found, GivenUp) and self._transaction is not None:
+            self._files = None
+            outcome = self._lost_by(self._transaction, found.why)
+        elif isinstance(found, Conflicted) and self._files is None:
+            outcome = found
+        else:
+            outcome = super().follow(found)
         if isinstance(outcome, Conflicted):
             self._lose(outcome)
             return None

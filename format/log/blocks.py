@@ -44,7 +44,8 @@ GROUP_DELETES = "lakelatch.group.deletes"
 _COUNTS = struct.Struct(">ii")
 _INT = struct.Struct(">i")
 _CONTENT_VERSION = 3
-_FEW_ROWS = 100  # for which a context of zstd for each page costs half of what the block does, and saves nothing
+# For so few a context of zstd for each page costs half of what the block does, and saves nothing.
+_FEW_ROWS, _FEW_BYTES = 100, 64 * 1024
 _AVRO_ROWS_AT_ONCE = 64 * 1024
 
 
@@ -180,7 +181,8 @@ def _encode_records(records: pa.Table, avro_schema: str, block_format: str) -> t
     if block_format == PARQUET_FORMAT:
         sink = pa.BufferOutputStream()
         footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})
-        compression = "zstd" if records.num_rows > _FEW_ROWS else "snappy"
+        few = records.num_rows <= _FEW_ROWS and records.nbytes <= _FEW_BYTES
+        compression = "snappy" if few else "zstd"
         pq.write_table(footer, sink, compression=compression, store_schema=False)
         return PARQUET_BLOCK, sink.getvalue().to_pybytes()
     if block_format == AVRO_FORMAT:

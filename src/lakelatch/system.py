@@ -127,11 +127,11 @@ class _LateThreads:
 
     def add(self, thread: _LateThread) -> None:
         with self._changed:
-            self._waiting.add(thread)
             if self._wakes_ns is None:
-                _RealThread(self._run, "lakelatch-late-threads")
+                _RealThread(self._run, "lakelatch-late-threads")  # first: one that cannot begin leaves nothing behind
             elif thread.due_ns < self._wakes_ns:
                 self._changed.notify()
+            self._waiting.add(thread)
             self._wakes_ns = min(self._wakes_ns or thread.due_ns, thread.due_ns)
 
     def remove(self, thread: _LateThread) -> None:
@@ -145,7 +145,7 @@ class _LateThreads:
                 for thread in [one for one in self._waiting if one.due_ns <= now_ns]:
                     try:
                         thread.begin()
-                    except RuntimeError:  # the machine has no thread to give
+                    except Exception:  # the machine has no thread to give, or no memory
                         thread.due_ns = now_ns + _NO_THREAD_NS
                     else:
                         self._waiting.discard(thread)

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from lakelatch import system
 from lakelatch.system import REAL_SYSTEM
 
 
@@ -69,3 +70,18 @@ def test_a_forked_child_has_its_own_and_none_of_its_parents() -> None:
     os.waitpid(child, 0)
     assert os.read(reader, 10) == b"begun"
     parents.join()
+
+
+def test_one_that_was_refused_by_an_error_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of all needs the thread that has the others begin."""
+    begun: queue.SimpleQueue[str] = queue.SimpleQueue()
+    monkeypatch.setattr(system, "_late_threads", system._LateThreads())
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(threading.Thread, "start", _refuse)
+        REAL_SYSTEM.start_thread(lambda: begun.put("refused"), "refused", 0.01)
+    REAL_SYSTEM.start_thread(lambda: begun.put("next"), "next", 0.05)
+    assert begun.get(timeout=30) == "next" and begun.empty()
+
+
+def _refuse(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

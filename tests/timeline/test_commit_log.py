@@ -380,3 +380,15 @@ def test_events_survive_their_slot() -> None:
 def test_other_files_in_the_log_folder_are_no_slots(storage: Storage, times: Times, name: str) -> None:
     storage.put(f"{LOG_FOLDER}/{name}", b"")
     assert add(CommitLog(storage), times, 1).number == 1
+
+
+def test_a_listing_of_before_a_file_was_seen_is_not_taken_for_one_without_it(storage: Storage, times: Times) -> None:
+    """Another thread sees the file in between: then its absence from the older listing says nothing."""
+    with failpoints.active("commit.after_slot=raise"), pytest.raises(LakelatchError):
+        add(CommitLog(storage), times, 1)
+    log = CommitLog(storage)
+    tail, listing = log.tail(), log.snapshots.list()
+    assert tail.event is not None and tail.event.file not in listing.names
+    log.look(tail)
+    found = log.look(tail, listing).listing
+    assert found is not None and tail.event.file in found.names

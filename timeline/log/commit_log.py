@@ -167,7 +167,8 @@ class CommitLog(LogReader):
         The listing begins after the slot was read, and then the files of all slots before it were there. So one that
         shows the slot's own file lacks none of theirs.
         """
-        event, looked_at = tail.event, tail.number == self._looked_at
+        # What was seen since a listing that is given says nothing about that listing.
+        event, looked_at = tail.event, listing is None and tail.number == self._looked_at
         if event is None or (looked_at and not self.projections.is_listed(event)):
             return replace(tail, listing=self.snapshots.list() if listing is None else listing)
         if self.projections.is_listed(event):
@@ -231,6 +232,7 @@ class CommitLog(LogReader):
             try:
                 if self._storage.put_if_absent(path, event.to_bytes()):
                     return event
+                problem = "it is there, and could not be read"  # perhaps by a request of ours, sent twice
                 return self._own(event)
             except PutUnknown as error:
                 problem = error.message

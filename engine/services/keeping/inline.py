@@ -56,7 +56,7 @@ def _unless_in_vain(step: Step) -> Step:
 
 
 def _noted(act: Callable[[], ServiceRun | None], key: tuple[str, str], now: int) -> ServiceRun | None:
-    if len(_in_vain) >= _TABLES_MAX:
+    if key not in _in_vain and len(_in_vain) >= _TABLES_MAX:
         _in_vain.clear()
     _in_vain[key] = now
     run = act()

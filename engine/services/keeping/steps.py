@@ -34,7 +34,7 @@ T = TypeVar("T")
 Due: TypeAlias = Callable[[ServiceContext, Counters], bool]
 #: What a step does, in pieces that fail one by one: an instant, if there is one by then, and what makes of it a run.
 Piece: TypeAlias = tuple[str, Callable[[], ServiceRun | None]]
-_PLANNING = "planning"  # the service whose lease is taken by whoever plans
+_PLANNING = "planning"  # of a service: has a lease, which is taken by whoever plans it
 _log = logging.getLogger("lakelatch.engine")
 
 
@@ -183,13 +183,10 @@ def _anew(service: PlannedService[Any], alone: bool = False, execute: bool = Tru
     def due(context: ServiceContext, counters: Counters) -> bool:
         return (_can_run(service, context) or not execute) and service.due(counters)
 
-    def planned(context: ServiceContext) -> str | None:
-        service.prepare(context)
-        return service.schedule(context)
-
     def act(context: ServiceContext) -> ServiceRun | None:
-        plan = partial(planned, context)
-        instant = _alone(context, _PLANNING, plan) if alone else plan()
+        service.prepare(context)  # before the lease, since it may take long
+        plan = partial(service.schedule, context)
+        instant = _alone(context, f"{_PLANNING}.{service.action}", plan) if alone else plan()
         if instant is None:
             return None
         return _carry_out(service, context, instant) if execute else ServiceRun(service.action, SCHEDULED, instant)

@@ -97,10 +97,13 @@ def test_what_a_call_is_not_asked_for_is_not_parsed() -> None:
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulkinsert", "delete"])
-def test_a_number_of_tasks_is_checked_whatever_the_operation(operation: str) -> None:
+def test_a_number_of_tasks_is_checked_for_the_operation_that_it_is_of(operation: str) -> None:
     key = f"hoodie.{operation}.shuffle.parallelism"
+    own = {"hoodie.datasource.write.operation": "bulk_insert" if operation == "bulkinsert" else operation}
     with pytest.raises(InvalidRequest, match=f"{key}=0 is out of range"):
-        Call({key: 0}).write()
+        Call({key: 0, **own}).write()
+    other = {"hoodie.datasource.write.operation": "insert" if operation == "upsert" else "upsert"}
+    assert Call({key: 0, **other}).write().parallelism is None  # jobs of Hudi say so, where 0 is the default
     assert Call({key: 3, "hoodie.datasource.write.operation": "insert_overwrite"}).write().parallelism == (
         3 if operation == "insert" else None
     )

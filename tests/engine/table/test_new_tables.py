@@ -7,11 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from live_table import LiveTable
+from table import meanwhile
 
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.table import making
-from lakelatch.errors import InvalidRequest
+from lakelatch.errors import InvalidRequest, WriteConflict
+from lakelatch.storage import LocalStorage
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import is_table, load_table_config
 
 
@@ -83,3 +86,22 @@ def test_a_place_without_a_table_is_told_with_what_lies_there(
         with pytest.raises(InvalidRequest, match="is not empty and is no table") as caught:
             table.upsert(pa.table({"id": ["a"]}))
         assert told.partition(";")[0] in caught.value.message
+
+
+def test_the_loser_of_a_first_write_is_rolled_back_by_itself(tmp_path: Path) -> None:
+    """It finds at its place in the log, with the lock, that others have made the table; the rollback needs the lock."""
+    path = str(tmp_path / "t")
+    options = {
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.write.lock.provider": "in_process",
+        "hoodie.write.lock.wait_time_ms": "2000",
+        "lakelatch.lock.elision": "off",
+    }
+    first = pa.table({"id": ["a"], "other": [1]})
+    with (
+        meanwhile(lambda: ArrowTable(path, options).upsert(first), "write.before_rows"),
+        pytest.raises(WriteConflict),
+    ):
+        ArrowTable(path, options).upsert(pa.table({"id": ["b"], "v": ["x"]}))
+    timeline = Snapshot.load(LocalStorage(path))
+    assert not timeline.pending and [one.action for one in timeline.by_completion] == ["deltacommit", "rollback"]

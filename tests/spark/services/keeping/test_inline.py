@@ -65,7 +65,7 @@ def test_a_plan_alone_waits_for_others_and_is_the_only_one(table: LiveTable) -> 
 def test_of_many_writers_one_plans_and_nobody_waits_for_it(table: LiveTable) -> None:
     for number in range(3):
         written(table, number, {})
-    with table.manager().context.provider.acquire(service_key("planning"), 0):
+    with table.manager().context.provider.acquire(service_key("planning.compaction"), 0):
         assert outcomes(written(table, 3, INLINE)) == [] and not lakelatch.waiting_plans(str(table.root))
     tried = [number for number in range(4, 24) if written(table, number, INLINE).services]
     assert tried[0] == 13, "what was passed over is due again some commits later"
