@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.timeline.actions import RESTORE, WRITE_ACTIONS
-from lakelatch.timeline.instant import inflight
+from lakelatch.timeline.instant import ABORTED, COMPLETED, Instant, inflight, is_completed, requested_time
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, PLAN, ROLLBACK, Event
+from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
@@ -39,6 +40,16 @@ def ended(context: TransactionContext, state: TransactionState, place: Place) ->
     return None
 
 
+def find_ended(context: TransactionContext, instant: str) -> Instant | None:
+    """The completed or aborted instant of this requested time, in the context's snapshot or in the history."""
+    snapshot = context.snapshot
+    ended = [one for one in snapshot.of(instant) if one.state in (COMPLETED, ABORTED)]
+    if ended:  # a savepoint of a commit has its time, and completed later
+        return min(ended, key=lambda one: (one.state == ABORTED, one.completion))
+    archived = find_archived(context.storage, snapshot.names, instant)
+    return None if archived is None else archived.instant
+
+
 def _ended_by(event: Event, state: TransactionState) -> Ended | None:
     if event.target == state.instant and (event.kind == ABORT or (event.kind == CANCEL and not event.file_groups)):
         return Ended(PlanCancelled.of(state.action, state.instant))
@@ -57,35 +68,30 @@ def _pending_foreign_restore(context: TransactionContext, snapshot: Snapshot) ->
     Its instants go one after the other, and what is committed meanwhile may stand on one that is still to go.
     """
     names = [name for name in snapshot.undoers - snapshot.late if f".{RESTORE}" in name]
-    done = {name.partition("_")[0] for name in names if "_" in name}
-    pending = sorted({name.partition(".")[0] for name in names if "_" not in name} - done)
+    done = {requested_time(name) for name in names if is_completed(name)}
+    pending = sorted(set(map(requested_time, names)) - done)
     return next((restore for restore in pending if context.observer.beat_of(restore) is None), "")
 
 
 def _completed_elsewhere(state: TransactionState) -> Ended:
-    return Ended(
-        TransactionEnded(
-            f"{state.action} {state.instant} was completed by another process first: nothing is left to do",
-            instant=state.instant,
-        )
-    )
+    return _over(state, f"{state.action} {state.instant} was completed by another process first: nothing is left to do")
 
 
 def _overtaken(state: TransactionState, why: str) -> Ended:
-    return Ended(
-        TransactionEnded(
-            f"transaction {state.instant} cannot be committed any more ({why}), and nothing of it is visible: what it "
-            "was based on may be gone, so read the table again and begin a new one",
-            instant=state.instant,
-        )
+    return _over(
+        state,
+        f"transaction {state.instant} cannot be committed any more ({why}), and nothing of it is visible: what it was "
+        "based on may be gone, so read the table again and begin a new one",
     )
 
 
 def _ended(state: TransactionState, why: str) -> Ended:
-    return Ended(
-        TransactionEnded(
-            f"transaction {state.instant} was ended by others ({why}), and nothing of it is visible: begin a new one. "
-            "If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
-            instant=state.instant,
-        )
+    return _over(
+        state,
+        f"transaction {state.instant} was ended by others ({why}), and nothing of it is visible: begin a new one. If "
+        "this writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
     )
+
+
+def _over(state: TransactionState, message: str) -> Ended:
+    return Ended(TransactionEnded(message, instant=state.instant))

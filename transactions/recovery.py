@@ -24,9 +24,9 @@ from lakelatch.timeline.instant import COMPLETED, Instant, inflight, requested
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.ended import find_ended
 from lakelatch.transactions.claims import PlanBusy, clean_up
 from lakelatch.transactions.early.notes import noted_instants
+from lakelatch.transactions.fate import find_ended
 from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, open_instants
 from lakelatch.transactions.restore import finish_restore
 from lakelatch.transactions.rollback import finish_rollback, may_be_beginning, read_plan, roll_back

@@ -41,7 +41,7 @@ class Counters:
 
     def waiting(self, action: str) -> list[str]:
         """Requested times of plans of this action that have not completed, oldest first."""
-        return [instant.requested for instant in self.snapshot.pending if instant.action == action]
+        return pending_plans(self.snapshot, action)
 
     def completed(self, *actions: str) -> Iterator[Instant]:
         """Those of these actions that have completed."""
@@ -63,6 +63,11 @@ class Counters:
     def earlier(self, by_ms: int) -> str:
         """The time so long ago, by the clock of this machine."""
         return earlier(self.now_ms, by_ms)
+
+
+def pending_plans(snapshot: Snapshot, action: str) -> list[str]:
+    """Requested times of the plans of this action that have not completed, oldest first."""
+    return [instant.requested for instant in snapshot.pending if instant.action == action]
 
 
 def last_requested(instants: Iterable[Instant]) -> str:

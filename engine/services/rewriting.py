@@ -16,7 +16,8 @@ from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
-from lakelatch.engine.services.service import PlannedService, ServiceContext, pending_plans
+from lakelatch.engine.services.counters import pending_plans
+from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.engine.table.opening import as_of_now
 from lakelatch.engine.table.schema import keeps_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable

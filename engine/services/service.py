@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
 from lakelatch.engine.run.executor import HERE, Executor
-from lakelatch.engine.services.counters import Counters
+from lakelatch.engine.services.counters import Counters, pending_plans
 from lakelatch.engine.table.opening import open_existing_storage
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError, TransactionEnded
@@ -112,11 +112,6 @@ class PlannedService(ABC, Generic[Result]):
     def run(self, context: ServiceContext) -> list[Result]:
         """Carries out the plans that wait, makes another one, and carries that out."""
         return [*self.execute_waiting(context), *self.run_anew(context)]
-
-
-def pending_plans(snapshot: Snapshot, action: str) -> list[str]:
-    """Requested times of the plans of this action that have not completed, oldest first."""
-    return [instant.requested for instant in snapshot.pending if instant.action == action]
 
 
 def waiting(path: str, actions: Collection[str], options: Mapping[str, object] | None = None) -> list[str]:

@@ -65,6 +65,14 @@ def test_parquet_blocks_of_both_compressions_are_read(make_table: MakeTable, cou
     assert len(table.read_both()) == count
 
 
+def test_a_parquet_block_of_few_large_rows_is_compressed_as_that_of_many(make_table: MakeTable) -> None:
+    table = make_table([("id", pa.string()), ("v", pa.string())])
+    log = table.log(1, 2, [{"id": "a", "v": "x" * 100_000}])
+    data = table.storage.read(log.name)
+    block = pq.ParquetFile(io.BytesIO(data[data.index(b"PAR1") : data.rindex(b"PAR1") + 4]))
+    assert block.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
 @pytest.mark.parametrize("block_format", ["parquet", "avro"])
 def test_every_type_is_read(make_table: MakeTable, block_format: str) -> None:
     table = make_table(EVERYTHING)

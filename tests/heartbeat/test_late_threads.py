@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from functools import partial
 
 import pytest
 
@@ -15,7 +16,7 @@ from lakelatch.system import REAL_SYSTEM
 def test_they_begin_in_the_order_of_their_times_and_not_if_they_are_joined_before() -> None:
     begun: queue.SimpleQueue[str] = queue.SimpleQueue()
     threads = [
-        REAL_SYSTEM.start_thread(lambda name=name: begun.put(name), name, after_s)  # type: ignore[misc]
+        REAL_SYSTEM.start_thread(partial(begun.put, name), name, after_s)
         for name, after_s in (("last", 0.4), ("joined", 0.2), ("first", 0.1))
     ]
     threads[1].join()

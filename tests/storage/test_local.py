@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -16,6 +17,7 @@ import pytest
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import STAGING_FOLDER, NotFound, Storage
 from lakelatch.storage.local import LocalStorage
+from lakelatch.system import RealSystem
 from lakelatch.testing.conformance.storage import SharedStorageConformance
 
 SIZE = 3_000_000
@@ -164,3 +166,21 @@ def test_a_link_that_leads_nowhere_is_no_free_place(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "gone")
     assert storage.put_if_absent("a", b"1") is False
     assert not (tmp_path / "gone").exists()
+
+
+class SameIds(RealSystem):
+    def new_id(self) -> str:
+        return "same"
+
+
+@pytest.mark.parametrize("put", [LocalStorage.put, LocalStorage.put_if_absent])
+def test_a_staged_name_that_is_taken_is_told_and_is_not_the_object(
+    tmp_path: Path, put: Callable[[LocalStorage, str, bytes], object]
+) -> None:
+    storage = LocalStorage(str(tmp_path), SameIds())
+    staged = tmp_path / STAGING_FOLDER / "same"
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(b"of another process")
+    with pytest.raises(Unavailable):
+        put(storage, "object", b"data")
+    assert not storage.exists("object") and staged.read_bytes() == b"of another process"

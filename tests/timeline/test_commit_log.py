@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from slots import append
+from slots import append, nobody_reads
 
 from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, LakelatchError, Unavailable
@@ -392,3 +392,11 @@ def test_a_listing_of_before_a_file_was_seen_is_not_taken_for_one_without_it(sto
     log.look(tail)
     found = log.look(tail, listing).listing
     assert found is not None and tail.event.file in found.names
+
+
+def test_a_slot_that_is_there_and_cannot_be_read_is_asked_for_again(storage: Storage, times: Times) -> None:
+    """It may be ours, by a request that was sent twice: that nothing has happened is not known."""
+    log = CommitLog(FaultyStorage(storage, [Fault(UNAVAILABLE, "read", slot_path(1), times=1)]))
+    tail = log.look(log.tail())
+    theirs = add(CommitLog(storage), times, 1)
+    assert log.create(event(2), tail, times.take, nobody_reads) is None and log.tail().event == theirs

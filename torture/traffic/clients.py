@@ -20,7 +20,8 @@ from lakelatch.engine.options.compaction import CompactionOptions
 from lakelatch.engine.options.inline import SERVICES_ENABLED
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.service import ServiceContext, pending_plans
+from lakelatch.engine.services.counters import pending_plans
+from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import (
     CommitUnknown,

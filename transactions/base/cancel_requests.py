@@ -13,7 +13,7 @@ from functools import lru_cache
 from lakelatch.errors import CorruptTable
 from lakelatch.storage.checksums import open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.timeline.instant import Instant, parse_file_name
+from lakelatch.timeline.instant import Instant, parse_file_name, requested_time
 from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
@@ -44,7 +44,7 @@ def cancel_requests(storage: Storage) -> list[CancelRequest]:
     """
     names: dict[str, list[str]] = {}
     for name in storage.names(CANCEL_FOLDER):
-        names.setdefault(name.partition("_")[0], []).append(name)
+        names.setdefault(requested_time(name), []).append(name)
     found = (_read(storage, instant, inside) for instant, inside in sorted(names.items()))
     return [one for one in found if one is not None]
 
@@ -85,7 +85,7 @@ def plan_of(storage: Storage, pending: Instant) -> ServicePlan | None:
 
 
 def _names_of(storage: Storage, instant: str) -> list[str]:
-    return [name for name in storage.names(CANCEL_FOLDER) if name.partition("_")[0] == instant]
+    return [name for name in storage.names(CANCEL_FOLDER) if requested_time(name) == instant]
 
 
 def _read(storage: Storage, instant: str, names: Collection[str]) -> CancelRequest | None:
