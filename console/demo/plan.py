@@ -25,6 +25,8 @@ SMALL = {  # of Hudi's numbers, so that there is something to see
     "hoodie.keep.max.commits": "6",
     "lakelatch.archive.minimum.age.seconds": "0",
 }
+# What was cleaned or archived after a commit could not be replayed.
+KEPT_WHOLE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
 MODES = {"nbcc": NON_BLOCKING, "occ": OPTIMISTIC}
 
 
@@ -94,7 +96,7 @@ class DemoPlan:
             "hoodie.write.concurrency.mode": MODES[self.mode],
             "hoodie.write.num.retries.on.conflict.failures": 200,
             "lakelatch.writer.name": worker,
-            **(SMALL if self.services else {}),
+            **(SMALL if self.services else KEPT_WHOLE),
             **self.extra,
         }
 

@@ -14,6 +14,7 @@ from lakelatch.console.demo.checks import Check
 from lakelatch.console.demo.plan import DemoPlan
 from lakelatch.console.demo.replay import differences
 from lakelatch.console.demo.run import DemoReport
+from lakelatch.engine.options.registry import Call
 from lakelatch.testing.servers import Server
 from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET
@@ -68,6 +69,12 @@ def test_a_table_in_an_object_store(more: list[str], seaweedfs_server: Server, t
     again = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert again.returncode != 0 and "is not empty: name another place" in again.stdout + again.stderr
+
+
+def test_a_table_that_is_to_be_replayed_is_neither_cleaned_nor_archived_by_its_writers() -> None:
+    replayed, kept = DemoPlan("demo-out"), DemoPlan("demo-out", services=True)
+    services = [Call(plan.options("timetable")).services() for plan in (replayed, kept)]
+    assert [(one.cleaning.automatic, one.archiving.automatic) for one in services] == [(False, False), (True, True)]
 
 
 def test_a_difference_is_seen_and_fails_the_demo(tmp_path: Path) -> None:
