@@ -1,4 +1,4 @@
-"""Hudi's names of actions and operations: what an instant is called, and what its commit says it did."""
+"""Hudi's names of actions (of an instant) and of operations (in its commit's metadata)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RESTORE = "restore"
 SAVEPOINT = "savepoint"
 INDEXING = "indexing"
 
-#: What puts rows on a table, or takes them away.
+#: Actions that add rows to a table or remove them.
 WRITE_ACTIONS = (COMMIT, DELTA_COMMIT, REPLACE_COMMIT)
 
-#: What such an instant may be called before it has completed, besides.
+#: The same, and the other actions under which such instants are pending.
 PENDING_WRITE_ACTIONS = (*WRITE_ACTIONS, COMPACTION, LOG_COMPACTION, CLUSTERING)
 
-#: What a pending action is called once it has completed.
+#: The completed action of each pending one.
 COMPLETED_ACTIONS = {
     COMMIT: COMMIT,
     DELTA_COMMIT: DELTA_COMMIT,
@@ -35,7 +35,7 @@ COMPLETED_ACTIONS = {
     INDEXING: INDEXING,
 }
 
-#: What a completed write may have been called while it was pending, if not the same.
+#: The pending actions of a completed write other than its own.
 PENDING_OF = {COMMIT: (COMPACTION,), DELTA_COMMIT: (LOG_COMPACTION,), REPLACE_COMMIT: (CLUSTERING,)}
 
 # Operations of writes, as options name them; a commit's metadata has them in capitals.
@@ -54,5 +54,5 @@ SERVICES_THAT_ADD_A_SLICE = {COMPACTION: COMPACT, LOG_COMPACTION: LOG_COMPACT}
 SERVICES_THAT_REPLACE = {CLUSTERING: CLUSTER}
 TABLE_SERVICES = frozenset({*SERVICES_THAT_ADD_A_SLICE, *SERVICES_THAT_REPLACE})
 
-#: Plans that stay until somebody carries them out, whoever died on the way.
+#: Plans that stay until they are carried out, even if executors die.
 PLANNED_SERVICES = (COMPACTION, LOG_COMPACTION, CLUSTERING, CLEAN)

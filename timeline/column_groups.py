@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from lakelatch.errors import InvalidRequest
 
 COLUMN_GROUPS = "lakelatch.table.column.groups"
-# What other readers are told: a merger of ours joins the rows of log files. They do not have it, so they refuse those
-# files, and read what has been compacted. The id stands for what `lakelatch.format.merge.column_groups` does.
+# For other readers: log files need a merger of ours, which they lack, so they refuse those files and read only what has
+# been compacted. The id stands for `lakelatch.format.merge.column_groups`.
 COLUMN_GROUPS_MODE = "CUSTOM"
 COLUMN_GROUPS_MERGER = "8d1b1c1e-6c61-4a4b-8c1a-7c2f0e6d9a10"
 COLUMN_GROUPS_PAYLOAD = "lakelatch.ColumnGroups"

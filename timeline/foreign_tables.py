@@ -1,4 +1,4 @@
-"""What other writers may have put into a table's configuration that cannot be read right here, refused by name."""
+"""Settings of other writers with which a table cannot be read correctly here, each refused by name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_readable(values: Mapping[str, str], uri: str) -> None:
 
 
 def check_upgraded(storage: Storage, values: Mapping[str, str], left: Mapping[str, str] | None, left_path: str) -> None:
-    """`CorruptTable` for a table that an upgrade or downgrade has left half done, or is at work on.
+    """Errors: `CorruptTable` for a table in the middle of an upgrade or downgrade, running or interrupted.
 
     `left` are the properties that an updater keeps at `left_path` while it writes new ones.
     """
@@ -65,7 +65,7 @@ def check_upgraded(storage: Storage, values: Mapping[str, str], left: Mapping[st
 
 
 def unmergeable(values: Mapping[str, str], merge_mode: str, ordering: str | None) -> str:
-    """Why rows of log files cannot be merged as the table's writers do; "" if they can."""
+    """The setting that keeps log files from being merged here as the table's writers merge them; "" for none."""
     if merge_mode not in ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"):
         return f"{_MERGE_MODE}={merge_mode}"
     payload = values.get(_PAYLOAD, "").rpartition(".")[2]

@@ -41,7 +41,7 @@ class Instant(NamedTuple):
         return f"{TIMELINE_FOLDER}/{self.file_name}"
 
     def is_as_old_as(self, time: str) -> bool:
-        """Whether this file tells of something that had happened by then; that a write has begun is nothing yet."""
+        """Whether this file shows an event of that time or earlier; the beginning of a write is no event."""
         if self.state != COMPLETED and self.action in (COMMIT, DELTA_COMMIT):
             return False
         return (self.completion or self.requested) <= time

@@ -1,4 +1,4 @@
-"""What timeline files say: commit metadata, compaction plans, rollbacks. Avro container files of one record each."""
+"""Records of timeline files, one in each Avro container file: commit metadata, compaction plans, rollbacks."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class CommitMetadata(Record):
 
     @property
     def called(self) -> str:
-        """What was done, in capitals as Hudi's operations are: UPDATE, MERGE, or the operation itself."""
+        """The operation in capitals, as Hudi's are; UPDATE and MERGE as well, which Hudi does not have."""
         return self.extra.get(CALLED_KEY, "").upper() or self.operation_type
 
     @property
@@ -191,7 +191,7 @@ class CompactionOperation:
 
 @dataclass(frozen=True)
 class CompactionPlan(Record):
-    """The content of a requested compaction. `extra` is what its executors have to know besides."""
+    """The content of a requested compaction. `extra` holds further facts for its executors."""
 
     KIND = "a compaction plan"
     NEEDED = ("operations",)
@@ -240,7 +240,7 @@ class CompactionPlan(Record):
 
 @dataclass(frozen=True)
 class RollbackPlan(Record):
-    """The content of a requested rollback: the instant to undo, and the files known to be its own, in the table."""
+    """The content of a requested rollback: the instant to undo, and the known paths of its files in the table."""
 
     KIND = "a rollback plan"
     NEEDED = ("instantToRollback",)
@@ -286,7 +286,7 @@ class RollbackMetadata:
         return encode(ROLLBACK_METADATA, self.record())
 
     def record(self) -> dict[str, Any]:
-        """As Avro has it, also within a restore's metadata."""
+        """The Avro record, which a restore's metadata contains as well."""
         partitions = {
             partition: {"partitionPath": partition, "successDeleteFiles": files, "failedDeleteFiles": []}
             for partition, files in _by_partition(self.deleted).items()

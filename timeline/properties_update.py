@@ -19,9 +19,9 @@ from lakelatch.timeline.table_config import (
 def update_properties(storage: Storage, values: Mapping[str, str | None]) -> None:
     """Sets these properties, removes those that are None here, and leaves all others as they are.
 
-    The file as it was lies beside it, as the backup that all readers of Hudi tables look for, until the new one is
-    whole; a call that died in between is completed by another. Two calls at once may lose one's values: hold the
-    table's lock. Errors: those of `load_table_config`, and nothing has changed.
+    Until the new file is whole the old one is kept as the backup that all readers of Hudi tables look for; another call
+    completes one that died in between. Two calls at once may lose one's values: hold the table's lock. Errors: those of
+    `load_table_config`, and nothing has changed.
     """
     config = load_table_config(storage)
     changed = {key: value for key, value in {**config.raw, **values}.items() if value is not None}
@@ -35,7 +35,7 @@ def update_properties(storage: Storage, values: Mapping[str, str | None]) -> Non
 
 
 def record_lock_options(storage: Storage, locks: Mapping[str, str]) -> None:
-    """Has the table say these lock options to writers who say none, in the place of those that it said.
+    """Replaces the lock options that the table has for writers that name none.
 
     Errors and duties: those of `update_properties`.
     """

@@ -1,7 +1,7 @@
-"""The files of the timeline as Avro container files of one record each: the record, and back.
+"""Encodes and decodes timeline files: Avro container files of one record each.
 
-Nothing in such a file is believed: bytes that are cut off or altered, another kind of file, values of another type, all
-of that is one error.
+Nothing in such a file is trusted: truncated or altered bytes, another kind of file and values of another type all raise
+one error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _headers: dict[str, bytes] = {}  # by schema: how its container files begin, up 
 
 
 class Record(ABC):
-    """What one kind of file says; subclasses build themselves from the file's record."""
+    """The content of one kind of timeline file; subclasses build themselves from its record."""
 
     KIND: ClassVar[str]  # as errors call it
     NEEDED: ClassVar[tuple[str, ...]]  # fields without which it is another kind of file
 
     @classmethod
     def read(cls: type[R], storage: Storage, path: str) -> R:
-        """That of the file at a path. Errors: `NotFound`, `CorruptTable` with its path."""
+        """Reads the file at a path. Errors: `NotFound`, `CorruptTable` with its path."""
         return cls.from_avro(storage.read(path), path)
 
     @classmethod
@@ -65,7 +65,7 @@ def _encode_value(schema: Any, value: Any) -> bytes:
 
 
 def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Callable[[Mapping[str, Any]], T]) -> T:
-    """The one record of a container file; every way in which bytes can be wrong is one error."""
+    """Builds a value from the one record of a container file. Errors: `CorruptTable`, whatever is wrong with it."""
     if path:
         verify_checksum(data, path)
     try:
@@ -82,7 +82,7 @@ def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Ca
 
 
 def text(value: Any) -> str:
-    """A text; none counts as empty."""
+    """A text; None counts as empty."""
     if not isinstance(value, (str, type(None))):
         raise TypeError(f"{value!r} is no text")
     return value or ""
@@ -93,7 +93,7 @@ def texts(values: Any) -> dict[str, str]:
 
 
 def number(value: Any) -> int:
-    """A whole number; none counts as 0."""
+    """A whole number; None counts as 0."""
     if not isinstance(value, (int, type(None))):
         raise TypeError(f"{value!r} is no whole number")
     return value or 0

@@ -1,4 +1,4 @@
-"""What completed cleans, rollbacks and restores say of the files and instants that they took away."""
+"""Reads the metadata of completed cleans, rollbacks, restores and savepoints: the files and instants that they name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_earliest_retained(data: bytes, path: str) -> str:
 
 
 def read_clean_extra(data: bytes, path: str) -> Mapping[str, str]:
-    """What a completed clean's plan said besides. Errors: `CorruptTable`."""
+    """The extra metadata of a completed clean's plan. Errors: `CorruptTable`."""
     return decode(data, path, "a clean's metadata", (), lambda record: dict(record["extraMetadata"] or {}))
 
 
@@ -78,7 +78,7 @@ def _undone(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _cleaned(record: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-    # Older writers give whole paths. What Java finds gone already, carrying out a clean again, it calls failed.
+    # Older writers give whole paths. Java counts files as failed that an earlier run of the clean has removed.
     return {
         str(partition): tuple(
             dict.fromkeys(

@@ -39,10 +39,10 @@ _by_requested = attrgetter("requested", "completion")
 
 @dataclass(frozen=True)
 class Mark:
-    """The timeline as a transaction found it when it began: nothing of it is in the transaction's way. Pickles.
+    """The timeline as a transaction found it when it began: nothing in it conflicts with the transaction. Pickles.
 
-    `slot` is the last one by then, and `time` that slot's own, "" for a plan, which began before its executor did.
-    Files that no later slot names are a foreign writer's if they are not among the `names`.
+    `slot` is the last slot at that moment and `time` its time, "" for a plan, which began before its executor did. A
+    file that is neither among the `names` nor in a later slot is a foreign writer's.
     """
 
     slot: int
@@ -51,7 +51,7 @@ class Mark:
     moving: frozenset[str] = frozenset()  # the names that say where file groups are, and perhaps some more
 
     def snapshot(self) -> Snapshot:
-        """What these names show."""
+        """The snapshot that these names show."""
         return Snapshot.of_names(self.names)
 
 
@@ -59,9 +59,9 @@ class Mark:
 class Snapshot:
     """The active timeline at one moment. Files appear in slot order, so it ends at some slot and lacks none before.
 
-    What archivers have taken off it is not here (`WholeTimeline` has both); `has_history` says whether any may be.
-    `late` are names that count for nobody (`Rollbacks.late`): only `listed` and `undoers` have them. Of two listings of
-    one process, the one that was begun later has the greater number.
+    Archived instants are not in it (`WholeTimeline` has both); `has_history` says whether there may be any. `late` are
+    names that are ignored (`Rollbacks.late`): only `listed` and `undoers` have them. Of two listings of one process,
+    the one that was begun later has the greater number.
     """
 
     listed: frozenset[str] = frozenset()
@@ -108,7 +108,7 @@ class Snapshot:
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Snapshot:
-        """That of a listing which somebody has made, perhaps a while ago; from the names alone."""
+        """The snapshot of a listing, perhaps an older one, from its names alone."""
         listed = frozenset(names)
         found = [one for one in map(parse_file_name, sorted(listed)) if one is not None]
         groups: dict[str, list[Instant]] = {}
@@ -138,7 +138,7 @@ class Snapshot:
         )
 
     def following(self, names: Collection[str], late: frozenset[str] = frozenset(), number: int = 0) -> Snapshot:
-        """The snapshot of another listing of the same folder, at the price of what has changed since this one."""
+        """The snapshot of another listing of the same folder, at the cost of what has changed since this one."""
         listed = names if isinstance(names, frozenset) else frozenset(names)
         if not self.listed:
             found = Snapshot.of_names(listed)
@@ -163,7 +163,7 @@ class Snapshot:
         )
 
     def _changed(self, fresh: list[Instant], lost: list[Instant], **fields: Any) -> Snapshot:
-        """The same with these instants, and without those; and with other values of `fields`."""
+        """A copy with the instants `fresh`, without those `lost`, and with these `fields`."""
         by_requested = dict(self.by_requested)
         for one in lost:
             kept = tuple(other for other in by_requested.pop(one.requested, ()) if other != one)
@@ -199,7 +199,7 @@ class Snapshot:
         )
 
     def completed_with(self, done: Iterable[Instant]) -> Snapshot:
-        """The same if these instants have completed since. Only `names` has nothing of it."""
+        """A copy in which these instants have completed as well; `listed` and `names` stay as they are."""
         return self._changed([one for one in done if not self.has(one)], [])
 
     @classmethod
@@ -209,16 +209,16 @@ class Snapshot:
         return before.following(storage.names(TIMELINE_FOLDER), number=number)
 
     def without(self, late: frozenset[str]) -> Snapshot:
-        """The same, but these names count for nobody."""
+        """A copy in which these names are ignored."""
         return self.following(self.listed, late, self.number)
 
     def lacks_nothing(self, later: Collection[str], until: str = "") -> bool:
-        """Whether this shows all that had happened by its latest completion, and by `until`, if it is one listing.
+        """Whether this, if it is one listing, shows everything up to its latest completion and up to `until`.
 
-        `later` are the names of a listing that began after this one had ended. It shows what this one should have
-        shown, unless that was taken away meanwhile; and what the log shows appears in the order of its times. So the
-        answer is yes if nothing has gone, and nothing has come that is as old as what was there. The files with which
-        a write begins are in no order, and say nothing about what has completed.
+        `later` are the names of a listing that began after this one had ended. It shows all that this one missed,
+        unless that was removed meanwhile; and files of slots appear in the order of their times. So nothing is missing
+        if no name has gone and none has come that is as old as what was there. The files with which a write begins
+        appear in no order, and say nothing about completions.
         """
         come, gone = _difference(frozenset(later), self.names)
         if HISTORY_NAME in (*come, *gone) or any(parse_file_name(name) is not None for name in gone):
@@ -227,7 +227,7 @@ class Snapshot:
         return not any(one is not None and one.is_as_old_as(moment) for one in map(parse_file_name, come))
 
     def since(self, mark: Mark) -> tuple[frozenset[str], frozenset[str]]:
-        """The names that the mark has not, and those of it that are gone; compared once."""
+        """The names that are new since the mark, and those of the mark that are gone; compared once."""
         if mark.names not in self._compared:
             self._compared[mark.names] = _difference(self.names, mark.names)
         return self._compared[mark.names]
@@ -237,7 +237,7 @@ class Snapshot:
         return {}
 
     def completed_since(self, mark: Mark) -> tuple[Instant, ...]:
-        """Completed instants whose files the mark has not, by completion time."""
+        """Completed instants whose files are new since the mark, by completion time."""
         fresh = map(parse_file_name, self.since(mark)[0])
         done = (one for one in fresh if one is not None and one.completion is not None)
         return tuple(sorted(done, key=_by_completion))
@@ -256,11 +256,11 @@ class Snapshot:
 
     @property
     def has_history(self) -> bool:
-        """Whether archivers may have taken anything off it."""
+        """Whether anything may have been archived."""
         return HISTORY_NAME in self.names
 
     def mark(self, slot: int, time: str = "") -> Mark:
-        """What a transaction that begins after this slot, of this time, has found."""
+        """The mark of a transaction that begins after this slot, of this time."""
         return Mark(slot, time, self.names, self.moving)
 
     @property
@@ -291,7 +291,7 @@ class Snapshot:
 
 
 def _difference(names: frozenset[str], before: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """What has come, and what has gone. Mostly nothing goes, and that is known by counting."""
+    """The names that have come, and those that have gone. Mostly none has gone, which counting shows."""
     came = names.difference(before)
     return came, before.difference(names) if len(names) != len(before) + len(came) else frozenset()
 

@@ -28,7 +28,7 @@ _OWN_CHECKSUM = "lakelatch.table.checksum"
 _MERGE_MODE = "hoodie.record.merge.mode"
 _MERGER = "hoodie.record.merge.strategy.id"
 _OWN_MERGE_MODE = "lakelatch.table.merge.mode"  # of columns outside of every column group
-# What writers take who say nothing of locks. Not under Hudi's own keys: its tools take properties for options.
+# The locks of writers that name none. Not under Hudi's own keys: its tools take properties for options.
 LOCKS_RECORDED = "lakelatch.table.lock."
 _LOCK_OPTIONS = "hoodie.write.lock."
 _TABLE_NAME = "hoodie.table.name"
@@ -57,7 +57,7 @@ _parsed = lru_cache(32)(javaproperties.loads)  # each call on a table reads the 
 _COMPLEX = ("COMPLEX", "COMPLEX_AVRO")
 _ORDERING = {8: "hoodie.table.precombine.field", 9: "hoodie.table.ordering.fields"}
 _PAYLOADS = "org.apache.hudi.common.model"
-# What version 8 says beside the merge mode: Hudi's ids of its mergers, and the payload classes of the same meaning.
+# Version 8 has, with the merge mode, Hudi's id of the merger and the payload class of the same meaning.
 _MERGERS = {
     EVENT_TIME: ("eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", f"{_PAYLOADS}.DefaultHoodieRecordPayload"),
     COMMIT_TIME: ("ce9acb64-bde0-424c-9b91-f6ebba25356d", f"{_PAYLOADS}.OverwriteWithLatestAvroPayload"),
@@ -66,12 +66,12 @@ _MERGERS = {
 
 @dataclass(frozen=True)
 class TableConfig:
-    """What every reader and writer of a table must agree on. Fixed when the table is made.
+    """The settings on which all readers and writers of a table must agree. Fixed when the table is made.
 
     `bucket_count` and `hash_fields` are None on tables that another writer made: Hudi keeps them in no file.
     `key_encoding` is None where the file does not say how it writes keys of one field. `key_generator` is named where
     the fields do not decide it, `partition_kinds` are those of a custom one, and `time_options` say how either makes
-    folders of times. `locks` are lock options, no secret among them, for writers who say none.
+    folders of times. `locks` are lock options, no secret among them, for writers that name none.
     """
 
     name: str
@@ -166,7 +166,7 @@ class TableConfig:
         return values
 
     def own_checksum(self) -> str:
-        """Of all that decides which rows a reader sees. It is of values: Hudi's tools may write the file anew."""
+        """The checksum of all values that decide which rows a reader sees; Hudi's tools may rewrite the file itself."""
         groups = show_column_groups(self.column_groups)
         hash_fields = None if self.bucket_count is None else self.hash_fields or self.record_key_fields
         decisive: tuple[object, ...] = (
@@ -187,7 +187,7 @@ class TableConfig:
 
     @property
     def lock_options(self) -> dict[str, str]:
-        """What the table says of its locks to writers who do not say it, with its name, by which some are called."""
+        """The lock options for writers that name none, with the table's name, from which some locks take theirs."""
         return {_TABLE_NAME: self.name, **self.locks}
 
     @property
@@ -212,7 +212,7 @@ class TableConfig:
 
     @property
     def prefixed_keys(self) -> bool | None:
-        """Whether the key of one field is `field:value`, as complex key generators write it. None: nobody knows."""
+        """Whether the key of one field is `field:value`, as complex key generators write it. None if unknown."""
         if len(self.record_key_fields) != 1 or not self.complex_keys:
             return False
         if self.key_encoding is not None:
@@ -223,7 +223,7 @@ class TableConfig:
 
     @property
     def commas_in_keys(self) -> bool:
-        """Whether all writers of this table take a `,` within one of several key values for a part of that value."""
+        """Whether all writers of this table take a `,` in a value of a composite key for a part of that value."""
         return self.version >= LATEST_VERSION
 
     @property
@@ -258,7 +258,7 @@ def lock_properties(locks: Mapping[str, str]) -> dict[str, str]:
 
 
 def recorded_lock_options(storage: Storage) -> dict[str, str] | None:
-    """`TableConfig.lock_options`, however the rest of it is: none of a damaged table, and None where there is none."""
+    """`TableConfig.lock_options` without the rest; empty for a damaged table, None where there is no table."""
     damaged = False
     for path in (PROPERTIES_PATH, BACKUP_PATH):
         values, wrong = _properties(storage, path)
@@ -292,7 +292,7 @@ def load_table_config(storage: Storage) -> TableConfig:
     if values.get("hoodie.timeline.layout.version") != "2":
         raise CorruptTable(f"{PROPERTIES_PATH} has no hoodie.timeline.layout.version=2, as its table version demands")
     check_readable(values, storage.uri)
-    if own is None:  # nobody upgrades a table of ours on the way to a version that is known here
+    if own is None:  # tables made here are never upgraded to a version that is known here
         check_upgraded(storage, values, _properties(storage, BACKUP_PATH)[0], BACKUP_PATH)
     config = _parse(values, version)
     stored = values.get("hoodie.table.checksum")
@@ -304,7 +304,7 @@ def load_table_config(storage: Storage) -> TableConfig:
     if own is not None and own != config.own_checksum():
         raise CorruptTable(
             f"{PROPERTIES_PATH} has {_OWN_CHECKSUM}={own}, which is not that of its other values: restore the file "
-            f"from a copy, or write {config.own_checksum()} there if somebody has changed them on purpose"
+            f"from a copy, or write {config.own_checksum()} there if they were changed on purpose"
         )
     return config
 
@@ -348,7 +348,7 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
 
 
 def _locks(values: Mapping[str, str]) -> dict[str, str]:
-    """The lock options among a table's properties; those that are none of `hoodie.write.lock.*` stand there whole."""
+    """The lock options among a table's properties; keys other than `hoodie.write.lock.*` are recorded whole."""
     found = {key.removeprefix(LOCKS_RECORDED): value for key, value in values.items() if key.startswith(LOCKS_RECORDED)}
     return {key if key.startswith("hoodie.") else _LOCK_OPTIONS + key: value for key, value in sorted(found.items())}
 
@@ -378,7 +378,7 @@ def _read_properties(storage: Storage) -> dict[str, str]:
 
 
 def _properties(storage: Storage, path: str) -> tuple[dict[str, str] | None, str]:
-    """What a file of properties says, or None and what is wrong with it; a missing file is not wrong."""
+    """The values of a properties file, or None and what is wrong with it; "" for a missing file."""
     try:
         values = _parsed(storage.read(path).decode("utf-8"))
     except NotFound:

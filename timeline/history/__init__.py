@@ -1,1 +1,1 @@
-"""What has left the active timeline: Hudi's LSM history of timeline layout 2."""
+"""The archived timeline: Hudi's LSM history of timeline layout 2."""

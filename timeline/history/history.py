@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 class History:
-    """What a table's archivers have put away. Parts of level files are read when a question reaches them, and once.
+    """The archived instants of a table. Parts of level files are read when they are needed, and once.
 
-    Threads may share it. It may come to know instants that were archived after it was loaded; whoever asks compares
-    with the active timeline that was listed before. Errors, of every method: `CorruptTable` that names the manifest or
-    level file that is missing, cut, or not what it says.
+    Threads may share it. It may show instants that were archived after it was loaded; callers compare with the active
+    timeline that was listed before. Errors, of every method: `CorruptTable` that names the manifest or level file that
+    is missing, cut, or not what it says.
     """
 
     def __init__(self, storage: Storage, manifest: Manifest) -> None:
@@ -45,7 +45,7 @@ class History:
 
     @classmethod
     def empty(cls, storage: Storage) -> History:
-        """That of a table whose active timeline shows no folder for one."""
+        """The history of a table whose active timeline shows no folder for one."""
         return cls(storage, Manifest())
 
     @property
@@ -55,7 +55,7 @@ class History:
 
     @property
     def latest(self) -> str:
-        """The greatest requested time that it has, "" if it is empty."""
+        """The greatest requested time in it, "" if it is empty."""
         return max((file.last for file in self._manifest.files), default="")
 
     def find(self, requested: str) -> ArchivedInstant | None:
@@ -63,7 +63,7 @@ class History:
         return self.find_all((requested,)).get(requested)
 
     def find_all(self, requested: Collection[str]) -> dict[str, ArchivedInstant]:
-        """Those of these requested times that were archived. Ask only for what the active timeline has not."""
+        """The archived instants of these requested times. Ask only for times that the active timeline lacks."""
         found = self._try(lambda manifest: self._find_all(manifest.files, requested))
         lost = self._try(lambda manifest: self._find_all(manifest.loose, set(requested).difference(found)))
         for archived in lost.values():
@@ -83,14 +83,14 @@ class History:
     ) -> list[ArchivedInstant]:
         """Archived instants, of these actions or all, completed after a time and until another, by completion.
 
-        `planned_only`: those that have a plan.
+        `planned_only`: only those that have a plan.
         """
 
-        def look(manifest: Manifest) -> dict[str, ArchivedInstant]:
+        def read(manifest: Manifest) -> dict[str, ArchivedInstant]:
             chosen = (select_from(self._storage, file, actions, after, until, planned_only) for file in manifest.files)
             return {one.requested: one for file in chosen for one in file}
 
-        return sorted(self._try(look).values(), key=lambda archived: (archived.completion, archived.requested))
+        return sorted(self._try(read).values(), key=lambda archived: (archived.completion, archived.requested))
 
     def metadata(self, archived: ArchivedInstant) -> bytes:
         """The bytes that the completed file had. Errors also: `CorruptTable` if the history has none."""
@@ -108,13 +108,13 @@ class History:
         return self._bytes(archived, PLAN) or None
 
     def _bytes(self, archived: ArchivedInstant, column: str) -> bytes | None:
-        """The column of an instant, in whichever level file lies there now."""
+        """A column of an instant, from the level file that has it now."""
 
-        def look(manifest: Manifest) -> bytes | None:
+        def read(manifest: Manifest) -> bytes | None:
             now = self._find_all(manifest.files, (archived.requested,)).get(archived.requested, archived)
             return read_bytes(self._storage, now, column)
 
-        return self._try(look)
+        return self._try(read)
 
     def _find_all(self, files: Iterable[LevelFile], requested: Iterable[str]) -> dict[str, ArchivedInstant]:
         missing, found = set(requested), dict[str, ArchivedInstant]()
@@ -127,12 +127,12 @@ class History:
                 missing.difference_update(found)
         return found
 
-    def _try(self, look: Callable[[Manifest], T]) -> T:
-        """What `look` finds, with the manifest loaded again for as long as level files vanish under it."""
+    def _try(self, read: Callable[[Manifest], T]) -> T:
+        """Returns `read(manifest)`, loading the manifest again for as long as level files vanish meanwhile."""
         for _ in range(_RELOADS_MAX):
             manifest = self._manifest
             try:
-                return look(manifest)
+                return read(manifest)
             except NotFound as error:
                 self._reload(manifest, error)
         raise Unavailable(f"level files of {HISTORY_FOLDER} vanished {_RELOADS_MAX} times: try again")
@@ -146,7 +146,7 @@ class History:
                 gone = _missing(self._storage, seen.files)
                 raise CorruptTable(
                     f"manifest_{seen.version} names {gone or 'a level file'}, which is not there: restore it from a "
-                    "copy. Without it nobody can tell which files of the table count",
+                    "copy. Without it, it is unknown which files of the table count",
                     path=gone,
                 ) from problem
             self._manifest = fresh

@@ -1,7 +1,7 @@
-"""What one level file of the history says: its instants, and the bytes of their metadata where somebody asks.
+"""One level file of the history: its instants, and the bytes of their metadata on demand.
 
-A large one is not read whole: its footer says which row groups can have what is asked for, and of those only the
-columns are read that matter. A level file never changes, so a process reads each part once.
+A large one is not read whole: its footer says which row groups can match, and of those only the needed columns are
+read. A level file never changes, so a process reads each part once.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class ArchivedInstant:
 
 
 def forget_all() -> None:
-    """Forgets what this process has read, as a new one has read nothing."""
+    """Clears this process's caches, so that it is like a new one."""
     for known in (_groups, _index, _actions, _contents, _whole):
         known.cache_clear()
 
 
 def find_in(storage: Storage, file: LevelFile, requested: Collection[str]) -> dict[str, ArchivedInstant]:
-    """Those of these requested times that a level file has. Errors: `NotFound`, `CorruptTable` with the file's path."""
+    """The instants of these requested times in a level file. Errors: `NotFound`, `CorruptTable` with its path."""
     found: dict[str, ArchivedInstant] = {}
     for number, group in enumerate(_groups(storage, file)):
         if any(group.first <= one <= group.last for one in requested):
@@ -121,7 +121,7 @@ def select_from(
 
 
 def read_bytes(storage: Storage, archived: ArchivedInstant, column: str) -> bytes | None:
-    """What an instant has in the column METADATA or PLAN. Errors: `NotFound` and `CorruptTable`, as above."""
+    """The column METADATA or PLAN of an instant. Errors: `NotFound` and `CorruptTable`, as above."""
     for number, group in enumerate(_groups(storage, archived.file)):
         if group.first <= archived.requested <= group.last:
             contents = _contents(storage, archived.file, number, column)
@@ -140,7 +140,7 @@ def read_rows(storage: Storage, file: LevelFile) -> Any:
 
 @dataclass(frozen=True)
 class _Group:
-    """What the footer says of a row group: nothing in it lies outside of these; the widest bounds if it is silent."""
+    """The bounds of a row group's values by the footer; the widest ones where it has none."""
 
     first: str
     last: str
@@ -178,7 +178,7 @@ def _bounds(column: Any) -> tuple[str, str]:
 
 @lru_cache(maxsize=_GROUPS_MAX)
 def _index(storage: Storage, file: LevelFile, number: int) -> Any:
-    """Who is in a row group, as a table of four columns."""
+    """The instants of a row group, as a table of four columns."""
     has_plans = _groups(storage, file)[number].has_plans
     rows = _read(storage, file, number, (*_TIMES, PLAN) if has_plans else _TIMES)
     for name in ("instantTime", "action"):
@@ -188,7 +188,7 @@ def _index(storage: Storage, file: LevelFile, number: int) -> Any:
                 "from a copy",
                 path=file.path,
             )
-    # Tables that were upgraded from layout 1 have instants whose completion nobody noted down.
+    # Tables that were upgraded from layout 1 have instants without a completion time.
     known = pc.and_kleene(pc.is_valid(rows["completionTime"]), pc.not_equal(rows["completionTime"], ""))
     completions = pc.if_else(known, rows["completionTime"], rows["instantTime"])
     planned = pc.is_valid(rows[PLAN]) if has_plans else pa.array([False] * len(rows), pa.bool_())
@@ -197,7 +197,7 @@ def _index(storage: Storage, file: LevelFile, number: int) -> Any:
 
 @lru_cache(maxsize=2 * _GROUPS_MAX)
 def _actions(storage: Storage, file: LevelFile, number: int, planned_only: bool) -> frozenset[str]:
-    """Of the instants in a row group, or of those that have a plan: most questions end here, without a look at rows."""
+    """The actions in a row group, or only of instants that have a plan: most queries end here."""
     rows = _index(storage, file, number)
     return frozenset(pc.unique((rows.filter(rows["has_plan"]) if planned_only else rows)["action"]).to_pylist())
 
@@ -221,7 +221,7 @@ def _read(storage: Storage, file: LevelFile, number: int, columns: tuple[str, ..
 
 
 class _Opened:
-    """A level file as parquet, for a block; whatever is wrong with its bytes is `CorruptTable`."""
+    """Opens a level file as parquet for a block. Errors: `CorruptTable`, whatever is wrong with its bytes."""
 
     def __init__(self, storage: Storage, file: LevelFile) -> None:
         self._storage = storage
@@ -262,7 +262,7 @@ def _whole(storage: Storage, file: LevelFile) -> bytes:
 
 
 class _Ranges(RangeFile):
-    """An object of the storage, of which nothing is kept."""
+    """An object of the storage; nothing of it is cached."""
 
     def __init__(self, storage: Storage, path: str, size_bytes: int) -> None:
         super().__init__(size_bytes)

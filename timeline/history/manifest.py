@@ -1,4 +1,4 @@
-"""Which level files the history has: `_version_`, and the manifest that it names."""
+"""The level files that the history has: `_version_`, and the manifest that it names."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class LevelFile:
 class Manifest:
     """The level files of one version, newest first. Version 0 says that nothing has been archived.
 
-    `loose` are the level files that lie there before the first manifest does: an archiver is at its first work, or
-    died at it, and what they hold is on the active timeline too.
+    `loose` are level files from before the first manifest: an archiver is in its first run, or died in it, and their
+    instants are on the active timeline, too.
     """
 
     version: int = 0
@@ -56,7 +56,7 @@ class Manifest:
 
     @classmethod
     def read(cls, storage: Storage, version: int) -> Manifest:
-        """That of one version. Errors: `NotFound`, and `CorruptTable` with its path."""
+        """Reads the manifest of one version. Errors: `NotFound`, and `CorruptTable` with its path."""
         path = manifest_path(version)
         return cls(version, _parse(storage.read(path), path))
 
@@ -84,17 +84,17 @@ def load_manifest(storage: Storage) -> Manifest:
         except NotFound as error:
             if _version(storage, storage.names(HISTORY_FOLDER)) == version:
                 raise CorruptTable(
-                    f"{VERSION_PATH} names {path}, which is not there: restore it from a copy. Without it nobody can "
-                    "tell which files of the table count",
+                    f"{VERSION_PATH} names {path}, which is not there: restore it from a copy. Without it, it is "
+                    "unknown which files of the table count",
                     path=path,
                 ) from error
     raise Unavailable(f"{HISTORY_FOLDER} changed during each of {_READS_MAX} readings: try again")
 
 
 def greatest_manifest(storage: Storage) -> Manifest:
-    """The manifest on which the next one is built: the greatest that can be read, also beside an older `_version_`.
+    """The manifest on which the next one is built: the greatest readable one, even if `_version_` is older.
 
-    An archiver that died may have left it, or one may be at work on it; what it names is on the active timeline, too.
+    An archiver that died may have left it, or one may still be at work; its instants are on the active timeline, too.
     Errors: those of `load_manifest`.
     """
     counted = load_manifest(storage)
@@ -112,7 +112,7 @@ def greatest_manifest(storage: Storage) -> Manifest:
 
 
 def manifest_versions(names: Collection[str]) -> list[int]:
-    """The versions of which manifests are among the names of the history's folder."""
+    """The versions of the manifests among the names of the history's folder."""
     return [int(found[1]) for found in map(_MANIFEST.fullmatch, names) if found]
 
 
@@ -127,7 +127,7 @@ def _version(storage: Storage, names: Collection[str]) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MOST):
         raise CorruptTable(
             f"{VERSION_PATH} holds {text[:20]!r}, which is no version: restore it, or write {greatest} to it, the "
-            "greatest manifest beside it",
+            "greatest manifest there",
             path=VERSION_PATH,
         )
     return int(text)

@@ -1,6 +1,6 @@
-"""The data files that completed writes name, and what a process remembers of them: what it once read costs no request.
+"""The data files that completed writes name, cached by each process, so that they are read once.
 
-Only a file of which a commit says that it has bytes is *expected*: empty ones hold a place, and are no loss.
+Only files that have bytes by their commit's metadata are *expected*: empty ones are placeholders, and no loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILES_MAX = 50_000  # of all of them together; some ten megabytes
 
 
 class _Remembered:
-    """What this process has read, of any table. Threads share it."""
+    """This process's cache, for any table. Threads share it."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[Storage, Instant], Named] = OrderedDict()
@@ -66,19 +66,19 @@ def expected_of(metadata: CommitMetadata) -> Named:
 
 
 def remember(storage: Storage, instant: Instant, metadata: CommitMetadata) -> Named:
-    """What a completed write names, kept for the next who asks in this process."""
+    """Caches the names of a completed write's files, and returns them."""
     named = expected_of(metadata)
     _remembered.put(storage, instant, named)
     return named
 
 
 def recall(storage: Storage, instant: Instant) -> Named | None:
-    """What this process knows of a completed write; None if it has not read it, or has forgotten it."""
+    """The cached names of a completed write's files; None if they are not in the cache."""
     return _remembered.get(storage, instant)
 
 
 def forget_all() -> None:
-    """Forgets what was read of any table: for those who simulate a new process."""
+    """Clears the cache, to simulate a new process."""
     _remembered.clear()
 
 

@@ -1,10 +1,10 @@
-"""The history, written: level files, manifests, the merging of levels, and the removal of what they replace.
+"""Writes the history: level files, manifests, the merging of levels, and the removal of replaced files.
 
-**Manifests are create-only, and the greatest one counts.** Creating the next one with put-if-absent is what decides
-between two archivers; whoever finds its number taken begins anew. Old manifests are removed, so an archiver that was
-paused may succeed with a number that was removed: it looks at the greatest afterwards, and has lost if that is not its
-own. `_version_` is removed by each archiver, as Java's does before it puts the next one; here none is put, since a late
-put of an old one would hide what others have archived. Without it Java's readers and writers take the greatest, too.
+**Manifests are create-only, and the greatest one counts.** Creating the next one with put-if-absent decides between two
+archivers; the one that finds its number taken starts again. Old manifests are removed, so an archiver that was paused
+may succeed with a number that was removed: it checks the greatest one afterwards, and has lost if that is not its own.
+`_version_` is removed by each archiver, as Java's does before it puts the next one; here none is put, since a late put
+of an old one would hide what others have archived. Without it Java's readers and writers take the greatest, too.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _ROWS_OF_GROUP = 1000  # so that one completion time is found without reading a 
 
 
 class ArchiverOvertaken(Exception):
-    """Another archiver has changed the history since it was looked at: look again. Never leaves this project."""
+    """Another archiver has changed the history since it was read: read it again. Never leaves this project."""
 
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """One completed instant, as a level file has it."""
+    """One completed instant, as a row of a level file."""
 
     requested: str
     completion: str
@@ -68,7 +68,7 @@ class HistoryRow:
 
 
 class HistoryWriter:
-    """One table's history, for an archiver. Any number of them may be at work; what they lose is time.
+    """Writes one table's history. Any number of archivers may be at work; one that loses has lost only time.
 
     Errors, of every method: those of `load_manifest`, `Unavailable` if the storage confirms nothing.
     """
@@ -78,10 +78,10 @@ class HistoryWriter:
         self._system = system
 
     def append(self, rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
-        """Puts rows into the history; those of them that are in it afterwards, which are the oldest.
+        """Adds rows to the history; returns those that are in it afterwards, the oldest.
 
-        They are fewer where an archiver that died has left a file of the same name and with other rows.
-        Errors: `ArchiverOvertaken`, with nothing done.
+        They are fewer if an archiver that died has left a file of the same name with other rows. Errors:
+        `ArchiverOvertaken`, with nothing done.
         """
         manifest = greatest_manifest(self._storage)
         ordered = sorted(rows, key=lambda row: row.requested)
@@ -94,12 +94,12 @@ class HistoryWriter:
                 return ordered
             ordered.pop()
         raise CorruptTable(
-            f"level files that no manifest names are in the way of the oldest instant of {HISTORY_FOLDER}: remove them",
+            f"level files that no manifest names have the name of the oldest instant of {HISTORY_FOLDER}: remove them",
             path=HISTORY_FOLDER,
         )
 
     def merge(self, batch_size: int) -> int:
-        """Merges level files, level by level, while there are as many of one as a batch has; says how many times.
+        """Merges level files, level by level, for as long as a level has a batch of them; returns how often.
 
         Errors: `ArchiverOvertaken`; what was merged until then counts.
         """
@@ -116,7 +116,7 @@ class HistoryWriter:
         return merged
 
     def remove_old(self) -> None:
-        """Removes manifests that readers have left behind, and the level files that they alone name."""
+        """Removes manifests that no reader uses any more, and the level files that only they name."""
         versions = sorted(manifest_versions(self._storage.names(HISTORY_FOLDER)))
         if len(versions) <= MANIFESTS_KEPT:
             return
@@ -146,9 +146,9 @@ class HistoryWriter:
         return True
 
     def _replace(self, manifest: Manifest, old: Sequence[LevelFile], new: LevelFile, rows: Any) -> None:
-        """Makes the next manifest count: without some level files, and with a new one.
+        """Creates the next manifest, without the `old` level files and with the `new` one.
 
-        Errors: `ArchiverOvertaken` if another one counts. Nothing may be deleted then, of what this one would replace.
+        Errors: `ArchiverOvertaken` if another one counts; then nothing that this one would replace may be deleted.
         """
         version = manifest.greatest + 1
         files = [*(file for file in manifest.files if file not in old and file.name != new.name), new]
@@ -167,7 +167,7 @@ class HistoryWriter:
         failpoint("archive.after_version")
 
     def _put_level_file(self, rows: Any, level: int) -> LevelFile | None:
-        """The file with exactly these rows, whoever has made it; None if its name is taken by other rows."""
+        """Creates the file with exactly these rows, or finds it there; None if its name is taken by other rows."""
         name = f"{rows[_TIME][0]}_{rows[_TIME][-1]}_{level}.parquet"
         data = _level_file_bytes(rows)
         file = level_file(name, len(data))
@@ -205,7 +205,7 @@ def _table_of(rows: Iterable[HistoryRow]) -> Any:
 
 
 def _in_order(tables: Iterable[Any]) -> Any:
-    """Their rows by instant, each instant once. Sorting copies all metadata, so it is done only where it must be."""
+    """The tables' rows by instant, each instant once. Sorting copies all metadata, so it is done only if needed."""
     rows = pa.concat_tables(tables)
     if _is_rising(rows[_TIME]):
         return rows

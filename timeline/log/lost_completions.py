@@ -1,4 +1,4 @@
-"""Completed files that somebody has removed: slots of the commit log that stand, held against the timeline."""
+"""Lost completions: slots of the commit log whose completed files are missing from the timeline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LOOKS_MAX = 4
 
 
 def lost_completions(log: CommitLog, tail: Tail, since: str = "") -> list[Event]:
-    """Events of slots that stand, later than a time, whose completed files are gone, and nobody has taken them away.
+    """Events later than a time whose completed files are missing, though nothing has undone or archived them.
 
-    The `tail` has been looked at. Costs a request for each slot that this process has not read; if a file lacks, three
-    for a second look, for nothing is said that a second one does not say.
+    The `tail` comes from `CommitLog.look`. Costs a request for each slot that this process has not read, and three more
+    to check again if a file is missing: only what two checks agree on is returned.
     """
     found: list[Event] = []
     for _ in range(_LOOKS_MAX):
@@ -28,7 +28,7 @@ def lost_completions(log: CommitLog, tail: Tail, since: str = "") -> list[Event]
 
 
 def ensure_none_lost_to_readers(storage: Storage) -> None:
-    """The same for a reader, who makes nothing: the last slot's file, which the next writer makes, is left out."""
+    """As `ensure_none_lost`, for a reader: the last slot's file may be missing, since the next writer makes it."""
     log, before = CommitLog(storage), list[Event]()
     for _ in range(_LOOKS_MAX):
         events = log.standing(log.tail())[:-1]
@@ -41,13 +41,13 @@ def ensure_none_lost_to_readers(storage: Storage) -> None:
 
 
 def ensure_none_lost(log: CommitLog, tail: Tail, since: str = "") -> None:
-    """Errors: `CorruptTable` if there are any."""
+    """Errors: `CorruptTable` if there are `lost_completions`."""
     for event in lost_completions(log, tail, since):
         raise lost_file(event)
 
 
 def lost_file(event: Event) -> CorruptTable:
-    """The error for one of them."""
+    """The error for a lost completion."""
     return CorruptTable(
         f"the completed file {event.path} is missing, and slot {event.number} of the commit log says that "
         f"{event.instant} has completed: without it the instant looks as if it had not. Restore it from a copy, or put "

@@ -1,23 +1,22 @@
-"""What rollbacks and restores have undone, and which files of it have come back since.
+"""Instants that rollbacks and restores have undone, and files of theirs that have come back since.
 
-A request may arrive long after its caller gave it up, and make a file once more that was taken away. No name on a
-timeline is used twice, so what a rollback or restore names says for good which files these are: they count for nobody,
-and whoever tidies up next removes them.
+A request may arrive long after its caller gave it up, and create a file again that was removed. No name on a timeline
+is used twice, so a rollback or restore says for good which names are void: they are ignored, and the next recovery
+removes them.
 
-The requested file of a rollback or restore is there before any completed file that it names goes. So these count for
-nobody from that file on: whether one of them is still to go, or has gone and come back, nobody could tell. Whoever
-carries it out takes all of them away, also after others that have died.
+The requested file of a rollback or restore is there before any completed file that it names goes. These are void from
+then on, since one that is still to go looks like one that has gone and come back. Each executor removes all of them,
+also after others that have died.
 
-Of what a rollback names only what had completed before it: a file with which a write begins makes it pending, and then
-it is rolled back once more, with the data that came late as well; and the plan of a service is left to its next
-executor, as in Hudi. A restore takes plans away, too. The files with which an instant begins are there until its data
-has gone, for else others would count that, so they have come back if they are there after the restore's end.
+A rollback voids only what had completed before it: a file with which a write begins makes it pending, and then it is
+rolled back again, with the data that came late as well; and the plan of a service is left to its next executor, as in
+Hudi. A restore removes plans, too. The files with which an instant begins are kept until its data has gone, since
+readers would count the data otherwise; so they have come back if they are there after the restore's end.
 
-Another engine removes nothing before its inflight file is there. So a plan of its that cannot be read names nothing
-until then: it is being written, or its process has died. Ours are there whole or not at all, and have a claim until
-they have completed, so one that cannot be read is damaged. And what it plans for a run of a service (ours never name
-one) counts from that file on: whoever carries the service out once more begins it, and nobody does if that has
-completed.
+Another engine removes nothing before its inflight file is there. So a plan of another engine that cannot be read voids
+nothing until then: it is being written, or its process has died. Ours are there whole or not at all, and have a claim
+until they have completed, so one that cannot be read is damaged. Another engine's rollback of a run of a service (ours
+have none) counts from its inflight file on: the next executor of the service begins it, unless the run has completed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from lakelatch.timeline.snapshot import Snapshot
 
 
 class Rollbacks:
-    """Those of one table. Threads may share it; it remembers what they undo, which cannot change."""
+    """The rollbacks and restores of one table. Threads may share it; it caches what they undo, which cannot change."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -53,10 +52,10 @@ class Rollbacks:
         self._of_runs: set[str] = set()  # rollbacks of runs of services
 
     def late(self, listing: Snapshot) -> frozenset[str]:
-        """Those of a listing's names that belong to what was undone, or is to be. Reads what it has not read before.
+        """The names of a listing that belong to instants undone or being undone. Reads new plans.
 
-        Costs what there is of rollbacks and restores, and of what they name. Errors: `CorruptTable` for what cannot be
-        read, unless another engine may still be writing it.
+        The cost follows the rollbacks and restores, and the instants that they name. Errors: `CorruptTable` for a plan
+        that cannot be read, unless another engine may still be writing it.
         """
         found = [one for name in listing.undoers if (one := parse_file_name(name)) is not None]
         if not found:
@@ -79,7 +78,7 @@ class Rollbacks:
         )
 
     def left_to_others(self, names: Collection[str]) -> frozenset[str]:
-        """The instants that other engines are about to undo: they expect to find the files that they take away.
+        """The instants that other engines are about to undo: they expect to find the files that they remove.
 
         Ours have a claim until they have completed; one request for each that has not.
         """
@@ -103,7 +102,7 @@ class Rollbacks:
         return rollback in self._of_runs and not _has_begun(rollback, names)
 
     def is_unreadable(self, rollback: str, names: Collection[str]) -> bool:
-        """Whether another engine is still writing this plan, or has died at it, so that nobody knows what it names.
+        """Whether another engine is still writing this plan, or died while writing it, so that it names nothing yet.
 
         Errors: `CorruptTable` for one of ours, and for one that has begun.
         """
@@ -149,10 +148,10 @@ def _has_begun(rollback: str, names: Collection[str]) -> bool:
 
 
 def may_be_undone(done: Instant | None, timeline: Snapshot) -> bool:
-    """Whether a completed instant may be one of what was undone, for who has read no plan.
+    """Whether a completed instant may have been undone, without reading any plan.
 
-    It has no inflight file any more, or a later rollback or restore has not completed. A file that came back with its
-    inflight one, after both, is not noticed: it is pending for whoever tidies up.
+    It may if it has no inflight file any more, or if a later rollback or restore has not completed. A completed file
+    that came back together with its inflight file is not noticed: it is left to recovery.
     """
     if done is None:
         return False

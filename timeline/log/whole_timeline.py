@@ -36,9 +36,9 @@ from lakelatch.timeline.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class WholeTimeline:
-    """What was committed at the moment of the active timeline's listing. `history` was loaded after it.
+    """All that was committed when the active timeline was listed. `history` was loaded after it.
 
-    Files of the listing that belong to what was undone are not in `active`: they have come back, or are about to go.
+    Files of undone instants are not in `active`: they have come back, or are about to go.
 
     An instant that completed after that moment, and was archived before the history was loaded, does not count: another
     one that completed before it might be missing.
@@ -55,7 +55,7 @@ class WholeTimeline:
     ) -> WholeTimeline:
         """The table's timeline now. A table that has archived nothing costs what its active timeline costs.
 
-        `active` is for a caller who has just listed it, and `rollbacks` for one who has read them.
+        `active` is for a caller that has just listed it, and `rollbacks` for one that has read them.
         """
         active = active or Snapshot.load(storage)
         rollbacks = rollbacks or Rollbacks(storage)
@@ -63,7 +63,7 @@ class WholeTimeline:
         return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage), rollbacks)
 
     def names_now(self) -> frozenset[str]:
-        """The names on the active timeline now that count: one of these files may have gone and come back since."""
+        """The names that count on the active timeline now: files may have gone and come back since it was listed."""
         listing = Snapshot.take(self.storage, self.active)
         return listing.listed - self.rollbacks.late(listing)
 
@@ -71,12 +71,12 @@ class WholeTimeline:
     def start(self) -> str:
         """The requested time of the first write on the active timeline, whatever its state; "" if there is none.
 
-        Commits that a savepoint keeps do not count: archivers may go on behind them.
+        Commits that a savepoint keeps do not count: archivers may pass over them.
         """
         return next(filter(self._is_write, sorted(self.active.by_requested)), "")
 
     def completion_times(self, requested: Iterable[str]) -> dict[str, str]:
-        """The completion time of those of these requested times that count as committed writes."""
+        """Completion time by requested time, of those that count as committed writes."""
         found, strangers = self._split(requested)
         archived = self.history.find_all(strangers)
         found.update({one: one for one in self._old_enough(set(strangers).difference(archived))})
@@ -86,7 +86,7 @@ class WholeTimeline:
         return found
 
     def find(self, requested: str) -> Instant | None:
-        """The completed instant of a requested time, on either."""
+        """The completed instant of a requested time, on either timeline."""
         for instant in self.active.of(requested):
             if instant.completion is not None and instant.action != SAVEPOINT:  # which has the time of its commit
                 return instant
@@ -98,13 +98,13 @@ class WholeTimeline:
         return requested in self._rolled_back
 
     def unrecorded(self, requested: Iterable[str]) -> list[str]:
-        """Those that count although neither timeline says when, or that, they completed; oldest first."""
+        """The requested times that count although neither timeline has their completion; oldest first."""
         strangers = self._split(requested)[1]
         archived = self.history.find_all(strangers)
         return sorted(self._old_enough(set(strangers).difference(archived)))
 
     def all_completion_times(self) -> dict[str, str]:
-        """Completion time by requested time of every write that is on either. Reads the whole history's times."""
+        """Completion time by requested time of every write on either timeline. Reads the whole history's times."""
         return {instant.requested: instant.completion or "" for instant in self.completed(WRITE_ACTIONS)}
 
     def completed(self, actions: Collection[str], after: str = "", until: str | None = None) -> list[Instant]:
@@ -119,7 +119,7 @@ class WholeTimeline:
     def archived(
         self, actions: Collection[str], after: str = "", until: str | None = None, planned_only: bool = False
     ) -> list[ArchivedInstant]:
-        """The same, of those that are in the history; some may be on the active timeline as well."""
+        """As `completed`, of the history alone; some may be on the active timeline as well."""
         found = self.history.instants(actions, after, until, planned_only)
         return [archived for archived in found if self._is_seen(archived.completion)]
 
@@ -138,7 +138,7 @@ class WholeTimeline:
         return found
 
     def named_files(self, instant: Instant) -> Named:
-        """The names of the files with bytes that a completed write names. Read once a process, if they are not many."""
+        """The names of the files with bytes that a completed write names. Cached, unless they are many."""
         known = recall(self.storage, instant)
         return expected_of(self.metadata(instant)) if known is None else known
 
@@ -155,7 +155,7 @@ class WholeTimeline:
 
     @cached_property
     def _rolled_back(self) -> frozenset[str]:
-        """What rollbacks and restores have undone, or are undoing."""
+        """Requested times that rollbacks and restores have undone, or are undoing."""
         found: set[str] = set()
         for instant in self.completed((ROLLBACK, RESTORE)):
             found.update(read_rolled_back(self.content(instant), instant.path))
@@ -172,13 +172,13 @@ class WholeTimeline:
         return frozenset(found)
 
     def _split(self, requested: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-        """Completion times of those on the active timeline, and those that are not there in any state."""
+        """Completion times of those on the active timeline, and the times that it lacks in any state."""
         wanted = set(requested)
         found = {one: self._times[one] for one in wanted if one in self._times}
         return found, sorted(one for one in wanted.difference(found) if not self._is_open(one))
 
     def _is_open(self, requested: str) -> bool:
-        """Whether the active timeline says of an instant that it has not completed, or was cancelled."""
+        """Whether an instant is on the active timeline and has not completed, or was cancelled."""
         files = self.active.of(requested)
         return bool(files) and (not self.active.has_completed(requested) or any(one.state == ABORTED for one in files))
 
@@ -187,10 +187,11 @@ class WholeTimeline:
         return self.active.completion_times()
 
     def _old_enough(self, strangers: Iterable[str]) -> set[str]:
-        """Those of these, which are on neither timeline, that count by their age alone.
+        """The strangers, which are on neither timeline, that count by their age alone.
 
-        A writer that has claimed an old time may show its requested file, and write, after this timeline was listed. So
-        whatever is claimed now, or was shown since, does not count; in this order, for a commit gives its claim back.
+        A writer that has claimed an old time may put its requested file, and write, after this timeline was listed. So
+        times that are claimed now, or on the timeline now, do not count; listed in this order, since a commit releases
+        its claim.
         """
         old = {one for one in strangers if one < self.start and one not in self._rolled_back}
         if old:
@@ -203,7 +204,7 @@ class WholeTimeline:
 
 
 def find_archived(storage: Storage, names: Collection[str], requested: str) -> ArchivedInstant | None:
-    """The archived instant of a requested time, for those who follow the timeline's folder: `names` is a listing of it.
+    """The archived instant of a requested time, for a caller that has listed the timeline's folder (`names`).
 
     Free for a table that has archived nothing.
     """
@@ -213,7 +214,7 @@ def find_archived(storage: Storage, names: Collection[str], requested: str) -> A
 def read_completed(storage: Storage, instant: Instant) -> bytes:
     """The bytes of a completed instant's file, on whichever timeline it is by now. Errors: `NotFound`, `CorruptTable`.
 
-    Whoever listed the active timeline a while ago may find that the file has been archived since.
+    The file may have been archived since the active timeline was listed.
     """
     return _read(storage, instant, History.metadata)
 
@@ -230,13 +231,13 @@ def read_plan(storage: Storage, requested: Instant) -> bytes:
     return _read(storage, requested, History.plan)
 
 
-def _read(storage: Storage, instant: Instant, look: Callable[[History, ArchivedInstant], bytes | None]) -> bytes:
+def _read(storage: Storage, instant: Instant, read: Callable[[History, ArchivedInstant], bytes | None]) -> bytes:
     try:
         return storage.read(instant.path)
     except NotFound:
         history = History.load(storage)
         archived = history.find(instant.requested)
-        data = None if archived is None else look(history, archived)
+        data = None if archived is None else read(history, archived)
         if data is None:
             raise
         return data

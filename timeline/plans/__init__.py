@@ -1,1 +1,1 @@
-"""What table services plan, as Hudi writes it, and whether a plan can be cancelled."""
+"""The plans of table services, as Hudi writes them, and whether a plan can be cancelled."""

@@ -1,4 +1,4 @@
-"""What a clean takes away, as Hudi writes it: its plan, which names every file, and what it says once it is done."""
+"""A clean as Hudi writes it: its plan, which names every file to remove, and its metadata once it has completed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN_FOLDER = ".hoodie"
 class CleanPlan(Record):
     """The content of a requested clean: names of files by partition, and the earliest write whose state is kept.
 
-    `earliest` is None where the plan does not say. `extra` goes into the completed clean, whoever carries it out.
+    `earliest` is None where the plan does not say. Any executor copies `extra` into the completed clean.
     """
 
     KIND = "a clean's plan"
@@ -37,7 +37,7 @@ class CleanPlan(Record):
         return tuple(path_below(partition, name) for partition, names in self.files.items() for name in names)
 
     def to_avro(self, root: str) -> bytes:
-        """`root` is the table's place: Hudi's plans have whole paths."""
+        """`root` is the table's URI, since Hudi's plans have whole paths."""
         earliest = self.earliest
         action = None
         if earliest is not None:

@@ -21,7 +21,7 @@ _EXECUTION = "lakelatch.ClusteringExecutionStrategy"
 class ClusteringGroup:
     """One file slice that is clustered: its base file (None if there is none) and log files, as names without folder.
 
-    Of ours each makes one file group. Java puts several slices into a group, and then each of them is one of these.
+    Each of ours makes one file group. Java puts several slices into a group; each slice is then one of these.
     """
 
     partition: str
@@ -35,8 +35,8 @@ class ClusteringGroup:
 class ClusteringPlan(Record):
     """The content of a requested clustering. `params` is how rows are sorted, under Hudi's keys.
 
-    `extra` is what its executors and those who cancel have to know besides. `root` is the table's URI, since Hudi
-    writes whole paths here.
+    `extra` holds further facts for executors and for cancellations. `root` is the table's URI, since Hudi writes whole
+    paths here.
     """
 
     KIND = "a clustering plan"
@@ -64,7 +64,7 @@ class ClusteringPlan(Record):
         def path(name: str) -> str:
             return f"{self.root}/{path_below(group.partition, name)}" if self.root else name
 
-        piece = {
+        file_slice = {
             "dataFilePath": "" if group.base_file is None else path(group.base_file),  # Java asks whether it is empty
             "deltaFilePaths": [path(name) for name in group.delta_files],
             "fileId": group.file_id,
@@ -73,7 +73,7 @@ class ClusteringPlan(Record):
             "version": 1,
         }
         metrics = dict(group.metrics)
-        return {"slices": [piece], "metrics": metrics, "numOutputFileGroups": 1, "extraMetadata": {}, "version": 1}
+        return {"slices": [file_slice], "metrics": metrics, "numOutputFileGroups": 1, "extraMetadata": {}, "version": 1}
 
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> ClusteringPlan:
@@ -82,14 +82,14 @@ class ClusteringPlan(Record):
             raise ValueError("it is the request of another replace commit")
         groups = tuple(
             ClusteringGroup(
-                partition=piece.get("partitionPath") or "",
-                file_id=piece["fileId"],
-                base_file=_name(piece.get("dataFilePath")) or None,
-                delta_files=tuple(map(_name, piece.get("deltaFilePaths") or ())),
+                partition=one.get("partitionPath") or "",
+                file_id=one["fileId"],
+                base_file=_name(one.get("dataFilePath")) or None,
+                delta_files=tuple(map(_name, one.get("deltaFilePaths") or ())),
                 metrics=group.get("metrics") or {},
             )
             for group in plan["inputGroups"] or ()
-            for piece in group["slices"] or ()
+            for one in group["slices"] or ()
         )
         params = (plan.get("strategy") or {}).get("strategyParams") or {}
         extra = {**(plan.get("extraMetadata") or {}), **(record.get("extraMetadata") or {})}

@@ -1,7 +1,7 @@
-"""What a plan says of cancelling it: whether it can be, from when on a cleaner does, and whether in part.
+"""The cancellation policy of a plan: whether it can be cancelled, when a cleaner does so, and whether in part.
 
-It stands in the plan's extra metadata, so that it holds for everybody who finds the plan, and other engines pass over
-it. A plan that says nothing (also each of Java's) is immutable: only its executor ends it.
+It is in the plan's extra metadata, so that it holds for every process that finds the plan; other engines ignore it. A
+plan without one (as all of Java's) is immutable: only its executor ends it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PlanPolicy:
         return "" if self.after_hours is None else f"{self.after_hours:g} hours"
 
     def is_past(self, age_ms: int, instants_since: int) -> bool:
-        """Whether a cancellable plan of this age has been passed over for so long that a cleaner cancels it."""
+        """Whether a cancellable plan of this age has waited so long that a cleaner cancels it."""
         if not self.cancellable:
             return False
         if self.after_instants is not None:
@@ -62,7 +62,7 @@ class PlanPolicy:
 
     @classmethod
     def of(cls, extra: Mapping[str, str]) -> PlanPolicy:
-        """What a plan's extra metadata says. A threshold that nobody can read counts as none: somebody has to ask."""
+        """The policy in a plan's extra metadata. An unreadable threshold counts as none."""
         hours, instants = None, None
         with suppress(InvalidRequest):
             hours, instants = parse_threshold(extra.get(CANCELLATION_POLICY, ""))

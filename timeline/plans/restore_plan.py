@@ -1,4 +1,4 @@
-"""What a restore undoes, before and after it has done so: Hudi's HoodieRestorePlan and HoodieRestoreMetadata."""
+"""A restore, planned and completed: Hudi's HoodieRestorePlan and HoodieRestoreMetadata."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lakelatch.timeline.schemas import RESTORE_METADATA, RESTORE_PLAN
 
 @dataclass(frozen=True)
 class RestorePlan(Record):
-    """The content of a requested restore: (requested time, action) of what goes, in that order, and what it goes back
-    to."""
+    """The content of a requested restore: (requested time, action) of each instant to undo, in that order, and the
+    instant to go back to."""
 
     KIND = "a restore plan"
     NEEDED = ("instantsToRollback",)

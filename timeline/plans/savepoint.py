@@ -1,4 +1,4 @@
-"""What a savepoint keeps: Hudi's HoodieSavepointMetadata."""
+"""The files that a savepoint keeps: Hudi's HoodieSavepointMetadata."""
 
 from __future__ import annotations
 

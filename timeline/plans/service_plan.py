@@ -1,4 +1,4 @@
-"""The plan of any table service that rewrites file groups, ours or Java's: what it touches, and how it may end."""
+"""The plan of any table service that rewrites file groups, ours or Java's: its file groups and its policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REWRITING_SERVICES = (COMPACTION, LOG_COMPACTION, CLUSTERING)
 
 @dataclass(frozen=True)
 class ServicePlan:
-    """A plan as everybody must know it, whoever planned it: the file groups that it reads, and its policy."""
+    """The part of a plan that concerns other processes: the file groups that it reads, and its policy."""
 
     instant: str
     action: str
@@ -63,7 +63,7 @@ def _compaction(record: Mapping[str, Any]) -> tuple[frozenset[FileGroup], dict[s
 
 
 def _clustering(record: Mapping[str, Any]) -> tuple[frozenset[FileGroup], dict[str, str]]:
-    """Hudi has extra metadata in two places; ours says the same in each."""
+    """Hudi has extra metadata in two places; ours has the same in both."""
     plan = record["clusteringPlan"] or {}
     slices = [one for group in plan.get("inputGroups") or () for one in group["slices"] or ()]
     groups = frozenset((one["partitionPath"] or "", str(one["fileId"])) for one in slices)
