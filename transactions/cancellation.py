@@ -1,17 +1,17 @@
 """Cancelling a plan: `request_cancel` decides that it will not commit, whole or in part; `execute_cancel` ends it.
 
-Both are events of the commit log. A request's place there decides against the plan's own completion: whichever slot
-comes first wins, and nobody can withdraw it. The steps of the end, by anybody, who finds one half done from the first:
+Both are events of the commit log. Of a request and the plan's own completion the first slot wins, and a request cannot
+be withdrawn. The steps of the end, which any process may take, and repeat from the first:
 
-1. the plan's own claim: one process is at it, and a live executor is not disturbed.
+1. the plan's claim: one process is at work, and a live executor is not disturbed.
 2. its names: tombstones, or none. Before the slot, and never after it: an archiver frees them a day later, and an empty
    base file that is older than the active timeline would count.
 3. the slot, whose file is the terminal state and repeats the plan.
 4. its inflight and requested file, under the table's lock, in which foreign writers look for them.
 5. if the terminal state is gone by now, others have freed the names since: then the tombstones of step 2 go.
-6. the claim, which bars its tasks, and the markers.
-7. other files of its: those that came late, and other engines'.
-8. the requests. The whole's is last, so that a crash leaves it, and with it everything that is still to be done.
+6. the claim, so that its tasks stop, and the markers.
+7. its other files: those that came late, and other engines'.
+8. the requests; that for the whole plan last, so that after a crash it shows that there is work left.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class PlanGone(InvalidRequest):
 
 @dataclass(frozen=True)
 class PlanOutputs:
-    """The paths that a plan's executors may give their files, whoever they are.
+    """The paths that any executor of a plan may give its files.
 
-    Of `tombstones` each gets an empty file for good, so that no late request makes one. Those that
-    are `removed` must be free: a base file among file slices that are read would hide log files from Java's readers,
-    even if it is empty and belongs to no commit.
+    Each of `tombstones` gets an empty file for good, so that no late request makes one. Those in `removed` must be
+    free: a base file among file slices that are read would hide log files from Java's readers, even if it is empty and
+    belongs to no commit.
     """
 
     tombstones: tuple[str, ...] = ()
@@ -74,14 +74,14 @@ def request_cancel(
     groups: Iterable[FileGroup] | None = None,
     by_executor: bool = False,
 ) -> CancelRequest | None:
-    """Cancels a plan, or its part on these file groups; what is asked for by then, None if it was aborted already.
+    """Cancels a plan, or its part on these file groups; returns all that is requested by then, None if it was aborted.
 
-    Once this has returned, the plan can never commit (in that part). It cannot be withdrawn. Its executor may give up
-    an immutable plan, too.
+    Once this has returned, the plan can never commit (in that part). It cannot be withdrawn. `by_executor`: its
+    executor may give up an immutable plan, too.
 
     Errors: `PlanCompleted` if it has completed; `PlanGone` for an instant that is not there; `InvalidRequest` for one
     that is no plan, for an immutable plan, for file groups that are not in it and for a part of one that goes whole or
-    not at all; `CommitUnknown`, after which it may have been asked for or not.
+    not at all; `CommitUnknown`, after which it may have been requested or not.
     """
     part = None if groups is None else frozenset(groups)
     operation_id, writer = context.system.new_id(), context.writer
@@ -126,8 +126,7 @@ def _plan_to_cancel(storage: Storage, pending: Instant, by_executor: bool) -> Se
         ) from None
     if not plan.policy.cancellable and not by_executor:
         raise InvalidRequest(
-            f"{action} {instant} is immutable: it was not scheduled as cancellable, so it waits until somebody "
-            "carries it out"
+            f"{action} {instant} is immutable: it was not scheduled as cancellable, so it waits until it is carried out"
         )
     return plan
 
@@ -153,13 +152,13 @@ def _part_to_cancel(plan: ServicePlan, part: Collection[FileGroup] | None) -> fr
 
 
 def execute_cancel(context: TransactionContext, instant: str, outputs_of: OutputsOf) -> bool:
-    """Ends a plan whose cancellation was asked for; False if it had ended already, and then what was left of it goes.
+    """Ends a plan whose cancellation was requested; False if it had ended already, and then what is left of it goes.
 
-    Also False if a restore takes the plan off the timeline meanwhile, and with it all that it has made.
+    Also False if a restore removes the plan meanwhile, with all that it has made.
 
     Errors: `PlanBusy` while a live process works on the plan, or on this; `PlanCompleted` if a foreign writer has
-    completed it, which then stands; `PlanGone` for an instant that is not there; `InvalidRequest` where nobody has
-    asked for the whole of it to be cancelled.
+    completed it, which then stands; `PlanGone` for an instant that is not there; `InvalidRequest` if the whole of it
+    was not requested to be cancelled.
     """
     tail, _ = context.look()
     context.log.ensure_same_locks(tail)
@@ -174,7 +173,7 @@ def execute_cancel(context: TransactionContext, instant: str, outputs_of: Output
     _ensure_requested(context.storage, found)
     operation_id = context.system.new_id()
     heartbeat = make_heartbeat(context, instant, beat_of(context, operation_id, tail.number))
-    busy = "is cancelled, and a live process still works on it: it stops when it looks"
+    busy = "is cancelled, and a live process still works on it: it stops at its next check"
     take_claim(context, heartbeat, found, busy)
     try:
         with stopped_on_error(heartbeat):
@@ -189,7 +188,7 @@ def execute_cancel(context: TransactionContext, instant: str, outputs_of: Output
 
 
 def sweep_aborted(context: TransactionContext, plan: ServicePlan, outputs_of: OutputsOf) -> None:
-    """Removes the files of a plan that was aborted, also another engine's; the tombstones that bar its names stay."""
+    """Removes the files of a plan that was aborted, also another engine's; its tombstones stay."""
     storage = context.storage
     _remove_files(storage, plan, {path for path in outputs_of(plan).tombstones if _is_empty(storage, path)})
 
@@ -197,15 +196,15 @@ def sweep_aborted(context: TransactionContext, plan: ServicePlan, outputs_of: Ou
 def remove_tombstones(storage: Storage, plan: ServicePlan) -> None:
     """Frees the names of an aborted plan, once no late request for them can come any more.
 
-    It must have been done before the aborted instant leaves the timeline: readers count whatever is older than it. So
-    nothing is put here, not even for a moment: if another archiver has freed the names and has gone on, who would
-    take that away?
+    It must be done before the aborted instant leaves the timeline: readers count all files that are older than the
+    timeline. So nothing is put here, not even for a moment: if another archiver has freed the names and has gone on, no
+    process would remove it.
     """
     _remove_files(storage, plan)
 
 
 def _abort(context: TransactionContext, pending: Instant, operation_id: str, outputs_of: OutputsOf) -> tuple[str, ...]:
-    """Steps 2 to 4; the tombstones that it has put. Errors: `PlanCompleted` if a foreign writer was faster."""
+    """Takes steps 2 to 4; returns its tombstones. Errors: `PlanCompleted` if a foreign writer came first."""
     storage, writer, instant, action = context.storage, context.writer, pending.requested, pending.action
     plan_file, outputs, data = requested(instant, action), PlanOutputs(), b""
     try:
@@ -240,7 +239,7 @@ def _abort(context: TransactionContext, pending: Instant, operation_id: str, out
 def _tidy_up(
     context: TransactionContext, over: Instant, outputs_of: OutputsOf, tombstones: Collection[str] = ()
 ) -> bool:
-    """Steps 4 to 8; False if the terminal state is gone. `tombstones`: those that this caller has put a moment ago."""
+    """Takes steps 4 to 8; False if the terminal state is gone. `tombstones`: those that this call has put before."""
     storage, instant = context.storage, over.requested
     try:
         plan = read_aborted_plan(storage, over)
@@ -283,9 +282,9 @@ def _ensure_requested(storage: Storage, pending: Instant) -> None:
     instant, action = pending.requested, pending.action
     asked = request_of(storage, instant, action)
     if asked is None or not asked.whole:
-        part = "" if asked is None else f" as a whole, but for {len(asked.groups)} of its file groups"
+        part = "" if asked is None else f" as a whole, only for {len(asked.groups)} of its file groups"
         raise InvalidRequest(
-            f"nobody has asked to cancel {action} {instant}{part}: ask for that first (`lakelatch cancel request`), "
+            f"there is no request to cancel {action} {instant}{part}: request that first (`lakelatch cancel request`), "
             "or carry the plan out, which leaves alone what is cancelled of it"
         )
 
@@ -301,10 +300,10 @@ def _sweep(storage: Storage, outputs: PlanOutputs) -> None:
         storage.delete(path)
 
 
-def _remove_files(storage: Storage, plan: ServicePlan, spared: Collection[str] = ()) -> None:
+def _remove_files(storage: Storage, plan: ServicePlan, kept: Collection[str] = ()) -> None:
     for partition in sorted({partition for partition, _ in plan.groups}):
         for name in storage.list(partition).files:
-            if plan.instant in name and path_below(partition, name) not in spared:
+            if plan.instant in name and path_below(partition, name) not in kept:
                 storage.delete(path_below(partition, name))
 
 
@@ -316,7 +315,7 @@ def _is_empty(storage: Storage, path: str) -> bool:
 
 
 def _free(storage: Storage, completed: Instant, outputs: PlanOutputs) -> None:
-    """Takes the tombstones away again: a foreign writer has committed the instant that they belong to."""
+    """Removes the tombstones again: a foreign writer has committed the instant that they belong to."""
     try:
         named = {stat.path for stat in CommitMetadata.read(storage, completed.path).stats}
         for path in set(outputs.tombstones) - named:

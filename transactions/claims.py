@@ -1,4 +1,4 @@
-"""Claims: the heartbeat files by which transactions own their instants, and what goes with them in the end."""
+"""Claims: the heartbeat files by which transactions own their instants, and the files that are removed with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlanBusy(Unavailable):
 
 
 def beat_of(context: TransactionContext, operation_id: str, start_slot: int) -> Beat:
-    """What an operation's heartbeat says of it."""
+    """The content of an operation's heartbeat."""
     return Beat(context.writer, operation_id, start_slot, context.settings.heartbeat)
 
 
@@ -50,7 +50,7 @@ def take_claim(
 ) -> None:
     """Claims a plan for this heartbeat, or takes it over from a process that died.
 
-    Errors: `PlanBusy`, which says that it is `busy`, while another live process has it.
+    Errors: `PlanBusy`, with the text `busy`, while another live process has it.
     """
     if not heartbeat.claim():
         if plan.requested not in context.observer.dead([plan.requested]):
@@ -79,10 +79,10 @@ def release_claim(context: TransactionContext, instant: str, operation_id: str, 
 def clean_up(
     context: TransactionContext, instant: str, noted: bool = False, announced: Iterable[str] | None = None
 ) -> None:
-    """Removes an ended instant's claim, which bars its tasks, and its markers, and what was noted of it.
+    """Removes the claim of an ended instant, so that its tasks stop, and its markers and notes.
 
-    `announced`: paths of all its data files, from its owner, whose tasks have all come back; that saves requests. What
-    an attempt that was given up announces later goes with the next recovery.
+    `announced`: paths of all its data files, from its owner, whose tasks have all returned; that saves requests. Later
+    announcements of abandoned attempts are removed by the next recovery.
     """
     storage, claim, folder = context.storage, heartbeat_path(instant), f"{MARKERS_FOLDER}/{instant}"
 

@@ -1,7 +1,7 @@
-"""Writers that take no slots (Java Hudi's): what they complete while this one holds the table's lock.
+"""Writers that take no slots (Java Hudi's), and their commits while this one holds the table's lock.
 
-Nothing but the lock fences them, so a lock that only one side takes is found out where it can be: a completed file of
-theirs that is younger than our lease says that they do not take it.
+Only the lock fences them, so a lock that only one side takes is detected where possible: a completed file of theirs
+that is younger than our lease shows that they do not take it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class OneSidedLock(InvalidRequest):
 
 @dataclass
 class LockWatch:
-    """Looks at foreign commits while a lease is held; made right after it was granted.
+    """Detects foreign commits while a lease is held; made right after it was granted.
 
     It compares the age of their files by the storage's clock with the time for which the lease has been held, so no two
-    clocks are compared. Storages round their times, so what came within a tick of them is left out: some are missed,
-    and none is seen that was not there.
+    clocks are compared. Storages round their times, so commits within one tick are left out: some are missed, but none
+    is reported wrongly.
     """
 
     context: TransactionContext
@@ -44,8 +44,8 @@ class LockWatch:
     def __post_init__(self) -> None:
         self._since_ns = self.context.system.monotonic_ns()
 
-    def intruder(self, foreign: Iterable[Instant]) -> Instant | None:
-        """The first of these completed instants that appeared while the lease was held, and is held still."""
+    def first_under_lease(self, foreign: Iterable[Instant]) -> Instant | None:
+        """The first of these completed instants that appeared under the lease, if that is still held."""
         held_ms = (self.context.system.monotonic_ns() - self._since_ns) // 1_000_000
         now_ms = 0
         for instant in foreign:
@@ -64,21 +64,21 @@ class LockWatch:
 
         If the log has gone on, it may be one of ours: then this slot is lost, and the next one is checked anew.
         """
-        found = self.intruder(foreign)
+        found = self.first_under_lease(foreign)
         if found is not None and self.context.log.tail_number() == tail.number:
             raise OneSidedLock(f"{self.story(found)}. Nothing of this write was committed", instant=found.requested)
 
     def explain(self, outcome: Conflicted, foreign: Iterable[Instant]) -> Conflicted:
-        """The same conflict, and that a lock which only one side takes is the reason, if it is."""
-        found = self.intruder(foreign)
+        """The same conflict, whose text says so if a lock that only one side takes is the reason."""
+        found = self.first_under_lease(foreign)
         if found is None:
             return outcome
         conflict = outcome.conflict
-        told = WriteConflict(f"{conflict.message}. {self.story(found)}", **conflict.details)
-        return Conflicted(told, outcome.files_kept)
+        explained = WriteConflict(f"{conflict.message}. {self.story(found)}", **conflict.details)
+        return Conflicted(explained, outcome.files_kept)
 
     def tell_afterwards(self, known: Iterable[str], slot: int) -> None:
-        """Warns of foreign commits that appeared between the check and the commit, which nobody can undo any more."""
+        """Warns of foreign commits that appeared between the check and the commit, which is too late to refuse."""
         context = self.context
         try:
             fresh = context.snapshots.listing.listed.difference(known)
@@ -86,23 +86,23 @@ class LockWatch:
             if not found:
                 return
             ours = {event.instant for event in context.log.events_after(slot - 1, context.log.tail())}
-            intruder = self.intruder([one for one in found if one.requested not in ours])
+            fault = self.first_under_lease([one for one in found if one.requested not in ours])
         except LakelatchError as error:
             _log.warning("could not look for commits of writers that take no slots: %s", error)
             return
-        if intruder is not None:
+        if fault is not None:
             _log.warning(
                 "%s. It completed after slot %d was checked: an update of one of the two may be lost where both wrote "
                 "the same keys",
-                self.story(intruder),
+                self.story(fault),
                 slot,
             )
 
-    def story(self, intruder: Instant) -> str:
-        """What happened, and what to set on both sides."""
+    def story(self, fault: Instant) -> str:
+        """The text that says what happened, and what to set on both sides."""
         lock = self.context.provider.domain or "its own"
         return (
-            f"{intruder.action} {intruder.requested} of another engine completed while this writer held the table's "
+            f"{fault.action} {fault.requested} of another engine completed while this writer held the table's "
             f"lock ({lock}), so only one side takes it: give both the same hoodie.write.lock.provider with the same "
             "address and lock key (here: those options of this write; in Java Hudi: the provider's class name, and "
             "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL or NON_BLOCKING_CONCURRENCY_CONTROL, without "

@@ -1,8 +1,8 @@
 """Moves a live table from one lock service to another.
 
-The change is an event of the commit log, so it has one place among the commits: whoever still takes the old locks is
-refused with its next slot, also a writer that has waited or slept since before. Until then the old table lock is held,
-so that nobody is in the middle of a commit.
+The change is an event of the commit log, so it is ordered among the commits: a writer that still takes the old locks is
+refused at its next slot, even if it was paused since before. Until then the old table lock is held, so that no commit
+is under way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def change_locks(
     `old_is_gone` is for a service that does not come back: its lock is not taken, and its times are not asked for.
     Safe at any moment, also with writers at work: those that began with the old locks are refused when they commit.
 
-    Errors: `InvalidRequest` if the table's locks are not `old`; `LockTimeout` if somebody kept the old table lock.
+    Errors: `InvalidRequest` if the table's locks are not `old`; `LockTimeout` if the old table lock stays held.
     """
     log, observer = CommitLog(storage, system), Observer(storage)
     if new.domain == old.domain:
@@ -73,9 +73,9 @@ def change_locks(
 
 
 def record_locks(storage: Storage, locks: LockProvider, timeout_s: float) -> dict[str, str]:
-    """Has the table say what leads to its locks, to writers who do not say it; returns what it says.
+    """Records the lock options in the table, for writers that name none; returns what it has recorded.
 
-    It changes nothing of who is let in, which the log decides, and may be done again. It takes the table's lock.
+    It does not change which locks are accepted, which the log decides, and may be repeated. It takes the table's lock.
     Errors: `InvalidRequest` if the table's locks are others; `LockTimeout`, and then nothing is recorded.
     """
     said = locks.record()
@@ -94,5 +94,5 @@ def _refuse_others(tail: Tail, old: LockProvider, way_out: str = "name those as 
 
 
 def lock_domain(storage: Storage) -> str:
-    """The locks that the table's writers use, "" if none has said so yet."""
+    """The locks that the table's writers use, "" if no slot names them yet."""
     return CommitLog(storage).tail().lock_domain

@@ -43,7 +43,7 @@ from lakelatch.transactions.early.strategies import find_marker_strategy
 from lakelatch.transactions.marker_server.service import ensure_server_installed
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.own_files import OwnFiles
-from lakelatch.transactions.recovery import finds_nobody, recover
+from lakelatch.transactions.recovery import finds_nothing, recover
 from lakelatch.transactions.transaction import Transaction
 
 __all__ = ["PlanBusy", "TransactionManager"]
@@ -57,8 +57,8 @@ class TransactionManager:
     """One table's transactions, in one process. Threads may share it.
 
     `strategy` decides conflicts; by default that of the settings, or of non-blocking control if they ask for it.
-    `memory` is what another manager of the same storage and locks has left, whose `slots_kept` it has; `recover` has to
-    be called first then.
+    `memory` is that of an earlier manager of the same storage and locks, with its `slots_kept`; then `recover` has to
+    be called first.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class TransactionManager:
         settings = settings or TransactionSettings()
         observer = Observer(storage, settings.heartbeat, provider)
         by_options = open_strategy(settings.conflict_strategy)
-        if settings.early is not None:  # so that a wrong name is told before anything begins
+        if settings.early is not None:  # so that a wrong name is found before anything begins
             find_marker_strategy(settings.early.strategy, settings.early.marker_type)
         if settings.marker_server is not None:
             ensure_server_installed()
@@ -91,7 +91,7 @@ class TransactionManager:
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
             elision=LockElision(settings.lock_elision, provider, generator, self.memory.queue),
         )
-        #: What `recover` asks first, for a caller who asks it beside own requests; None if nothing is remembered.
+        #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
         self.memory_check = None if memory is None else MemoryCheck(memory, observer)
         self._remembered = False  # the listing of the timeline is older than what the log has added to it
 
@@ -118,9 +118,9 @@ class TransactionManager:
     def begin(self, action: str = DELTA_COMMIT, for_tasks: bool = True) -> Transaction:
         """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat.
 
-        Not `for_tasks`: all its files are made by this process, through the transaction's `own_files`, and it costs a
-        few requests less. It is None all the same if the settings want files to be announced in another way, and with
-        locks that Java writers take: they roll back without a slot in the log, which is all that `own_files` asks.
+        Not `for_tasks`: this process makes all its files, through the transaction's `own_files`, which costs a few
+        requests less. `own_files` is None all the same if the settings have files announced in another way, and with
+        locks that Java writers take: they roll back without a slot, and `own_files` checks nothing but slots.
         """
         context = self.context
         if self.memory_check is not None:
@@ -179,8 +179,8 @@ class TransactionManager:
     def execute(self, instant: str, action: str = COMPACTION) -> Transaction:
         """Begins to carry out a scheduled plan, or takes it over from an executor that died.
 
-        Errors: `TransactionEnded` if it has completed or is no longer planned, and `PlanCancelled`, which is one, if it
-        was called off: `execute_cancel` then tidies up. `PlanBusy` while another one works on it.
+        Errors: `TransactionEnded` if it has completed or is no longer planned; `PlanCancelled`, a kind of it, if it was
+        cancelled: `execute_cancel` then cleans up; `PlanBusy` while another process carries it out.
         """
         context = self.context
         tail, snapshot = context.look()
@@ -207,9 +207,9 @@ class TransactionManager:
     def schedule(self, build: Callable[[Snapshot], bytes | None], action: str = COMPACTION) -> str | None:
         """Puts a table service's plan on the timeline and returns its requested time; None if there is nothing to do.
 
-        `build` sees the timeline exactly as it is before the plan's place in the log, so a plan misses no commit whose
-        time is before its own. It may be called several times. Errors: `CorruptTable` if a completed file is gone whose
-        slot stands, since the plan would go on without what it names.
+        `build` is given the timeline exactly as it is before the plan's slot, so a plan misses no commit with an
+        earlier time. It may be called several times. Errors: `CorruptTable` if a completed file is gone whose slot
+        exists, since the plan would leave out what it names.
         """
         context = self.context
         operation_id = context.system.new_id()
@@ -234,10 +234,9 @@ class TransactionManager:
     def recover(self) -> list[str]:
         """Rolls back what dead writers left, each once, and finishes rollbacks; returns the instants rolled back.
 
-        Every writer calls it before it begins, so nobody has to repair a table by hand. A manager that has looked
-        within the last heartbeat interval does not look again: nobody can have died in the meantime, to its knowledge.
-        After the first look, it looks for claims and pending instants first, and for the rest if there are any. With a
-        memory it has to come before everything else.
+        Every writer calls it before it begins, so no table needs repair by hand. Within a heartbeat interval of the
+        last call it does nothing: no writer can be known to have died since. After the first call, it lists claims and
+        pending instants first, and the rest if there are any. With a memory it has to come before everything else.
         """
         check = self.memory_check
         if check is not None and not self._holds(check):
@@ -249,14 +248,14 @@ class TransactionManager:
             return []
         long_ago = memory.cleared_ns is None or now_ns - memory.cleared_ns >= _CLEARED_EVERY * interval_ns
         recovered: list[str] = []
-        if long_ago or not finds_nobody(self.context, None if check is None else check.claims):
+        if long_ago or not finds_nothing(self.context, None if check is None else check.claims):
             recovered = recover(self.context)
             memory.cleared_ns = now_ns
         memory.recovered_ns = now_ns
         return recovered
 
     def _holds(self, check: MemoryCheck) -> bool:
-        """Whether what is remembered is of the table that lies here; if not, all of it is forgotten."""
+        """Whether the memory is of this table; if not, it is dropped."""
         if check.is_same():
             self._remembered = True
             return True
@@ -289,11 +288,11 @@ class TransactionManager:
         )
 
     def _mark(self, tail: Tail) -> Mark:
-        """The timeline as of this tail.
+        """The mark of a transaction that begins at this tail.
 
-        The last snapshot will do, with what the log has added since: a process that commits often lists once a commit.
-        It will not if any of that was undone since, as the log says of our rollbacks; Java's are in no slot, so that
-        what was added between two calls of a process is listed.
+        The last snapshot suffices, with what the log has added since, so that a process that commits often lists once a
+        commit. It does not if any of that was undone, as slots say of our rollbacks. Java's take no slots, so the first
+        mark of a remembered table lists the timeline if the log has gone on.
         """
         snapshots = self.context.snapshots
         listed, remembered, self._remembered = snapshots.slot, self._remembered, False

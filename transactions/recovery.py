@@ -1,15 +1,15 @@
-"""Recovery: whoever comes next takes the steps that others have not come to. They are the steps of their owners.
+"""Recovery: the next writer takes the steps that dead writers have left undone, the same that the owners take.
 
 | what is left | its steps |
 | --- | --- |
 | a slot without its file | `CommitLog.look`, first of all, as before each slot |
-| a file that came back after a rollback or restore | it goes, the last completed one first |
-| a plan that was cancelled | its pending files go; all others with `cancellation.execute_cancel`, which a clean calls |
+| a file that came back after a rollback or restore | it is removed, the last completed one first |
+| a plan that was cancelled | its pending files are removed; others by `cancellation.execute_cancel`, in a clean |
 | a rollback whose process died | `rollback.finish_rollback` |
 | a restore whose process died | `restore.finish_restore` |
 | a write whose process died | a rollback of it: `rollback.roll_back` |
 | a claim, notes or markers without an instant | `claims.clean_up`, if the log has ended it; else a rollback |
-| the claim of a plan | it goes, and the plan stays for its next executor |
+| the claim of a plan | it is removed, and the plan stays for its next executor |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.claims import PlanBusy, clean_up
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.fate import find_ended
-from lakelatch.transactions.markers.direct import Markers, bar, instants_with_markers, open_instants
+from lakelatch.transactions.markers.direct import Markers, instants_with_markers, open_instants, sweep_file
 from lakelatch.transactions.restore import finish_restore
 from lakelatch.transactions.rollback import finish_rollback, may_be_beginning, read_plan, roll_back
 
@@ -59,7 +59,7 @@ def recover(context: TransactionContext) -> list[str]:
         elif one.action == actions.RESTORE:
             rolled_back += _finish_restore(context, one.requested)
     abortable = [one for one in pending if one.requested in dead and one.action in actions.WRITE_ACTIONS]
-    if abortable:  # one of them may have completed, and somebody has removed its completed file
+    if abortable:  # one of them may have completed, and its completed file was removed
         ensure_none_lost(context.log, tail, since=min(one.requested for one in abortable))
     rolled_back += [one.requested for one in abortable if roll_back(context, one.requested, one.action)]
     for left in _not_pending(context, dead - on_timeline):
@@ -75,10 +75,10 @@ def recover(context: TransactionContext) -> list[str]:
     return rolled_back
 
 
-def finds_nobody(context: TransactionContext, claims: Collection[str] | None = None) -> bool:
-    """Whether nothing is pending but plans, and nobody has a claim; two listings, and none of what others left.
+def finds_nothing(context: TransactionContext, claims: Collection[str] | None = None) -> bool:
+    """Whether nothing is pending but plans, and there is no claim; two listings, and none of leftovers.
 
-    Who leaves anything else behind that matters leaves one of these two as well. `claims` are for a caller who has
+    A writer that leaves anything else that matters leaves one of these two as well. `claims` are for a caller that has
     just listed them, and taken a snapshot.
     """
     last = context.log.last
@@ -98,9 +98,9 @@ def finds_nobody(context: TransactionContext, claims: Collection[str] | None = N
 
 
 def bar_unless_completed(context: TransactionContext, instant: str, announced: Iterable[str]) -> None:
-    """Bars the announced files of an instant that has ended without completing.
+    """Sweeps the announced files of an instant that has ended without completing.
 
-    Rollbacks of ours have done so before. One of Java's, which is in no log, may have come before the files did.
+    Rollbacks of ours have done so before. One of Java's, which takes no slot, may have come before the files did.
     """
     paths = list(announced)
     if not paths:
@@ -109,7 +109,7 @@ def bar_unless_completed(context: TransactionContext, instant: str, announced: I
     ended = find_ended(context, instant)
     if ended is None or ended.state != COMPLETED:
         for path in paths:
-            bar(context.storage, path)
+            sweep_file(context.storage, path)
 
 
 def remove_pending_files(context: TransactionContext, over: Instant) -> None:
@@ -122,7 +122,7 @@ def remove_pending_files(context: TransactionContext, over: Instant) -> None:
 def _look_at_all(context: TransactionContext) -> tuple[Tail, set[str], set[str], set[str]]:
     """The tail with the timeline, and the instants that have a heartbeat, notes, markers or an opening.
 
-    In any order: whom one of these looks suspects is asked for a heartbeat again, and then the log.
+    The listings may come in any order: for each suspect the heartbeat is read again, and then the log.
     """
     log, storage = context.log, context.storage
     tail = log.tail()
@@ -145,7 +145,7 @@ def _is_left(context: TransactionContext, rollback: Instant) -> bool:
 
 
 def _finish_restore(context: TransactionContext, restore: str) -> list[str]:
-    """What it has undone. Java's have no claim, and stay: only Java knows whether its process lives."""
+    """The instants that it undoes. Java's have no claim, and stay: only Java knows whether its process lives."""
     if context.observer.beat_of(restore) is None:
         return []
     try:
@@ -155,16 +155,15 @@ def _finish_restore(context: TransactionContext, restore: str) -> list[str]:
 
 
 def _not_pending(context: TransactionContext, dead: set[str]) -> list[str]:
-    """Those that are not pending now either: one that began after our listing may be in the middle of a rollback.
-
-    Its markers are what that rollback finds its files by.
+    """The dead that are not pending now either: one that began after our listing may be in the middle of a rollback,
+    which finds the files by the markers.
     """
     if not dead:
         return []
     pending = context.look()[1].pending
     try:
         plans = [read_plan(context, one.requested) for one in pending if one.action == actions.ROLLBACK]
-    except CorruptTable:  # whoever finishes that rollback says so; until then nobody knows whose markers it needs
+    except CorruptTable:  # reported when that rollback is finished; until then it is unknown whose markers it needs
         return []
     victims = {plan.instant for plan in plans if plan is not None}
     return sorted(dead.difference(victims, (instant.requested for instant in pending)))

@@ -1,12 +1,12 @@
 """Restore: several instants are undone, one after the other, by one process at a time.
 
-The steps after its slot, which its owner takes, and whoever finds it dead takes again from the first:
+The steps after its slot, which its owner takes, and recovery repeats from the first if the owner is dead:
 
-1. the claim: one process is at it. Right without it, too, but for the work that would be done twice.
+1. the claim: one process is at work. It is only there so that no work is done twice.
 2. its inflight file; then its requested file has to be there still, or others have completed and archived it.
-3. each instant, in the order of the plan, the last completed one first, so that another engine's reader finds the table
-   as it was at some moment, whenever it looks, as far as cleans have left that: completed file, data files, the files
-   with which it began (while they are there, its data is not all gone), claim and markers.
+3. each instant, in the order of the plan, the last completed one first, so that another engine's reader always finds
+   the table as it was at some moment, as far as cleans have left that: completed file, data files, the files with which
+   it began (while they are there, its data is not all gone), claim and markers.
 4. its completion, and then its own claim.
 """
 
@@ -38,7 +38,7 @@ def run_restore(context: TransactionContext, build: Callable[[Place], Undo[Resto
 
 
 def finish_restore(context: TransactionContext, restore: str, operation_id: str = "") -> RestoreMetadata:
-    """Carries out a restore that is on the timeline, from where it broke. `operation_id`: of a claim of ours.
+    """Carries out a restore that is on the timeline, from where it stopped. `operation_id`: of a claim of ours.
 
     Errors: `PlanBusy` while another live process works on it, `TransactionEnded` if one has completed it.
     """
@@ -53,7 +53,7 @@ def finish_restore(context: TransactionContext, restore: str, operation_id: str 
     with stopped_on_error(heartbeat):
         failpoint("restore.after_claim")
         ensure_created(storage, inflight(restore, RESTORE).path, b"", context.system)
-        if not storage.exists(requested(restore, RESTORE).path):  # looked for last: nobody brings it back
+        if not storage.exists(requested(restore, RESTORE).path):  # checked last: it never comes back
             storage.delete(inflight(restore, RESTORE).path)
             raise TransactionEnded(f"restore {restore} has completed, and was archived", instant=restore)
         heartbeat.start()
@@ -73,7 +73,7 @@ def finish_restore(context: TransactionContext, restore: str, operation_id: str 
 
 
 def undo_instant(context: TransactionContext, victim: str, data_files: list[str]) -> list[str]:
-    """Takes one instant away, whatever has become of it since; says which data files."""
+    """Removes one instant, in whatever state it is now; returns the data files that were removed."""
     files = files_on_timeline(context.storage.names(TIMELINE_FOLDER), victim)
     for one in (one for one in files if one.completion):
         context.storage.delete(one.path)

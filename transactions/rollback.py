@@ -1,14 +1,14 @@
 """Rollback: of a write that its owner aborts or that is dead, and of a completed commit; each once.
 
-A rollback is decided first and carried out afterwards. Its place in the commit log decides against the victim's own
-commit: whichever slot comes first wins. The steps after it, which anybody may take, and take again from the first:
+A rollback is decided first and carried out afterwards. Of its slot in the commit log and that of the victim's own
+commit the first one wins. The steps after it, which any process may take, and repeat from the first:
 
 1. its requested file has to be there, or others have completed and archived it; then its inflight file.
 2. the victim's completed file, if it completed before: the log's files go before any data does.
-3. the victim's data files. Its claim goes first, which bars its tasks, and its markers stay to the end, since by them
-   whoever begins anew finds the files.
+3. the victim's data files. Its claim goes first, so that its tasks stop, and its markers stay to the end, since a
+   repeated run finds the files by them.
 4. the files with which the victim began. While they are there, its data is not all gone.
-5. the rollback's completion, by whoever comes first.
+5. the rollback's completion, by the first process that comes to it.
 6. claims and markers of both.
 """
 
@@ -37,11 +37,11 @@ from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, fil
 
 
 class _NothingToAbort(TransactionEnded):
-    """The victim has ended, or somebody else is ending it."""
+    """The victim has ended, or another process is ending it."""
 
 
 def roll_back(context: TransactionContext, victim: str, action: str) -> bool:
-    """Rolls one instant back; False if it has completed, or somebody else's rollback has seen to it."""
+    """Rolls one instant back; False if it has completed, or another rollback undoes it."""
 
     def build(place: Place) -> Undo[RollbackPlan]:
         begun_as = _ensure_abortable(context, victim, action, place)
@@ -57,12 +57,11 @@ def roll_back(context: TransactionContext, victim: str, action: str) -> bool:
 
 
 def finish_rollback(context: TransactionContext, rollback: str) -> list[str]:
-    """Carries out a rollback that is on the timeline, from where it broke; returns what it undoes.
+    """Carries out a rollback that is on the timeline, from where it stopped; returns what it undoes.
 
-    One whose victim has completed since its requested time, or was archived, is taken away instead: Java would
-    carry it out, and undo what somebody was told is committed. So is one whose executor died while writing its
-    plan, as Java does, and one of a run of a service that has completed before the rollback began: Java passes over
-    it, and the run counts.
+    One whose victim has completed since its requested time, or was archived, is removed instead: Java would carry it
+    out, and undo an acknowledged commit. So is one whose executor died while writing its plan, as Java does, and one of
+    a run of a service that has completed before the rollback began: Java ignores it, and the run counts.
     """
     plan = read_plan(context, rollback)
     if plan is None:
@@ -109,7 +108,7 @@ def may_be_beginning(context: TransactionContext, instant: str, tail: Tail) -> b
 
 
 def _ensure_abortable(context: TransactionContext, victim: str, action: str, place: Place) -> str:
-    """Under the log: the action that the instant has begun as; `action` is that of a claim which nobody knows more of.
+    """The action as which the victim has begun, at the log's tail; `action` if there is only its claim.
 
     Errors: `_NothingToAbort`.
     """
@@ -155,7 +154,7 @@ def _carry_out(context: TransactionContext, rollback: str, plan: RollbackPlan) -
 def _unmarked(context: TransactionContext, victim: str, action: str) -> list[str]:
     """The data files of an instant without markers, by their names: a walk over the table.
 
-    A foreign one has none (any more), and a clustering's files begin file groups, so that it needs none.
+    A foreign instant has none (any more), and a clustering needs none, since its files begin file groups.
     """
     beating = context.observer.beat_of(victim) is not None
     if action not in actions.SERVICES_THAT_REPLACE and (beating or victim in marked_instants(context.storage)):
@@ -178,7 +177,7 @@ def _complete(context: TransactionContext, rollback: str, metadata: RollbackMeta
 
 
 def _is_overtaken(context: TransactionContext, rollback: str, plan: RollbackPlan, names: Collection[str]) -> bool:
-    """Whether its own executor has come back, or its victim has completed: before its plan came, or once more."""
+    """Whether the rollback has completed meanwhile, or its victim has completed or was archived."""
     victim = plan.instant
     if find_archived(context.storage, names, victim) is not None:
         return True
@@ -189,10 +188,10 @@ def _is_overtaken(context: TransactionContext, rollback: str, plan: RollbackPlan
 
 
 def _withdraw(context: TransactionContext, rollback: str, wanted: Callable[[Collection[str]], bool]) -> None:
-    """Takes a rollback off the timeline, unless it has completed, or that is not `wanted` any more by the names.
+    """Removes a rollback from the timeline, unless it has completed, or that is no longer `wanted` by the names now.
 
-    Its claim is the witness of the requested file, so it goes first; the requested file goes last, since an
-    inflight one without it could not be read.
+    Its claim goes first, since a claimed plan has to be readable; the requested file goes last, since an inflight one
+    without it could not be read.
     """
     with table_lock(context):
         names = context.storage.names(TIMELINE_FOLDER)

@@ -1,9 +1,8 @@
-"""The steps that a rollback and a restore share: a slot that says what is undone, and the files of an instant that go.
+"""The steps that a rollback and a restore share: a slot that says what is undone, and the removal of files.
 
-The slot decides. It names the completed files that go, and they are off the timeline before anybody adds another slot,
-so whoever commits afterwards does so on what is left. The steps after it only remove files, and anybody may repeat
-them: no name of an undone instant is ever used for another one, so a process that was paused for hours removes nothing
-but that.
+The slot decides. It names the completed files that go, and they are off the timeline before another slot is added, so
+later commits build on what is left. The steps after it only remove files, and any process may repeat them: no name of
+an undone instant is ever used for another one, so a process that was paused for hours removes nothing else.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from lakelatch.timeline.plans.compacted_logs import compacted_log_name
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.transactions.attempt import Deciding, Place, added, run
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.markers.direct import Markers, bar
+from lakelatch.transactions.markers.direct import Markers, sweep_file
 
 Plan = TypeVar("Plan", bound=RollbackPlan | RestorePlan)
 
 
 @dataclass(frozen=True)
 class Undo(Generic[Plan]):
-    """A rollback or restore to be. `completed` are the instants that go off the timeline, the last completed first."""
+    """A rollback or restore to add. `completed` are the instants that leave the timeline, the last completed first."""
 
     plan: Plan
     completed: tuple[Instant, ...] = ()
@@ -43,7 +42,7 @@ def append_undo(
 ) -> tuple[Event, Plan]:
     """Adds the slot of a rollback or restore; returns its event, whose operation has claimed it, and its plan.
 
-    `build` is given a place in the log, may be called several times, and refuses by raising: then nothing has changed.
+    `build` may be called several times, for later tails of the log, and refuses by raising: then nothing has changed.
     """
     operation_id = context.system.new_id()
     plans: list[Plan] = []  # the last one is that of the slot
@@ -89,12 +88,12 @@ def data_files_of(storage: Storage, instants: Iterable[str]) -> dict[str, list[s
 
 
 def remove_data(storage: Storage, victim: str, found: Iterable[str]) -> list[str]:
-    """Removes an instant's data files, also those that are still to come; says which.
+    """Removes an instant's data files, also those that are still to come; returns their paths.
 
-    The claim goes first, which bars the tasks of one that is at work; then nothing more can be announced, and all that
-    was is swept; then what no marker names (`found`; files of other instants among them stay). Log files get
-    tombstones: a request that made one may arrive once more, and readers that have the instant on their timeline find
-    the name in place, and stop, where a missing one would be a row that was never there.
+    The claim goes first, so that running tasks stop; then the instant takes no more files, and all announced ones are
+    swept; then those that no marker names (`found`; files of other instants among them stay). Log files get tombstones:
+    a request that made one may arrive again, and readers that still have the instant on their timeline find the name
+    and stop, where they would miss rows silently if it were gone.
     """
     storage.delete(heartbeat_path(victim))
     markers = Markers(storage, victim)
@@ -103,7 +102,7 @@ def remove_data(storage: Storage, victim: str, found: Iterable[str]) -> list[str
     for path in sorted({path for path in found if victim in path.rpartition("/")[2]} - removed):
         try:
             if storage.stat(path).size_bytes:  # what is empty is a tombstone
-                bar(storage, path)
+                sweep_file(storage, path)
                 removed.add(path)
         except NotFound:
             continue
@@ -112,8 +111,7 @@ def remove_data(storage: Storage, victim: str, found: Iterable[str]) -> list[str
 
 
 def _remove_compacted_logs(storage: Storage, instant: str) -> list[str]:
-    """Removes what the log compaction of this requested time has made, or may have: files named by its runs, and not by
-    its own time.
+    """Removes the files that the log compaction of this requested time may have made; they are named by its runs.
 
     They are only deleted, since another log compaction may need the name. Its plan must still be there.
     """

@@ -72,7 +72,7 @@ def test_bad_input(live: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
         (["request", path, instant], "is immutable"),
         (["request", path, "20200101000000000"], "there is no instant '20200101000000000'"),
         (["request", path, instant, "--file-group", "x"], "write PARTITION/FILE_ID"),
-        (["execute", path, instant], "nobody has asked to cancel compaction"),
+        (["execute", path, instant], "there is no request to cancel compaction"),
         (["request", str(live.root / "none"), instant], "there is no table"),
     ]:
         code, _, complaint = run(capsys, "cancel", *words)

@@ -136,8 +136,8 @@ PLANTED: dict[str, Mistake] = {
         Markers,
         "close_and_sweep",
         (
-            ("self.close()\n", "announced = self.announced(*beside)\n    self.close()\n"),
-            ("for path in self.announced(*beside)", "for path in announced"),
+            ("self.close()\n", "announced = self.announced(*meanwhile)\n    self.close()\n"),
+            ("for path in self.announced(*meanwhile)", "for path in announced"),
         ),
         seeds=600,
         first=2400,
@@ -147,7 +147,7 @@ PLANTED: dict[str, Mistake] = {
         "close_and_sweep",
         (
             (
-                "bar(self.storage, path)",
+                "sweep_file(self.storage, path)",
                 'if self.storage.exists(path):\n            self.storage.put(path, b"")',
             ),
         ),
@@ -158,7 +158,7 @@ PLANTED: dict[str, Mistake] = {
         "close_and_sweep",
         (
             (
-                "bar(self.storage, path)",
+                "sweep_file(self.storage, path)",
                 'if not self.storage.put_if_absent(path, b""):\n            self.storage.delete(path)',
             ),
         ),

@@ -150,10 +150,10 @@ def test_one_caller_at_a_time_is_at_it(table: Table) -> None:
 
 def test_nobody_has_asked(table: Table) -> None:
     plan = schedule(table.manager(), "a", "b")
-    with pytest.raises(InvalidRequest, match="nobody has asked to cancel clustering"):
+    with pytest.raises(InvalidRequest, match="there is no request to cancel clustering"):
         execute(table.manager(), plan)
     request(table.manager(), plan, "a")
-    with pytest.raises(InvalidRequest, match="but for 1 of its file groups"):
+    with pytest.raises(InvalidRequest, match="only for 1 of its file groups"):
         execute(table.manager(), plan)
     with pytest.raises(InvalidRequest, match="there is no instant"):
         execute(table.manager(), "20260101000000000")

@@ -1,1 +1,1 @@
-"""What each step of a transaction is given: its settings, clocks and context, and the values in which it ends."""
+"""The inputs of each step of a transaction (settings, clocks, context), and the values in which it ends."""

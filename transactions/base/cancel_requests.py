@@ -1,7 +1,7 @@
 """Requests to cancel plans, as their files in `.hoodie/.cancel` show them.
 
-Each is the projection of a slot of the log (`transactions/cancellation.py`): it is there before any later slot is, and
-stays until the plan has ended.
+Each is the projection of a slot of the log (`transactions/cancellation.py`): it exists before any later slot does, and
+until the plan has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
 
 @dataclass(frozen=True)
 class CancelRequest:
-    """What was asked for of one plan. `groups` is the part that is cancelled, and empty for the whole plan."""
+    """A request to cancel one plan. `groups` is the part that is cancelled, empty for the whole plan."""
 
     instant: str
     action: str
@@ -29,7 +29,7 @@ class CancelRequest:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of the plan may be carried out any more."""
+        """Whether the whole plan is cancelled."""
         return not self.groups
 
     def covers(self, groups: Collection[FileGroup]) -> bool:
@@ -40,7 +40,7 @@ class CancelRequest:
 def cancel_requests(storage: Storage) -> list[CancelRequest]:
     """The requests whose files are there, by the plans' requested times. One listing where there is none.
 
-    Some may be of plans that have ended: they are removed by and by.
+    Some may be of plans that have ended, and are still to be removed.
     """
     names: dict[str, list[str]] = {}
     for name in storage.names(CANCEL_FOLDER):
@@ -50,9 +50,9 @@ def cancel_requests(storage: Storage) -> list[CancelRequest]:
 
 
 def request_of(storage: Storage, instant: str, action: str) -> CancelRequest | None:
-    """What was asked for of one plan, None for nothing.
+    """The request to cancel a plan, None if there is none.
 
-    At a place in the log (after the tail's projection is complete) that is all that was ever asked for before it.
+    Once the tail's projection is complete, it has all that was requested up to the tail.
     """
     names = _names_of(storage, instant)
     if instant in names:
@@ -66,12 +66,12 @@ def is_cancelled(storage: Storage, instant: str) -> bool:
 
 
 def forget_requests(storage: Storage, instant: str) -> None:
-    """Removes the requests' files, once the plan has ended. The whole's goes last: it bars executors."""
+    """Removes the requests' files once the plan has ended; that for the whole plan last, since it stops executors."""
     for name in sorted(_names_of(storage, instant), reverse=True):
         storage.delete(f"{CANCEL_FOLDER}/{name}")
 
 
-@lru_cache(maxsize=1024)  # a plan never changes, and each commit beside it reads it
+@lru_cache(maxsize=1024)  # a plan never changes, and each concurrent commit reads it
 def _cached_plan(storage: Storage, instant: str, action: str) -> ServicePlan:
     return read_service_plan(storage, instant, action)
 

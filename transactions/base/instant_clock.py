@@ -22,7 +22,7 @@ _log = logging.getLogger("lakelatch.transactions")
 class InstantClock:
     """Turns a generator's milliseconds into instants, and makes sure that no two instants share a requested time.
 
-    The generator stands on the lock service, which may forget or lie. So a requested time is claimed by creating its
+    The generator relies on the lock service, which may forget or lie. So a requested time is claimed by creating its
     heartbeat file, put-if-absent: of two writers that were given the same time, one takes another.
     """
 
@@ -50,7 +50,7 @@ class InstantClock:
         return to_instant(time_ms)
 
     def now(self, above: str) -> str:
-        """The same by the own clock, without the generator: for a name or a place that only one writer can have.
+        """As `next`, by this machine's clock, without the generator: for a name or slot that only one writer can take.
 
         Two writers may be given the same time. Errors: as above.
         """
@@ -90,10 +90,10 @@ class InstantClock:
         make: Callable[[str, Beat], Heartbeat],
         by_own_clock: bool = False,
     ) -> tuple[str, Heartbeat]:
-        """A requested time that nobody else has or will have, with its heartbeat, which is not started."""
+        """Claims a requested time that no other write has or will have; returns it and its heartbeat, not started."""
         for _ in range(_CLAIMS_MAX):
             above = self.now(above) if by_own_clock else self.next(above, held)
             heartbeat = make(above, beat)
             if heartbeat.claim():
                 return above, heartbeat
-        raise Unavailable(f"{_CLAIMS_MAX} instant times in a row were taken by others: look at the time generator")
+        raise Unavailable(f"{_CLAIMS_MAX} instant times in a row were taken by others: check the time generator")

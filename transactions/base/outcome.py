@@ -1,4 +1,4 @@
-"""How a commit ends, and what a check says of it at its place in the log: values that say what is to be done next."""
+"""The outcomes of a commit, and the verdicts of checks at the log's tail: values that say what is to be done next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Committed:
     """The proof of a commit: it is visible under this completion time, which is above every earlier one.
 
-    `metadata` is what was committed, as it was resolved at the place in the log.
+    `metadata` is what was committed, as resolved at the log's tail.
     """
 
     instant: str
@@ -41,7 +41,7 @@ class Conflicted:
 class Displaced:
     """Some of the files lie in file groups that were replaced since they were written; the transaction is still open.
 
-    `successors` has the file id that holds now for each file group of this write whose file id does not any more.
+    `successors` maps each replaced file group of this write to the file id that has taken its place.
     """
 
     successors: Mapping[FileGroup, str]
@@ -49,13 +49,13 @@ class Displaced:
 
 @dataclass(frozen=True)
 class Ended:
-    """Somebody else has ended the transaction: rolled it back, or completed it."""
+    """Another process has ended the transaction: rolled it back, or completed it."""
 
     error: TransactionEnded
 
 
 class PlanCancelled(TransactionEnded):
-    """The plan was called off, and its executor stops: nothing of it is visible. `execute_cancel` tidies up."""
+    """The plan was cancelled, and its executor stops: nothing of it is visible. `execute_cancel` cleans up."""
 
     @classmethod
     def of(cls, action: str, instant: str) -> PlanCancelled:
@@ -68,10 +68,10 @@ class PlanCancelled(TransactionEnded):
 
 @dataclass(frozen=True)
 class Staged:
-    """What is to be committed, as far as checks have decided it, and the work that is lost without it.
+    """The commit to make, as far as checks have resolved it, and the work that would be lost with it.
 
     `possible` are the completed writes that a strategy is shown, None for all. `spared` are file groups that the
-    metadata names and that the commit leaves alone: they are in nobody's way.
+    metadata names and the commit leaves unchanged: they conflict with no other write.
     """
 
     metadata: CommitMetadata
@@ -80,13 +80,13 @@ class Staged:
     spared: frozenset[FileGroup] = frozenset()
 
     def groups(self) -> frozenset[FileGroup]:
-        """The file groups that nobody else may have changed."""
+        """The file groups that no other write may have changed."""
         return (self.metadata.file_groups() | self.metadata.replaced_file_groups()) - self.spared
 
 
 @dataclass(frozen=True)
 class Changed:
-    """Something else is committed from here on; the next check is given that."""
+    """The commit to make has changed; the next check is given the new one."""
 
     staged: Staged
 
@@ -107,12 +107,12 @@ class Retry:
 
 @dataclass(frozen=True)
 class GivenUp(Generic[T]):
-    """No event is wanted, for a reason of the caller's own."""
+    """No event is to be added, for a reason of the caller's."""
 
     why: T
 
 
-#: What a check decides, and what the loop does of it: `Conflict` becomes `Conflicted`, an error with what was lost.
+#: The decision of a check. The loop turns a `Conflict` into `Conflicted`, whose error says what was lost.
 Verdict: TypeAlias = Conflict | Conflicted | Displaced | Ended | Cancel | Retry | GivenUp[Any]
 
 Outcome: TypeAlias = Committed | Conflicted | Displaced | Ended

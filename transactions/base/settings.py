@@ -58,9 +58,8 @@ def _name(key: str, text: str) -> str:
 class EarlySettings(ParsedOptions):
     """How conflicts are looked for while a write is still at work.
 
-    `strategy` None is the default one of the marker type. `check_commits` also looks at writers that have committed
-    and whose markers are gone. Tasks that are at work look every `period_ms` whether their write has lost, first after
-    `delay_ms`.
+    `strategy` None is the default one of the marker type. `check_commits` also checks writers that have committed and
+    whose markers are gone. Running tasks check every `period_ms` whether their write has lost, first after `delay_ms`.
     """
 
     strategy: str | None = option(EARLY_STRATEGY_OPTION, stripped_or_none)
@@ -74,8 +73,8 @@ class EarlySettings(ParsedOptions):
 class MarkerServerSettings(ParsedOptions):
     """How the driver's marker server listens and writes; `host` None is the driver's own address, `port` 0 a free one.
 
-    Hudi waits 50 ms for a batch and writes 20 files at once. Here all that comes while a file is being written is the
-    next batch, so a short wait and few files do.
+    Hudi waits 50 ms for a batch and writes 20 files at once. Here the markers that arrive while a file is written are
+    the next batch, so a short wait and few files suffice.
     """
 
     host: str | None = option(MARKER_HOST_OPTION, stripped_or_none)
@@ -93,7 +92,7 @@ class TransactionSettings(ParsedOptions):
     this machine's clock may be ahead of the storage's. `conflict_strategy` is the name of an installed one; under
     non-blocking control it has no effect. `early` is None if conflicts are looked for at the commit only,
     `marker_server` if markers are direct. `lock_elision` is `auto`, where a commit asks for the lock only after it has
-    lost a race (never beside Hudi's own locks), or `off`.
+    lost a race (never with Hudi's own locks), or `off`.
     """
 
     also = (_EARLY, Option("hoodie.clean.failed.writes.policy", _lazy, None, ("hoodie.cleaner.policy.failed.writes",)))

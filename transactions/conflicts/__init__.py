@@ -1,1 +1,1 @@
-"""Conflicts: which writes may not be committed beside each other, who decides, and what it cost."""
+"""Conflicts between concurrent writes: how they are decided, and what they cost."""

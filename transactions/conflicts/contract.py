@@ -1,4 +1,4 @@
-"""Which other writes a transaction may not commit beside: the contract of strategies, and what they are shown."""
+"""The contract of conflict strategies, and the writes that they are shown."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Conflict:
-    """The write that stands in the way, and the contender's file groups that it touches."""
+    """The write that wins, and the contender's file groups that it touches."""
 
     winner: OtherWrite
     file_groups: frozenset[FileGroup]
 
 
 class Others(ABC):
-    """What a strategy may look at. Nothing is read before a method is called."""
+    """The other writes, as a strategy sees them. Nothing is read before a method is called."""
 
     @abstractmethod
     def completed(self) -> Sequence[OtherWrite]:
@@ -70,16 +70,16 @@ class Others(ABC):
 
 
 class ConflictStrategy(ABC):
-    """Decides whether a transaction can be committed beside others. Made without arguments, shared by threads.
+    """Decides whether a transaction conflicts with other writes. Made without arguments, shared by threads.
 
     `equal_start_length`: file ids of equal parts begin with this many equal characters. 0 promises nothing, and makes
-    looks at many writers' markers slower.
+    checks of many writers' markers slower.
     """
 
     equal_start_length: ClassVar[int] = 0
 
     def group_part(self, file_id: str) -> str:
-        """The part of a file id that has to be equal for two writes to be in each other's way."""
+        """The part of a file id that has to be equal for two writes to conflict."""
         return file_id
 
     @abstractmethod
@@ -87,7 +87,7 @@ class ConflictStrategy(ABC):
         """The first conflict in order of completion, or None."""
 
     def common(self, groups: Iterable[FileGroup], other: Iterable[FileGroup]) -> frozenset[FileGroup]:
-        """Those of the groups that are in the way of any of the others."""
+        """Those of the groups that conflict with any of the others."""
         parts = {(partition, self.group_part(file_id)) for partition, file_id in other}
         return frozenset(group for group in groups if (group[0], self.group_part(group[1])) in parts)
 

@@ -1,4 +1,4 @@
-"""What a write conflict costs, and the table's list of recent ones."""
+"""The cost of a write conflict, and the table's list of recent ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("lakelatch.transactions")
 
 @dataclass(frozen=True)
 class Work:
-    """What tasks have done for a transaction; `task_ms` is the time that they spent, all added up."""
+    """The work that tasks have done for a transaction; `task_ms` is the sum of their times."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -32,7 +32,7 @@ class Work:
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> Work:
-        """What a commit's own numbers say; they know no times."""
+        """The work by a commit's own counts, which have no times."""
         rows = sum(stat.num_writes + stat.num_deletes for stat in metadata.stats)
         return cls(rows, sum(stat.total_write_bytes for stat in metadata.stats))
 

@@ -22,11 +22,11 @@ _BUCKET = re.compile(r"[0-9]{8}(?=-)")
 
 
 class SimpleConflictStrategy(ConflictStrategy):
-    """File groups must not intersect; whoever completes first wins.
+    """File groups must not intersect; the first to complete wins.
 
-    A compaction is in nobody's way, whenever it was planned: slices are cut by completion time, so a write that
-    completes after the plan is in the next slice. Log compactions commit beside delta commits for the same reason.
-    Foreign compactions and ours are alike in this.
+    A compaction conflicts with no write, whenever it was planned: slices are cut by completion time, so a write that
+    completes after the plan is in the next slice. Nor do log compactions, for the same reason. This holds for foreign
+    compactions, too.
     """
 
     equal_start_length = 8
@@ -37,7 +37,7 @@ class SimpleConflictStrategy(ConflictStrategy):
         return self.first(contender, others.completed())
 
     def first(self, contender: Contender, writes: Iterable[OtherWrite]) -> Conflict | None:
-        """The first of the writes that is in the contender's way."""
+        """The conflict with the first of the writes that has one, or None."""
         for write in writes:
             if write.operation_type in SERVICES_THAT_ADD_A_SLICE.values():
                 continue

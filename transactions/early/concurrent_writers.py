@@ -23,14 +23,14 @@ def file_id_of(data_file_name: str) -> str:
 
 
 def order_of(instant: str) -> str:
-    """Requested times compare by this: early Hudi's have 14 digits and mean the end of their second."""
+    """The sort key of a requested time: early Hudi's have 14 digits and mean the end of their second."""
     return instant.ljust(_DIGITS, "9")
 
 
 class ConcurrentWriters:
     """Finds one write's concurrent writers. `group_part` is the part of a file id that counts (`ConflictStrategy`).
 
-    A look costs a listing of the heartbeat folder, and for each live instant a listing of its folder and of its direct
+    A check costs a listing of the heartbeat folder, and for each live instant a listing of its folder and of its direct
     markers in the partitions of the given groups, never of all; of MARKERS files, those that have changed are read. The
     rest is read only after a marker was found. Used by one thread.
     """
@@ -46,7 +46,7 @@ class ConcurrentWriters:
         """Writes with markers of these groups that are at work, or have completed since this one began; oldest first.
 
         Table services are left out. Each has only those of the groups that it touches. If `instants` are given, only
-        they are looked at.
+        they are checked.
         """
         found = []
         for other in sorted(self.instants() if instants is None else instants, key=order_of):
@@ -62,10 +62,10 @@ class ConcurrentWriters:
         return [name for name in names if name != self._instant and len(name) in (14, _DIGITS) and name.isdigit()]
 
     def write_of(self, other: str, groups: frozenset[FileGroup], markers: Iterable[str] = ()) -> OtherWrite | None:
-        """The write of an instant if it is a concurrent writer, else None. The markers tell since when.
+        """The write of an instant if it is a concurrent writer, else None. The markers say since when.
 
         It is none if it is a table service, if it has ended without completing, if its writer is dead, or if it had
-        completed before this one began: its cleaning up may be behind.
+        completed before this one began, and is not cleaned up yet.
         """
         marked_ms = [self._modified_ms(marker) for marker in markers]
         names = [name for name in self._storage.names(TIMELINE_FOLDER) if name.startswith(other)]
@@ -88,7 +88,7 @@ class ConcurrentWriters:
         return OtherWrite(other, instant.action, "", groups, writer, time=time, inflight=True)
 
     def _touched(self, other: str, groups: Collection[FileGroup]) -> dict[FileGroup, str]:
-        """Those of the groups that an instant has marked, each with a file that says so."""
+        """The groups that an instant has marked, each with a marker."""
         folder = f"{MARKERS_FOLDER}/{other}"
         top = self._storage.names(folder)
         servers = [f"{folder}/{name}" for name in top if is_markers_file(name)]
@@ -106,7 +106,7 @@ class ConcurrentWriters:
     def _marked(
         self, folder: str, top: Collection[str], servers: list[str], partition: str
     ) -> Iterator[tuple[str, str]]:
-        """Names of the data files that are marked in a partition, each with the file that says so."""
+        """Names of the data files that are marked in a partition, each with its marker."""
         inner, names = folder, top
         if partition:
             inner = f"{folder}/{partition}"

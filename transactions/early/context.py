@@ -1,4 +1,4 @@
-"""What one task attempt, or the marker server, works with while it looks for conflicts."""
+"""The context in which a task attempt, or the marker server, looks for conflicts."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Detection:
     began_ns: int
 
     def announced_at(self, partition: str, name: str) -> str:
-        """When the storage made the marker of our data file, "" if it is gone again."""
+        """The time at which the storage made the marker of our data file, "" if it is gone again."""
         try:
             return to_instant(self.storage.stat(self.markers.path_of(partition, name)).modified_ms)
         except NotFound:
             return ""
 
     def completed(self) -> Others:
-        """What the commit log says has completed since this write began."""
+        """The writes that have completed since this one began, by the commit log."""
         return CompletedSince(self)
 
     def elapsed_s(self) -> float:
@@ -59,7 +59,7 @@ class Detection:
 
 
 class CompletedSince(Others):
-    """What the commit log says has completed since a write began, as a task sees it."""
+    """The writes that have completed since one began, by the commit log, as its tasks see them."""
 
     def __init__(self, detection: Detection) -> None:
         self._detection = detection
@@ -68,7 +68,7 @@ class CompletedSince(Others):
         detection = self._detection
         try:
             events = detection.log.events_after(detection.start_slot, detection.log.tail())
-        except LogMoved:  # the commit looks at all of them
+        except LogMoved:  # the commit checks all of them
             return []
         return completed_writes(detection.storage, events, [])
 

@@ -1,4 +1,4 @@
-"""Early conflict detection (RFC-56): what tasks carry with them, and what the driver does with what they found."""
+"""Early conflict detection (RFC-56): the part that tasks carry with them, and the driver's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EarlyDetection:
             locks.close()
 
     def detection(self, locks: LockProvider, system: System, client: MarkerClient | None = None) -> Detection:
-        """What a strategy, or the marker server, works with in this process."""
+        """The context of a strategy, or of the marker server, in this process."""
         conflicts = open_strategy(self.conflict_strategy)
         # In another process locks of one process would make every holder of a lease look dead.
         provider = None if isinstance(locks, InProcessLockProvider) else locks
@@ -94,7 +94,7 @@ def ensure_shared_locks(settings: TransactionSettings, provider: LockProvider) -
 
 
 def early_detection(context: TransactionContext, instant: str, action: str, start_slot: int) -> EarlyDetection | None:
-    """What the tasks of a transaction need; None if conflicts are looked for at its commit only."""
+    """The early detection of a transaction's tasks; None if conflicts are detected at its commit only."""
     settings = context.settings
     if settings.early is None:
         return None
@@ -113,7 +113,7 @@ def early_detection(context: TransactionContext, instant: str, action: str, star
 
 
 def found_early(context: TransactionContext, instant: str, began_ms: int, still: bool = False) -> WriteConflict | None:
-    """The conflict by which a transaction was marked aborted, with all that was thrown away; None if there is none.
+    """The conflict by which a transaction was marked aborted, with the work that was lost; None if there is none.
 
     `still`: only if the winner is still at work, or has completed. If it has ended otherwise, the transaction goes on.
     """

@@ -2,8 +2,8 @@
 
 One note marks a write aborted, and names the winner: every task of it, now or in a second attempt, finds the note and
 ends at once, where Spark would hand over no more than a text. Others say what each task attempt has done, so that the
-error of an aborted write can say what was thrown away. Notes are removed after the markers, and must not lie among
-them: Hudi's rollback takes whatever is there for a marker, and fails on anything else.
+error of an aborted write can say what was lost. Notes are removed after the markers, and must not lie among them:
+Hudi's rollback takes every file there for a marker, and fails on any other.
 """
 
 from __future__ import annotations

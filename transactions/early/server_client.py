@@ -20,7 +20,7 @@ _DEADLINE_S = 10.0
 _TRY_S = 3.0  # then the same request is sent again, on a new connection
 _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 1.0
-_REFUSALS_MAX = 5  # nobody listens: the server has been closed, and does not come back under this token
+_REFUSALS_MAX = 5  # the server has been closed, and does not come back under this token
 _DOWN_S = 60.0
 _log = logging.getLogger("lakelatch.transactions")
 
@@ -36,7 +36,7 @@ class ServerAddress:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a task is told: nothing but that its markers count, or why they do not."""
+    """The server's answer to a task: that its markers count, or why they do not."""
 
     lost: Conflict | None = None
     ended: TransactionEnded | None = None
@@ -125,7 +125,7 @@ class MarkerClient:
         return response.status, response.read().decode("utf-8", "replace")
 
     def _lost(self, reason: str) -> ServerLost:
-        """One warning for each process and each time that the server is lost."""
+        """The error; each process logs one warning each time that the server is lost."""
         self.close()
         with _down_guard:
             now_ns = self._system.monotonic_ns()

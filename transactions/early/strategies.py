@@ -1,7 +1,7 @@
 """The strategies by which a task announces its data files and learns early of concurrent writers.
 
 Of two live writes on one file group the one that was *requested earlier* goes on, so two never abort each other. Both
-announce before they look, or look and announce under one lease. So the second one sees the first: if the first was
+announce before they check, or check and announce under one lease. So the second one sees the first: if the first was
 requested earlier, the second one aborts, and otherwise it marks the first one aborted, by a file that all tasks of that
 write look for.
 """
@@ -65,7 +65,7 @@ class MarkerStrategy(ABC):
 
 
 class SimpleDirectStrategy(MarkerStrategy):
-    """Announces, then looks. Two that do so at once see each other; no lock is needed."""
+    """Announces, then checks. Two that do so at once see each other; no lock is needed."""
 
     def announce(self, partition: str, name: str) -> None:
         self.ensure_not_lost()
@@ -88,7 +88,7 @@ class SimpleDirectStrategy(MarkerStrategy):
         return concurrent_writers
 
     def tell(self, concurrent_writers: list[OtherWrite], partition: str, name: str) -> None:
-        """Marks later writers aborted that looked before this write's marker was there."""
+        """Marks later writers aborted that checked before this write's marker was there."""
         detection = self.detection
         for other in concurrent_writers:
             if other.instant not in self._told:
@@ -106,9 +106,9 @@ class SimpleDirectStrategy(MarkerStrategy):
 
 
 class TransactionalDirectStrategy(SimpleDirectStrategy):
-    """Looks, then announces, both under one lease: a write that loses leaves no marker there.
+    """Checks, then announces, both under one lease: a write that loses leaves no marker there.
 
-    The lease is of what the conflict strategy compares, as of the bucket: two writers may have different file ids for
+    The lease is on what the conflict strategy compares, such as the bucket: two writers may have different file ids for
     one bucket. Waiting for it is bounded by hoodie.write.lock.wait_time_ms.
     """
 
@@ -121,7 +121,7 @@ class TransactionalDirectStrategy(SimpleDirectStrategy):
         with detection.locks.acquire(key, detection.lock_timeout_s) as lease:
             later = self.look(partition, name)
             detection.markers.announce(partition, name)
-            if not lease.valid():  # somebody else may have looked before the marker was there
+            if not lease.valid():  # another writer may have checked before the marker was there
                 later = self.look(partition, name)
             self.tell(later, partition, name)
 
@@ -141,11 +141,11 @@ class TimelineServerStrategy(SimpleDirectStrategy):
                 self._ensure_counts(client.ask([marker_of(partition, name) for partition, name in files]))
                 return
             except ServerLost:
-                pass  # it has been said
+                pass  # it has been logged
         self.announce_directly(files)
 
     def announce_directly(self, files: Sequence[tuple[str, str]]) -> None:
-        """What is done without the server."""
+        """Announces without the server."""
         for partition, name in files:
             super().announce(partition, name)
 

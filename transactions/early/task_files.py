@@ -1,4 +1,4 @@
-"""The data files of one task attempt: announced, created, counted; and the look whether they are still wanted."""
+"""The data files of one task attempt: announced, created, counted; and the check that they are still wanted."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TaskFiles:
             yield item
 
     def look(self) -> None:
-        """Looks whether to go on, if the last look was long enough ago. Errors: `WriteConflict`, `TransactionEnded`."""
+        """Checks whether to go on, if it is time for that again. Errors: `WriteConflict`, `TransactionEnded`."""
         now_ns = self._system.monotonic_ns()
         if self._early is None or self._strategy is None or now_ns < self._next_look_ns:
             return
@@ -145,9 +145,9 @@ class TaskFiles:
     def create_once(
         self, partition: str, name: str, rows: Callable[[], int], put: Callable[[], int]
     ) -> tuple[int, int]:
-        """Makes a data file of which all attempts make the same one, after announcing it; its bytes, and as `create`.
+        """Makes a data file that is the same in all attempts, after announcing it; returns its size, and as `create`.
 
-        `put` leaves one that is there as it is, and tells the bytes; afterwards `rows` tells how many went into it.
+        `put` leaves one that is there as it is, and returns the size; afterwards `rows` returns its number of rows.
         """
         self.look()
         self.announce(partition, name)
@@ -164,7 +164,7 @@ class TaskFiles:
         return spent_ms
 
     def _spent_ms(self) -> int:
-        """Since the last call, so that all of them add up to the attempt's time."""
+        """Milliseconds since the last call, so that all of them add up to the attempt's time."""
         spent_ms = (self._system.monotonic_ns() - self._counted_ns) // _MS_NS
         self._counted_ns += spent_ms * _MS_NS
         return spent_ms

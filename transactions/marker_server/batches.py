@@ -1,8 +1,8 @@
 """Writes one instant's markers into MARKERS files, many with one put, and says of each whether it counts.
 
-A marker counts when the file with it is on the storage *and* the instant was still open after that: the
-same order as for direct markers, with one look for all markers of a batch. Each batch makes a file of its own, which is
-never put again: a put whose answer was lost may arrive after later ones, and would take their markers back.
+A marker counts when the file with it is on the storage *and* the instant was still open after that: the same order as
+for direct markers, with one check for all markers of a batch. Each batch makes a file of its own, which is never put
+again: a put whose answer was lost may arrive after later ones, and would take their markers back.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MarkerBatches:
                 done.set_result(None)
                 return done
             self._waiting.append(_Waiting(tuple(markers), done))
-            if not self._idle:  # whoever is writing looks for more when it has done
+            if not self._idle:  # a thread that is writing takes more when it is done
                 return done
             self._idle -= 1
         try:
@@ -96,9 +96,9 @@ class MarkerBatches:
             failpoint("mark.after")
             self._markers.ensure_taking(path)
         except BaseException as error:
-            told = error if isinstance(error, LakelatchError) else Unavailable(f"markers were not written: {error!r}")
+            cause = error if isinstance(error, LakelatchError) else Unavailable(f"markers were not written: {error!r}")
             for waiting in batch:
-                waiting.done.set_exception(told)
+                waiting.done.set_exception(cause)
             return
         with self._guard:
             self._made.update(markers)

@@ -1,7 +1,7 @@
-"""The marker server's look at other writers: this write's markers in memory, theirs on the storage.
+"""Conflict detection in the marker server: this write's markers in memory, other writes' on the storage.
 
 Only writes that were requested earlier and still count (live, or completed since) abort this one, so two never abort
-each other; later ones that do not look again are marked aborted. A round reads what has changed since the last one;
+each other; later ones that do not check again are marked aborted. A round reads what has changed since the last one;
 between rounds, a new marker is compared with what the last round has seen. A suspected conflict is confirmed exactly
 before a write is marked aborted.
 """
@@ -27,7 +27,7 @@ _log = logging.getLogger("lakelatch.transactions")
 class MarkerChecker:
     """Threads may share it. `conflict` is the one by which this write is aborted, once it is known.
 
-    `when_lost` is called once, when the storage says so as well.
+    `when_lost` is called once, when the storage has the note of it as well.
     """
 
     def __init__(self, detection: Detection, when_lost: Callable[[], None] | None = None) -> None:
@@ -38,7 +38,7 @@ class MarkerChecker:
         self._keys: set[bytes] = set()
         self._keyless = False  # one of ours may be anywhere
         self._guard = threading.Lock()
-        self._reading = threading.Lock()  # held by whoever uses the index and the concurrent writers
+        self._reading = threading.Lock()  # held while the index and the concurrent writers are used
         self._stopped = detection.system.new_event()
         self._when_lost = when_lost
         self._told = False
@@ -65,7 +65,7 @@ class MarkerChecker:
         return self.conflict
 
     def round(self) -> Conflict | None:
-        """One whole look; returns the conflict of this write, if there is one."""
+        """One full check; returns the conflict of this write, if there is one."""
         with self._reading:
             detection = self._detection
             with self._guard:
@@ -95,13 +95,13 @@ class MarkerChecker:
                 self.round()
             except LakelatchError as error:
                 instant = self._detection.instant
-                _log.warning("a look for conflicts of %s failed, the next one follows: %s", instant, error)
+                _log.warning("a check for conflicts of %s failed, the next one follows: %s", instant, error)
 
     def stop(self) -> None:
         self._stopped.set()
 
     def _suspects(self, keys: set[bytes] | None, earlier: list[str]) -> Collection[str]:
-        """Those of the instants that may have marked any of the groups; keys None may be any."""
+        """Those of the earlier instants that may have marked any of the groups; all of them for `keys` None."""
         if not self._near:
             return earlier
         self._index.refresh(earlier)
@@ -115,7 +115,7 @@ class MarkerChecker:
             self._tell()
 
     def _tell_later(self, groups: list[FileGroup], later: Iterable[str]) -> None:
-        """Marks later writers with direct markers aborted: they have looked already; those with a server look again."""
+        """Marks later writers with direct markers aborted: they have checked already; those with a server repeat it."""
         detection = self._detection
         direct = [one for one in later if one not in self._told_later and has_direct_markers(detection.storage, one)]
         for other in detection.concurrent_writers.on(groups, direct) if direct else ():

@@ -43,7 +43,7 @@ class MarkerSession:
         self._answers: OrderedDict[str, Future[Answer]] = OrderedDict()
 
     def ask(self, request: str, markers: Sequence[str]) -> Future[Answer]:
-        """The answer to a request; the same one, and no marker more, if it comes again. Errors: `Unavailable`."""
+        """The answer to a request; the same one, and no more markers, if it is repeated. Errors: `Unavailable`."""
         answer: Future[Answer] = Future()
         lost = self._checker.conflict if self._checker is not None else None
         if not markers:
@@ -166,7 +166,7 @@ def _is_marker(marker: str) -> bool:
 
 
 def _digest(token: str) -> str:
-    """Looked up in place of the token, so that the time a look takes tells nothing of it."""
+    """Looked up in place of the token, so that the time of a lookup reveals nothing of it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

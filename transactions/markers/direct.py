@@ -1,6 +1,6 @@
 """Direct markers: every data file is announced before it is made, so that no attempt can leave one behind unseen.
 
-The order makes it exact, whoever is paused at whichever step:
+The order makes it exact, whichever process is paused at whichever step:
 
 - A task **announces** the file's full name (`.hoodie/.temp/<instant>/<partition>/<file>.marker.<TYPE>`), **checks**
   that the instant is open, and only then **creates** the data file, put-if-absent.
@@ -10,8 +10,8 @@ The order makes it exact, whoever is paused at whichever step:
 Either the list shows the marker, and then the data file cannot be made any more under that name, or the task finds the
 instant closed. So no data file of a failed attempt is ever under a committed instant, also if its task was paused for
 hours, and if the request that made it arrives once more. An instant is open while a file says so, which is created
-once, at its beginning, and never put again. The heartbeat would not do: a beat that was under way brings it back after
-it was removed.
+once, at its beginning, and never put again. The heartbeat does not suffice: a beat that was under way brings it back
+after it was removed.
 """
 
 from __future__ import annotations
@@ -93,34 +93,34 @@ class Markers:
         return f"{MARKERS_FOLDER}/{self.instant}/{marker_of(partition, name)}"
 
     def close(self) -> None:
-        """From now on no further file can be announced, whoever calls it; the driver may open the instant again."""
+        """Closes the instant, so that no more files can be announced; the driver may open it again."""
         self.storage.delete(self._open_path)
         failpoint("close.after")
 
-    def announced(self, *beside: Callable[[], None]) -> list[str]:
+    def announced(self, *meanwhile: Callable[[], None]) -> list[str]:
         """Paths of all data files that were announced, relative to the table: here, or through a marker server.
 
-        `beside` are requests that need not wait for this one.
+        `meanwhile` are requests that need not wait for this one.
         """
         found: list[str] = []
-        self.storage.together(lambda: found.extend(read_announced(self.storage, self.instant)), *beside)
+        self.storage.together(lambda: found.extend(read_announced(self.storage, self.instant)), *meanwhile)
         return found
 
     def ensure_whole(self) -> None:
-        """For the owner, before it commits. Errors: `CorruptTable` for markers of a server that were damaged."""
+        """Checks the markers before the owner commits. Errors: `CorruptTable` for damaged markers of a server."""
         ensure_whole(self.storage, self.instant)
 
-    def close_and_sweep(self, keep: Iterable[str] = (), beside: Iterable[Callable[[], None]] = ()) -> list[str]:
+    def close_and_sweep(self, keep: Iterable[str] = (), meanwhile: Iterable[Callable[[], None]] = ()) -> list[str]:
         """Closes, then puts a tombstone in the place of every announced file that is not kept, made or still to come.
 
         Returns these paths. Doing it again changes nothing. A file that was only deleted would leave its name free, for
-        the request that made it may arrive once more. `beside` are requests that are made between the two.
+        the request that made it may arrive once more. `meanwhile` are requests that are made between the two.
         """
         self.close()
         kept = set(keep)
-        swept = [path for path in self.announced(*beside) if path not in kept]
+        swept = [path for path in self.announced(*meanwhile) if path not in kept]
         for path in swept:
-            bar(self.storage, path)
+            sweep_file(self.storage, path)
         return swept
 
     def close_all(self) -> None:
@@ -134,7 +134,7 @@ class Markers:
         return f"{OPEN_FOLDER}/{self.instant}" + (f"-{self.opening}" if self.opening else "")
 
 
-def bar(storage: Storage, path: str) -> None:
+def sweep_file(storage: Storage, path: str) -> None:
     """Puts a tombstone in the place of a log file. A base file is only deleted: other writers do not ask whether a name
     is taken, and their readers take an empty one for damage. No commit of ours goes on when it has to delete one.
     """

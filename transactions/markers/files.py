@@ -1,8 +1,8 @@
-"""MARKERS files, as a marker server writes them (Hudi's and ours), and who has marked what in them.
+"""MARKERS files, as a marker server writes them (Hudi's and ours), and an index of them.
 
-A folder `.hoodie/.temp/<instant>/` with `MARKERS.type` has files `MARKERS0`, `MARKERS1`, ... beside or instead of
-direct markers. Each is a list of lines `<partition>/<data file>.marker.<TYPE>`, and only ever grows. Java Hudi rewrites
-them in place, so that a reader may find one that is cut short: what is no whole marker is not there yet.
+A folder `.hoodie/.temp/<instant>/` with `MARKERS.type` has files `MARKERS0`, `MARKERS1`, ... with or instead of direct
+markers. Each is a list of lines `<partition>/<data file>.marker.<TYPE>`, and only ever grows. Java Hudi rewrites them
+in place, so that a reader may find one that is cut short: an incomplete line does not count yet.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def data_files_in(content: bytes) -> Iterator[str]:
 
 
 def has_direct_markers(storage: Storage, instant: str) -> bool:
-    """Whether there is anything else than a server's files in an instant's folder."""
+    """Whether an instant's folder has anything but a marker server's files."""
     names = storage.names(f"{MARKERS_FOLDER}/{instant}")
     return any(name != TYPE_FILE and not is_markers_file(name) for name in names)
 
@@ -65,8 +65,8 @@ def is_data_path(path: str) -> bool:
 def read_announced(storage: Storage, instant: str) -> list[str]:
     """Paths of all data files that any marker of the instant announces, in either form, each once.
 
-    A MARKERS file that was damaged may name files of other instants, which are not meant. Errors: `Unavailable`; what a
-    rollback does not see it could not remove.
+    A damaged MARKERS file may name files of other instants, which are left out. Errors: `Unavailable`, since a rollback
+    could not remove files that it does not see.
     """
     folder = f"{MARKERS_FOLDER}/{instant}/"
     found: dict[str, None] = {}
@@ -78,7 +78,7 @@ def read_announced(storage: Storage, instant: str) -> list[str]:
         elif is_markers_file(inner):
             try:
                 content = storage.read(path)
-            except NotFound:  # the instant has ended, and somebody else cleans up
+            except NotFound:  # the instant has ended, and another process cleans up
                 continue
             found.update((name, None) for name in data_files_in(content) if not _is_of_another(name, instant))
     return list(found)
@@ -90,7 +90,7 @@ def ensure_whole(storage: Storage, instant: str) -> None:
     for name in filter(is_markers_file, storage.names(folder)):
         try:
             content = storage.read(f"{folder}/{name}")
-        except NotFound:  # somebody has ended this instant, as its commit will find
+        except NotFound:  # this instant has ended, as its commit will find
             continue
         found = list(data_files_in(content))
         whole = content.endswith(b"\n") and len(found) == content.count(b"\n")
@@ -109,9 +109,9 @@ def _is_of_another(data_file: str, instant: str) -> bool:
 
 
 def keys_of(partition: str, file_id: str) -> tuple[bytes, ...]:
-    """What lines of a file group may begin with, up to one character behind the start of the file id.
+    """The prefixes of a file group's lines, up to one character behind the start of the file id.
 
-    Lines of other file groups may as well. None for a file id that is shorter than any of Hudi's: it may be anywhere.
+    Lines of other file groups may have them, too. None for a file id shorter than any of Hudi's: it may be anywhere.
     """
     if len(file_id) < START_LENGTH:
         return ()
@@ -142,7 +142,7 @@ class MarkersFileReader:
             if known is not None and known[0] == status:
                 return known[1]
             content = self._storage.read(path)
-        except Unavailable:  # also if it is gone: the next look sees to it
+        except Unavailable:  # also if it is gone: the next check handles it
             return b""
         if self._cached > _CACHED_BYTES:
             self._contents.clear()
@@ -153,9 +153,9 @@ class MarkersFileReader:
 
 
 class KeyIndex:
-    """Who has marked which file groups in MARKERS files, by keys, in memory. Used by one thread at a time.
+    """The instants that have marked file groups in MARKERS files, by keys, in memory. Used by one thread at a time.
 
-    A look costs the same for any number of writers. It never misses a file group that was read, and may name a writer
+    A lookup costs the same for any number of writers. It misses no file group that was read, and may return a writer
     that has only a similar one.
     """
 
@@ -167,7 +167,7 @@ class KeyIndex:
         self.with_direct: set[str] = set()  # these have direct markers as well, which are not in the index
 
     def refresh(self, instants: Collection[str]) -> None:
-        """Makes it speak of these instants as they are now: reads what has changed, forgets the others."""
+        """Brings the index up to date for these instants: reads what has changed, and drops the others."""
         gone = self._files.keys() - set(instants)
         for instant in gone:
             del self._files[instant]
@@ -176,12 +176,12 @@ class KeyIndex:
         self.with_direct = {instant for instant in instants if self._read(instant)}
 
     def instants_of(self, partition: str, file_id: str) -> set[str]:
-        """Who may have marked this file group."""
+        """The instants that may have marked this file group."""
         keys = keys_of(partition, file_id)
         return self.instants_with(set(keys)) if keys else set(self._files)
 
     def instants_with(self, keys: set[bytes]) -> set[str]:
-        """Who may have marked a file group with any of these keys (`keys_of`)."""
+        """The instants that may have marked a file group with any of these keys (`keys_of`)."""
         found: set[str] = set()
         for key in self._first.keys() & keys:
             found.add(self._first[key])
@@ -192,7 +192,7 @@ class KeyIndex:
         return len(self._first)
 
     def _read(self, instant: str) -> bool:
-        """Whether there is anything else than MARKERS files."""
+        """Reads an instant's MARKERS files that have changed; returns whether it has direct markers as well."""
         direct = False
         known = self._files.setdefault(instant, {})
         folder = f"{MARKERS_FOLDER}/{instant}"

@@ -1,13 +1,13 @@
-"""Data files that a transaction's own process makes, of an instant that no task was given: announced, asked, created.
+"""Data files that a transaction's process makes itself, without tasks: announced, checked, created.
 
-Nobody else may make files then, so there is no opening, and nothing to close: whatever was announced is known here.
+No other process makes files then, so there is no opening, and nothing to close: all that was announced is known here.
 But others may take the process for dead and roll its instant back, while it goes on. So the order is that of tasks,
-with the log in the place of the opening: a file is **announced** by its marker, then the **log** is asked whether the
-instant has ended, and only then is the file **created**, put-if-absent.
+with the log instead of the opening: a file is **announced** by its marker, then the **log** is checked for the
+instant's end, and only then is the file **created**, put-if-absent.
 
-A rollback has its place in the log before it lists the markers. So if the log says nothing of one after the marker was
-there, every rollback will find it, and bar the file's name. The claim would not do: a beat that was under way brings it
-back after it was removed.
+A rollback has its slot before it lists the markers. So if the log has none after the marker was there, every rollback
+will find the marker, and sweep the file. The claim does not suffice: a beat that was under way brings it back after it
+was removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.markers.direct import Markers, bar
+from lakelatch.transactions.markers.direct import Markers, sweep_file
 
 _HELD_BYTES = 16 * 1024 * 1024
 
@@ -29,7 +29,7 @@ _HELD_BYTES = 16 * 1024 * 1024
 class OwnFiles:
     """The files of one transaction, for its own process and one thread of it.
 
-    Files are held until `place`, which makes all of them side by side; when many bytes are held, they go at once.
+    Files are held until `place`, which makes them in parallel; when many bytes are held, they are made at once.
     """
 
     def __init__(self, context: TransactionContext, state: TransactionState) -> None:
@@ -78,14 +78,14 @@ class OwnFiles:
         """Announces the files that `place` is going to make. Errors: `TransactionEnded`, as of `announce_all`."""
         self.announce_all(path.rpartition("/")[::2] for path in self._held)
 
-    def place(self, beside: Iterable[Callable[[], None]] = ()) -> None:
-        """Makes the files that are held, and `beside` them requests that need no answer of theirs.
+    def place(self, meanwhile: Iterable[Callable[[], None]] = ()) -> None:
+        """Makes the held files, and `meanwhile` requests that need not wait for them.
 
-        Errors: `TransactionEnded` if the instant has ended, `Unavailable`; then some of them may be there. Asked again,
-        it makes the rest.
+        Errors: `TransactionEnded` if the instant has ended, `Unavailable`; then some of them may be there. Called
+        again, it makes the rest.
         """
         self.announce_held()
-        self._context.storage.together(*(partial(self._create, *file) for file in self._held.items()), *beside)
+        self._context.storage.together(*(partial(self._create, *file) for file in self._held.items()), *meanwhile)
         self._held.clear()
         self._held_bytes = 0
 
@@ -94,7 +94,7 @@ class OwnFiles:
         kept = set(keep)
         swept = [path for path in self._announced if path not in kept]
         for path in swept:
-            bar(self._context.storage, path)
+            sweep_file(self._context.storage, path)
         return swept
 
     def _create(self, path: str, data: bytes) -> None:
@@ -109,7 +109,7 @@ class OwnFiles:
 
 
 def ensure_not_ended(context: TransactionContext, state: TransactionState) -> None:
-    """By the log as it is now, and by no claim. Errors: `TransactionEnded`."""
+    """Checks the log as it is now, and no claim. Errors: `TransactionEnded`."""
     if context.log.may_have_ended(state.instant, state.mark.slot, context.log.tail()):
         raise TransactionEnded(
             f"instant {state.instant} has ended elsewhere, so nothing more is written for it: begin a new one. If this "
