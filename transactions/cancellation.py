@@ -4,8 +4,8 @@ Both are events of the commit log. Of a request and the plan's own completion th
 be withdrawn. The steps of the end, which any process may take, and repeat from the first:
 
 1. the plan's claim: one process is at work, and a live executor is not disturbed.
-2. its names: tombstones, or none. Before the slot, and never after it: an archiver frees them a day later, and an empty
-   base file that is older than the active timeline would count.
+2. the names of its outputs: tombstones, or freed. Before the slot, and never after it: an archiver frees them a day
+   later, and an empty base file that is older than the active timeline would count.
 3. the slot, whose file is the terminal state and repeats the plan.
 4. its inflight and requested file, under the table's lock, in which foreign writers look for them.
 5. if the terminal state is gone by now, others have freed the names since: then the tombstones of step 2 go.

@@ -38,7 +38,7 @@ class MarkerStrategy(ABC):
 
     def __init__(self, detection: Detection) -> None:
         self.detection = detection
-        self._told: set[str] = set()  # later writers that know of this one
+        self._marked: set[str] = set()  # later writers that are marked aborted
 
     @abstractmethod
     def announce(self, partition: str, name: str) -> None:
@@ -70,7 +70,7 @@ class SimpleDirectStrategy(MarkerStrategy):
     def announce(self, partition: str, name: str) -> None:
         self.ensure_not_lost()
         self.detection.markers.announce(partition, name)
-        self.tell(self.look(partition, name), partition, name)
+        self.mark_later_writers(self.look(partition, name), partition, name)
 
     def look(self, partition: str, name: str) -> list[OtherWrite]:
         """The later concurrent writers on a data file's file group; aborts this write if there is an earlier one."""
@@ -87,12 +87,12 @@ class SimpleDirectStrategy(MarkerStrategy):
                 self.lose(conflict)
         return concurrent_writers
 
-    def tell(self, concurrent_writers: list[OtherWrite], partition: str, name: str) -> None:
+    def mark_later_writers(self, concurrent_writers: list[OtherWrite], partition: str, name: str) -> None:
         """Marks later writers aborted that checked before this write's marker was there."""
         detection = self.detection
         for other in concurrent_writers:
-            if other.instant not in self._told:
-                self._told.add(other.instant)
+            if other.instant not in self._marked:
+                self._marked.add(other.instant)
                 this = OtherWrite(
                     detection.instant,
                     detection.action,
@@ -123,7 +123,7 @@ class TransactionalDirectStrategy(SimpleDirectStrategy):
             detection.markers.announce(partition, name)
             if not lease.valid():  # another writer may have checked before the marker was there
                 later = self.look(partition, name)
-            self.tell(later, partition, name)
+            self.mark_later_writers(later, partition, name)
 
 
 class TimelineServerStrategy(SimpleDirectStrategy):

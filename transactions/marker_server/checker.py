@@ -41,8 +41,8 @@ class MarkerChecker:
         self._reading = threading.Lock()  # held while the index and the concurrent writers are used
         self._stopped = detection.system.new_event()
         self._when_lost = when_lost
-        self._told = False
-        self._told_later: set[str] = set()
+        self._marked = False
+        self._marked_later: set[str] = set()
         self.conflict: Conflict | None = None
 
     def add(self, groups: Iterable[FileGroup]) -> Conflict | None:
@@ -79,17 +79,17 @@ class MarkerChecker:
                 if groups and suspects:
                     self._look_closely(groups, suspects)
                 if groups and self.conflict is None:
-                    self._tell_later(groups, set(others).difference(earlier))
+                    self._mark_later_writers(groups, set(others).difference(earlier))
             if self.conflict is None and groups and detection.settings.check_commits:
                 contender = Contender(detection.instant, detection.action, frozenset(groups))
                 self.conflict = detection.conflicts.find(contender, detection.completed())
-            self._tell()
+            self._mark()
             return self.conflict
 
     def watch(self, delay_ms: int, period_ms: int) -> None:
         """Rounds until `stop`, or until this write is marked aborted; failures only delay it."""
         wait_ms = delay_ms
-        while not self._stopped.wait(wait_ms / 1000) and not self._told:
+        while not self._stopped.wait(wait_ms / 1000) and not self._marked:
             wait_ms = period_ms
             try:
                 self.round()
@@ -112,15 +112,15 @@ class MarkerChecker:
         concurrent_writers = self._detection.concurrent_writers.on(groups, suspects)
         if concurrent_writers:
             self.conflict = Conflict(concurrent_writers[0], concurrent_writers[0].file_groups)
-            self._tell()
+            self._mark()
 
-    def _tell_later(self, groups: list[FileGroup], later: Iterable[str]) -> None:
+    def _mark_later_writers(self, groups: list[FileGroup], later: Iterable[str]) -> None:
         """Marks later writers with direct markers aborted: they have checked already; those with a server repeat it."""
         detection = self._detection
-        direct = [one for one in later if one not in self._told_later and has_direct_markers(detection.storage, one)]
+        direct = [one for one in later if one not in self._marked_later and has_direct_markers(detection.storage, one)]
         for other in detection.concurrent_writers.on(groups, direct) if direct else ():
             if other.inflight:
-                self._told_later.add(other.instant)
+                self._marked_later.add(other.instant)
                 this = OtherWrite(
                     detection.instant,
                     detection.action,
@@ -131,11 +131,11 @@ class MarkerChecker:
                 )
                 mark_aborted(detection.storage, other.instant, Conflict(this, other.file_groups))
 
-    def _tell(self) -> None:
+    def _mark(self) -> None:
         """Marks this write aborted for the driver, second attempts, and tasks that cannot reach the server."""
-        if self.conflict is not None and not self._told:
+        if self.conflict is not None and not self._marked:
             mark_aborted(self._detection.storage, self._detection.instant, self.conflict)
             with suppress(Unavailable):  # the next round does it again, as it does if the file is not there
-                self._told = aborted_by(self._detection.storage, self._detection.instant) is not None
-            if self._told and self._when_lost is not None:
+                self._marked = aborted_by(self._detection.storage, self._detection.instant) is not None
+            if self._marked and self._when_lost is not None:
                 self._when_lost()
