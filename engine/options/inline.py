@@ -1,4 +1,4 @@
-"""Which table services run by themselves: after a commit, or beside a streaming query; and what makes them due."""
+"""Which table services run automatically, after a commit or during a streaming query, and what makes them due."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIGGERS = (NUM_COMMITS, AFTER_LAST_REQUEST, TIME_ELAPSED, NUM_AND_TIME, NUM_OR_
 _MANY = 1_000_000
 _YEAR_S = 365 * 86_400
 
-# For each service: run it after a commit, only schedule it there, run it beside a streaming query.
+# For each service: run it after a commit, only schedule it there, run it during a streaming query.
 _COMPACTION = (
     Option(COMPACT_INLINE, flag, False),
     Option("hoodie.compact.schedule.inline", flag, False),
@@ -47,7 +47,7 @@ class Mode:
 
     @classmethod
     def of(cls, values: Mapping[str, str], options: tuple[Option[bool], Option[bool], Option[bool]]) -> Mode:
-        """From the options of the three. Errors: `InvalidRequest` for the first two at once, as in Hudi."""
+        """Reads the three options. Errors: `InvalidRequest` if the first two are both set, as in Hudi."""
         run, schedule, beside = (one.of(values) for one in options)
         if run and schedule:
             key = options[0].key
@@ -59,7 +59,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class CompactionTrigger(ParsedOptions):
-    """When a table is due for a compaction: `commits` delta commits, or `seconds`, after the last one."""
+    """When a compaction is due: `commits` delta commits, or `seconds`, after the last one."""
 
     strategy: str = option("hoodie.compact.inline.trigger.strategy", one_of(*TRIGGERS), NUM_COMMITS)
     commits: int = option(MIN_DELTA_COMMITS, whole(1, _MANY), 5)
@@ -68,10 +68,10 @@ class CompactionTrigger(ParsedOptions):
 
 @dataclass(frozen=True)
 class InlineOptions(ParsedOptions):
-    """What runs by itself, with Hudi's defaults. Cleaning and archiving have their own options, and are on.
+    """The services that run automatically, with Hudi's defaults. Cleaning and archiving have options of their own.
 
-    `archive_beside` moves archiving to the thread beside a streaming query, where there is one. `index_commits`: a file
-    index is made after about so many writes, 0 for never.
+    `archive_beside` moves archiving to the background thread of a streaming query, where there is one. A file index is
+    made after about `index_commits` writes, or never if that is 0.
     """
 
     also = (*_COMPACTION, *_CLUSTERING)
