@@ -222,7 +222,7 @@ def merge_mode_of(key: str, payload: str) -> str:
     """The merge mode that a payload class stands for, as Hudi 1.x takes it. Errors: `InvalidRequest`."""
     if payload.strip() not in PAYLOADS:
         raise InvalidRequest(
-            f"{key}={payload!r} is not supported: no payload class is carried out here, and rows would be merged in "
+            f"{key}={payload!r} is not supported: payload classes do not run here, and rows would be merged in "
             f"another way; use {' or '.join(PAYLOADS)}, or hoodie.record.merge.mode",
             option=key,
         )

@@ -31,7 +31,7 @@ from lakelatch.timeline.table_config import CDC_ENABLED
 
 OPERATION, INSTANT, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 _HUDI_SCHEMA = pa.schema([(name, pa.string()) for name in (OPERATION, INSTANT, BEFORE, AFTER)])
-_LOOKS_MAX = 20
+_TRIES_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,13 @@ def plan_images(
         )
     if options.verify:
         ensure_none_lost_to_readers(storage)
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_TRIES_MAX):
         now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
         view = replace(TableView.load(storage, config, options.begin), expects=options.expects)
         plan = _plan(view, options, now_ms)
         if not view.was_overtaken():
             return replace(plan, schema=schema)
-    raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
+    raise Unavailable(f"{storage.uri} was cleaned during each of {_TRIES_MAX} tries to plan the read: read it again")
 
 
 def _plan(view: TableView, options: ReadOptions, now_ms: int) -> ImagePlan:

@@ -39,7 +39,7 @@ from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
 
-_LOOKS_MAX = 20
+_TRIES_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -184,19 +184,19 @@ def _confirmed(
     view = replace(TableView.of_look(storage, config, look, moment), expects=asked.options.expects)
     if asked.options.verify:
         ensure_none_lost_to_readers(storage)
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_TRIES_MAX):
         try:
             pruning, found = asked.of(_table_of(view, asked, moment))
             plan = _with_conditions(_plan(pruning, view, found, now_ms), pruning)
         except LakelatchError as error:
-            if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
+            if not (view.single_listing or isinstance(error, Unavailable)) or not view.was_overtaken():
                 raise
         else:
             if not view.was_overtaken():
                 return replace(plan, timeline=view.timeline)
         now_ms = system.realtime_ms()
         view = view.again()
-    raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
+    raise Unavailable(f"{storage.uri} was cleaned during each of {_TRIES_MAX} tries to plan the read: read it again")
 
 
 def _table_of(view: TableView, asked: _Asked, moment: str | None) -> OpenedTable:

@@ -144,7 +144,7 @@ def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> In
     if pending is not None:
         why = f"{pending.action} {instant} has not completed"
     elif find_archived(storage, snapshot.names, instant) is not None:
-        why = f"{instant} was archived: what completed since its archive cannot be told apart any more"
+        why = f"{instant} was archived: commits that completed after it cannot be separated any more"
     else:
         why = f"there is no completed commit {instant} on the timeline"
     raise InvalidRequest(f"{why}. Name the requested time of a completed commit, as `lakelatch timeline` shows it")
