@@ -116,11 +116,11 @@ def write_rows(
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
         # Before recovery, as a refused write leaves the table as it was, including pending instants of others.
-        table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
+        table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         if not takes_other_locks(manager, table, write_options.manager):
             return _write(rows, table, manager, write_options, service_options)
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
-        table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
+        table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         return _write(rows, table, manager, write_options, service_options)
 
 
@@ -187,10 +187,10 @@ def open_fitted(
     options: WriteOptions,
     rows: Rows,
     known: frozenset[str] | None = None,
-    beside: MemoryCheck | None = None,
+    memory_check: MemoryCheck | None = None,
 ) -> OpenedTable:
     """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
-    table = prepare_table(storage, options, rows.schema, beside)
+    table = prepare_table(storage, options, rows.schema, memory_check)
     rows.use_names_of(table.schema)
     return fitted(table, rows.schema, options, known)
 

@@ -39,22 +39,22 @@ _CLUSTERING = (
 
 @dataclass(frozen=True)
 class Mode:
-    """How one service runs by itself: `run` after a commit, only `schedule` there, or `beside` a streaming query."""
+    """How one service runs automatically: `run` or `schedule` after a commit, or in the `background` of a stream."""
 
     run: bool = False
     schedule: bool = False
-    beside: bool = False
+    background: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, str], options: tuple[Option[bool], Option[bool], Option[bool]]) -> Mode:
         """Reads the three options. Errors: `InvalidRequest` if the first two are both set, as in Hudi."""
-        run, schedule, beside = (one.of(values) for one in options)
+        run, schedule, background = (one.of(values) for one in options)
         if run and schedule:
             key = options[0].key
             raise InvalidRequest(
                 f"{key}=true carries out what {options[1].key}=true leaves to others: set one of them", option=key
             )
-        return cls(run, schedule, beside and not run)
+        return cls(run, schedule, background and not run)
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,19 @@ class CompactionTrigger(ParsedOptions):
 class InlineOptions(ParsedOptions):
     """The services that run automatically, with Hudi's defaults. Cleaning and archiving have options of their own.
 
-    `archive_beside` moves archiving to the background thread of a streaming query, where there is one. A file index is
-    made after about `index_commits` writes, or never if that is 0.
+    `archive_in_background` moves archiving to the thread of a streaming query, where there is one. A file index is made
+    after about `index_commits` writes, or never if that is 0.
     """
 
     also = (*_COMPACTION, *_CLUSTERING)
     enabled: bool = option(SERVICES_ENABLED, flag, True)
-    compaction: Mode = Mode(beside=True)
+    compaction: Mode = Mode(background=True)
     clustering: Mode = Mode()
     log_compaction: bool = option(LOG_COMPACT_INLINE, flag, False)
-    archive_beside: bool = option(ARCHIVE_ASYNC, flag, False)
+    archive_in_background: bool = option(ARCHIVE_ASYNC, flag, False)
     trigger: CompactionTrigger = field(default_factory=CompactionTrigger)
     clustering_commits: int = option(INLINE_COMMITS, whole(1, _MANY), 4)
-    clustering_commits_beside: int = option("hoodie.clustering.async.max.commits", whole(1, _MANY), 4)
+    clustering_commits_in_background: int = option("hoodie.clustering.async.max.commits", whole(1, _MANY), 4)
     index_commits: int = option("lakelatch.index.commits", whole(0, _MANY), 16)
 
     def completed(self, values: Mapping[str, str]) -> InlineOptions:

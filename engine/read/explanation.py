@@ -8,8 +8,8 @@ from html import escape
 
 from lakelatch.engine.options.read import INCREMENTAL, QUERY_TYPE
 from lakelatch.engine.options.registry import Call
+from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read
-from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.read.where import parts_of
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import understood
@@ -104,7 +104,7 @@ def explain(path: str, options: Mapping[str, object], where: object = None) -> R
 def _of(plan: ReadPlan, where: str, unread: tuple[str, ...] = ()) -> ReadExplanation:
     counts, full = plan.counts, plan.table.full_schema
     said = {text: bool(found) and understood(found, full) == found for text, found in parts_of(where, full)}
-    ways = Ways.of(plan)
+    by_reader = SlicesByReader.of(plan)
     return ReadExplanation(
         uri=plan.table.storage.uri,
         index=counts.index,
@@ -114,9 +114,9 @@ def _of(plan: ReadPlan, where: str, unread: tuple[str, ...] = ()) -> ReadExplana
         file_groups_there=counts.groups_there,
         left_out_by_buckets=counts.by_buckets,
         left_out_by_statistics=counts.by_statistics,
-        native=len(ways.native),
-        beside_logs=len(ways.beside_logs),
-        merged=sum(bool(found.fresh_logs) for found in ways.in_python),
+        native=len(by_reader.native),
+        beside_logs=len(by_reader.beside_logs),
+        merged=sum(bool(found.fresh_logs) for found in by_reader.in_python),
         record_keys=None if plan.keys is None else len(plan.keys),
         understood=tuple(text for text, is_clear in said.items() if is_clear),
         passed_over=(*(text for text, is_clear in said.items() if not is_clear), *unread),

@@ -69,18 +69,18 @@ def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -
 
 
 def prepare_table(
-    storage: Storage, options: WriteOptions, schema: pa.Schema, beside: MemoryCheck | None = None
+    storage: Storage, options: WriteOptions, schema: pa.Schema, memory_check: MemoryCheck | None = None
 ) -> OpenedTable:
     """Opens a table for writing; a new one is made with its first commit, so that a failed write leaves none.
 
-    `schema` is that of the data, without meta columns; the requests of `beside` are made at the same time. Errors:
+    `schema` is that of the data, without meta columns; `memory_check` makes its requests at the same time. Errors:
     `InvalidRequest`, with nothing changed.
     """
     try:
-        return agreeing(table_at(storage, *looked_at(storage, beside)), options)
+        return agreeing(table_at(storage, *looked_at(storage, memory_check)), options)
     except InvalidRequest:
-        if beside is not None:  # its answers are of before
-            beside.forget()
+        if memory_check is not None:  # its answers are of before
+            memory_check.forget()
         if is_table(storage):  # perhaps only by now
             return open_existing(storage, options)
     try:

@@ -30,18 +30,18 @@ from lakelatch.transactions.base.context import MemoryCheck
 _DATA_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
 
 
-def open_table(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTable:
-    """Opens a table for reading, with the requests of `beside` at the same time; `InvalidRequest` if there is none."""
-    return table_at(storage, *look_at(storage, beside))
+def open_table(storage: Storage, memory_check: MemoryCheck | None = None) -> OpenedTable:
+    """Opens a table for reading; `memory_check` makes its requests meanwhile. `InvalidRequest` if there is none."""
+    return table_at(storage, *look_at(storage, memory_check))
 
 
-def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableConfig, Snapshot]:
-    """The table's configuration, and its timeline by one listing, which is that of `beside` if given.
+def look_at(storage: Storage, memory_check: MemoryCheck | None = None) -> tuple[TableConfig, Snapshot]:
+    """The table's configuration, and its timeline by one listing, which is that of `memory_check` if given.
 
     Errors: those of `load_config`; `CorruptTable` for a timeline that is gone.
     """
     with _describing(storage):
-        return looked_at(storage, beside)
+        return looked_at(storage, memory_check)
 
 
 def load_config(storage: Storage) -> TableConfig:
@@ -96,7 +96,7 @@ def what_is_there(storage: Storage) -> tuple[str, str]:
     return "nothing is there", "check the path, write to it, or make the table with lakelatch.Table.create"
 
 
-def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig, Snapshot]:
+def looked_at(storage: Storage, memory_check: MemoryCheck | None) -> tuple[TableConfig, Snapshot]:
     """Reads the properties and the timeline in one round of requests. Errors: `InvalidRequest` if there is no table."""
     configs: list[TableConfig] = []
     looks: list[Snapshot] = []
@@ -104,9 +104,9 @@ def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig
     def configure() -> None:
         configs.append(load_table_config(storage))
 
-    if beside is not None:
-        storage.together(configure, *beside.requests)
-        looks.append(beside.listing)
+    if memory_check is not None:
+        storage.together(configure, *memory_check.requests)
+        looks.append(memory_check.listing)
     else:
         storage.together(configure, lambda: looks.append(Snapshot.look(storage)))
     if not looks[0].by_requested and not looks[0].has_history:
@@ -145,16 +145,16 @@ def as_of_now(table: OpenedTable) -> OpenedTable:
     return replace(found, base_files=table.base_files)
 
 
-def require_writable(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTable:
+def require_writable(storage: Storage, memory_check: MemoryCheck | None = None) -> OpenedTable:
     """Opens an existing table for a table service; `InvalidRequest` if it is read-only."""
-    table = open_table(storage, beside)
+    table = open_table(storage, memory_check)
     check_writable(table.config)
     return table
 
 
-def open_existing(storage: Storage, options: WriteOptions, beside: MemoryCheck | None = None) -> OpenedTable:
+def open_existing(storage: Storage, options: WriteOptions, memory_check: MemoryCheck | None = None) -> OpenedTable:
     """Opens an existing table for a write; `InvalidRequest` if there is none, or the options do not agree with it."""
-    return agreeing(table_at(storage, *look_at(storage, beside)), options)
+    return agreeing(table_at(storage, *look_at(storage, memory_check)), options)
 
 
 def agreeing(table: OpenedTable, options: WriteOptions) -> OpenedTable:

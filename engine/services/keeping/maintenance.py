@@ -31,7 +31,7 @@ def maintain_with(
     go_on: Callable[[], bool] = lambda: True,
     steps: list[Step] | None = None,
 ) -> MaintenanceReport:
-    """As `maintain`; `go_on` is called before each job, and `on_run` with each result. `steps` are all by default."""
+    """As `maintain`; `go_on` is called before each job, and `tell` with each result. `steps` are all by default."""
     table = require_writable(open_storage(path, options.manager.storage)).with_base_files(options.base_files)
     with open_manager(table.storage, options.manager, system, config=table.config) as manager:
         steps = Steps(options).of_maintenance() if steps is None else steps

@@ -69,13 +69,13 @@ class Steps:
         self.log_compaction = LogCompaction(options.compaction)
         at_once = replace(options.clustering, least_commits=0)  # `due` has checked that
         self.clustering = Clustering(at_once, options.cancellation, inline.clustering_commits)
-        self.clustering_beside = replace(self.clustering, commits=inline.clustering_commits_beside)
+        self.background_clustering = replace(self.clustering, commits=inline.clustering_commits_in_background)
         self.clean = Clean(options.cleaning)
 
     def of_maintenance(self) -> list[Step]:
         """The steps of maintenance: all services, each if it is due."""
         options, mode = self.options, self.options.inline.clustering
-        clusters = bool(options.clustering.columns) or mode.run or mode.schedule or mode.beside
+        clusters = bool(options.clustering.columns) or mode.run or mode.schedule or mode.background
         planned: tuple[PlannedService[Any], ...]
         planned = (self.log_compaction, self.compaction, self.clustering, self.clean)
         return [
@@ -102,20 +102,20 @@ class Steps:
             self._file_index(_is_drawn, 1),
         ]
 
-    def beside_query(self) -> list[Step]:
+    def in_background(self) -> list[Step]:
         """The steps in the background of a streaming query."""
         options, inline = self.options, self.options.inline
         if not inline.enabled:
             return []
         steps: list[Step] = []
-        if inline.compaction.beside:
+        if inline.compaction.background:
             steps += [_waiting(self.log_compaction), _waiting(self.compaction), _anew(self.compaction, alone=True)]
             steps += [_anew(self.log_compaction, alone=True)] if options.compaction.log_compaction else []
-        if inline.clustering.beside:
-            steps += self._by_writers(self.clustering_beside, Mode(run=True))
+        if inline.clustering.background:
+            steps += self._by_writers(self.background_clustering, Mode(run=True))
         if options.cleaning.automatic and options.cleaning.asynchronous:
             steps += self._clean_by_writers()
-        if options.archiving.automatic and inline.archive_beside:
+        if options.archiving.automatic and inline.archive_in_background:
             steps.append(self._archive(archiving.is_worth_a_try, alone=True))
         return steps
 

@@ -16,7 +16,7 @@ import pytest
 import lakelatch
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.calls import savepoint
-from lakelatch.engine.handed_over import begin_write
+from lakelatch.engine.distributed_write import begin_write
 from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.services.verifying import MISSING
 from lakelatch.engine.table import manager as module

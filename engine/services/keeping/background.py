@@ -20,7 +20,7 @@ _LOOK_AGAIN_S = 1.0
 _log = logging.getLogger("lakelatch.engine")
 
 
-class BesideQuery:
+class BackgroundServices:
     """One table's services during one query. `is_active` says whether the query still runs; `rounds` counts rounds."""
 
     def __init__(
@@ -83,7 +83,7 @@ class BesideQuery:
 
     def _round(self) -> MaintenanceReport | None:
         try:
-            steps = Steps(self.options).beside_query()
+            steps = Steps(self.options).in_background()
             return maintain_with(
                 self._executor, self.path, self.options, self._system, go_on=self._goes_on, steps=steps
             )

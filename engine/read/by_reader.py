@@ -31,7 +31,7 @@ _WIDENED_BY_SPARK = {(pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.f
 
 
 @dataclass(frozen=True)
-class Ways:
+class SlicesByReader:
     """The slices of a plan: `native` ones without logs, those read `beside_logs`, and all others, `in_python`.
 
     Where Spark has no connector for the storage, all are read in Python. So are slices whose files other engines may
@@ -43,7 +43,7 @@ class Ways:
     in_python: tuple[FileSlice, ...]
 
     @classmethod
-    def of(cls, plan: ReadPlan) -> Ways:
+    def of(cls, plan: ReadPlan) -> SlicesByReader:
         """Splits the slices of a plan; sizes are requested only where they decide."""
         native, _ = split_by_types(plan, [one for one in plan.slices if not one.fresh_logs])
         beside: list[FileSlice] = []

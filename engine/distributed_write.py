@@ -53,7 +53,7 @@ class BegunWrite:
     def commit(self, reports: list[FileReport]) -> CommitResult:
         """Commits the files of the tasks; a batch named in `options` is committed once. Errors: those of `write`."""
         with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
-            result = written_once(manager, self.options.batch, _HandedOver(self, manager, reports).committed)
+            result = written_once(manager, self.options.batch, _DistributedWrite(self, manager, reports).committed)
             if result.repeated:
                 self._abort(manager)
                 return result
@@ -75,7 +75,7 @@ class BegunWrite:
             transaction.abort(conflict)
 
 
-class _HandedOver(Write):
+class _DistributedWrite(Write):
     """Spark passes the rows once, so a further attempt reuses the files of the one before."""
 
     def __init__(self, begun: BegunWrite, manager: TransactionManager, reports: list[FileReport]) -> None:
