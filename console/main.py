@@ -32,7 +32,7 @@ from lakelatch.console.commands.places import with_tables_nearby
 from lakelatch.console.demo import command as demo
 from lakelatch.errors import LakelatchError
 
-_PIPED_WIDTH = 200  # a file is no screen of 80 columns
+_PIPED_WIDTH = 200  # columns of output that is not a terminal
 _CLOSED_PIPE = 141  # the exit code that shells give a command that SIGPIPE ended
 
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _OutputClosed(Exception):
-    """The reader of the output has had enough, as `head` has. Not every broken pipe: a server's is no such end."""
+    """The reader has closed the output, as `head` does. Other broken pipes, as of a server, are errors."""
 
 
 class _Console(Console):
@@ -60,7 +60,7 @@ class _Console(Console):
 
 
 def _say(text: str) -> None:
-    """Text to standard output, at once; `_OutputClosed` if it is closed."""
+    """Writes text to standard output and flushes it; `_OutputClosed` if it is closed."""
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:

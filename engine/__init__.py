@@ -1,1 +1,1 @@
-"""What a table does, without Spark."""
+"""Tables without Spark: opening, writing, reading, services."""

@@ -1,7 +1,7 @@
-"""A table without Spark: rows come and go as Arrow, on the protocol of all other writers.
+"""A table without Spark: rows are read and written as Arrow, by the same protocol as all other writers.
 
 For services that ingest small batches, and for DuckDB, Polars and pandas, which speak Arrow. All work is done in this
-process, and the rows of a write are held in its memory.
+process, which holds the rows of a write in memory.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from lakelatch.transactions.transaction import Transaction
 
 
 def open(path: str | PathLike[str], options: Options | None = None) -> ArrowTable:
-    """The table at a path, in Arrow's terms. Errors: `InvalidRequest` if there is none."""
+    """Opens the table at a path. Errors: `InvalidRequest` if there is none."""
     table = ArrowTable(path, options)
     _ = table.schema
     return table
 
 
 class ArrowTable:
-    """One table, without Spark; what a method does is as for `Table`, and each change is one commit."""
+    """One table, without Spark; its methods are those of `Table`, and each change is one commit."""
 
     def __init__(self, path: str | PathLike[str], options: Options | None = None, system: System = REAL_SYSTEM) -> None:
         self.path = fspath(path)
@@ -77,7 +77,7 @@ class ArrowTable:
     def to_batches(
         self, as_of: Time | None = None, columns: Iterable[str] | None = None, meta_columns: bool | None = None
     ) -> pa.RecordBatchReader:
-        """The same as a stream, in which one file slice at a time is held in memory."""
+        """The same as a stream, which holds one file slice at a time in memory."""
         return self._read(moment(as_of), columns, meta_columns)
 
     def changes(
@@ -87,19 +87,19 @@ class ArrowTable:
         columns: Iterable[str] | None = None,
         meta_columns: bool | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows that were written by what completed after a time and until another, as they are at its end."""
+        """The rows written by commits that completed after one time and until another, as they are at its end."""
         return self._read(window(after, until), columns, meta_columns)
 
     def upsert(self, data: Any, options: Options | None = None) -> CommitResult:
-        """Writes rows; those whose keys are there take their place. The first write makes the table.
+        """Writes rows; they replace rows with the same keys. The first write makes the table.
 
-        A frame of pandas is taken as well; named levels of its index are columns, and an index without a name is none.
-        Rows in which `_hoodie_is_deleted` is true delete theirs. Errors: those of `write`.
+        `data` may be a pandas frame; named levels of its index become columns, and an index without a name is dropped.
+        Rows in which `_hoodie_is_deleted` is true delete the rows with their keys. Errors: those of `write`.
         """
         return self._write(data, UPSERT, options)
 
     def delete(self, keys: Any, options: Options | None = None) -> CommitResult:
-        """Deletes the rows with these keys; needed are the columns of the key, the partition and the ordering."""
+        """Deletes the rows with these keys; `keys` has the columns of the key, the partition and the ordering."""
         return self._write(keys, DELETE, options)
 
     def _read(self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> pa.RecordBatchReader:
@@ -133,7 +133,7 @@ class ArrowRows:
 
     @classmethod
     def of(cls, data: object) -> ArrowRows:
-        """Errors: `InvalidRequest` for what is no table, batch or frame, or has a type that is not stored."""
+        """Errors: `InvalidRequest` if `data` is no table, batch or frame, or has a type that is not stored."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if is_pandas(table):
             table = _of_pandas(table)
@@ -179,7 +179,7 @@ def _of_pandas(frame: Any) -> pa.Table:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type that tables have for this one: other libraries use 64-bit offsets, dictionaries and nanoseconds."""
+    """The type that tables store for this one: other libraries use 64-bit offsets, dictionaries and nanoseconds."""
     if pa.types.is_dictionary(kind):
         return _stored(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

@@ -26,9 +26,9 @@ from lakelatch.transactions.base.cancel_requests import CancelRequest
 def archive(path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM) -> Archived:
     """Moves completed instants from a table's active timeline into Hudi's history; needs no Spark session.
 
-    What has to stay for the sake of any reader or writer stays, and `held_by` says what is first in the way. Writers,
-    readers and other services go on meanwhile. Errors: those of `services.archiving.archive`, and `InvalidRequest` for
-    options, and for a table that may only be read.
+    Instants that a reader or writer may need stay; `held_by` names the first thing that keeps one. Writers, readers and
+    other services go on meanwhile. Errors: those of `services.archiving.archive`, and `InvalidRequest` for options, and
+    for a read-only table.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
         return archiving.archive(manager, table.config, parsed.archiving)
@@ -41,13 +41,13 @@ def request_cancel(
     file_groups: Iterable[tuple[str, str]] | None = None,
     system: System = REAL_SYSTEM,
 ) -> CancelRequest | None:
-    """Calls a plan off, or its part on these (partition, file id); None if it was aborted already.
+    """Requests the cancellation of a plan, or of its part on these (partition, file id); None if it was aborted.
 
-    Once this has returned, the plan can never commit (in that part), and nobody can take that back. Whoever works on it
-    stops as soon as it looks. `execute_cancel` removes what it left, as each clean does.
+    Once this has returned, the plan (or that part) can never commit, and the request cannot be withdrawn. A process
+    that executes the plan stops at its next check. `execute_cancel` removes its files, as each clean does.
 
     Errors: `InvalidRequest` if it has completed, is immutable, or is no plan; for file groups that are not in it, and
-    for a part of a plan that goes whole or not at all. `CommitUnknown`: it may have been asked for, so ask again.
+    for a part of a plan that is indivisible. `CommitUnknown`: the request may have been made, so call again.
     """
     with table_at_rest(path, options, system) as (_, manager, _):
         return cancelling.request_cancel(manager, instant, file_groups)
@@ -56,10 +56,10 @@ def request_cancel(
 def execute_cancel(
     path: str, instant: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
 ) -> bool:
-    """Ends a plan that was called off, and removes what it left; False if it had ended already.
+    """Ends a plan whose cancellation was requested, and removes its files; False if it had ended already.
 
-    Errors: `Unavailable` while a live process works on it, `InvalidRequest` if nobody has asked for all of it to be
-    cancelled, and if another engine has completed it.
+    Errors: `Unavailable` while a live process executes it, `InvalidRequest` if the cancellation of the whole plan was
+    not requested, and if another engine has completed it.
     """
     with table_at_rest(path, options, system) as (_, manager, _):
         return cancelling.execute_cancel(manager, instant)
@@ -68,7 +68,7 @@ def execute_cancel(
 def open_cancellations(
     path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
 ) -> list[CancelRequest]:
-    """What was called off and has not ended yet, by the plans' requested times."""
+    """Requested cancellations that have not ended yet, by the plans' requested times."""
     with table_at_rest(path, options, system) as (_, manager, _):
         return cancelling.open_requests(manager)
 
@@ -80,10 +80,10 @@ def savepoint(
     options: Mapping[str, object] | None = None,
     system: System = REAL_SYSTEM,
 ) -> Savepoint:
-    """Keeps the table as of a completed commit, the last one unless told otherwise, until `delete_savepoint`.
+    """Keeps the table as of a completed commit, by default the last one, until `delete_savepoint`.
 
-    Errors: `InvalidRequest` for what is no completed commit of the active timeline, and for one of whose files a clean
-    has removed some.
+    Errors: `InvalidRequest` if it is no completed commit of the active timeline, or a clean has removed some of its
+    files.
     """
     with table_at_rest(path, options, system) as (table, manager, _):
         chosen = instant or kept.latest_commit(manager)
@@ -93,43 +93,43 @@ def savepoint(
 def delete_savepoint(
     path: str, instant: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
 ) -> None:
-    """Gives a savepoint up. Errors: `InvalidRequest` if there is none of this commit."""
+    """Deletes a savepoint. Errors: `InvalidRequest` if this commit has none."""
     with table_at_rest(path, options, system) as (_, manager, _):
         kept.delete_savepoint(manager, instant)
 
 
 def savepoints(path: str, options: Mapping[str, object] | None = None) -> list[Savepoint]:
-    """The table's savepoints, whoever made them, oldest commit first."""
+    """The table's savepoints, of any engine, oldest commit first."""
     return kept.savepoints(open_existing_storage(path, options))
 
 
 def roll_back(
     path: str, instant: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
 ) -> Undone:
-    """Takes back a completed commit on which no later one builds.
+    """Rolls back a completed commit on which no later one builds.
 
-    Writers under way on its file groups lose, unless they are under non-blocking control. Errors: `InvalidRequest`,
-    with nothing changed, if a later commit or a plan builds on it, or a savepoint keeps it.
+    Concurrent writers of its file groups conflict, unless they are under non-blocking control. Errors:
+    `InvalidRequest`, with nothing changed, if a later commit or a plan builds on it, or a savepoint keeps it.
     """
     with table_at_rest(path, options, system) as (_, manager, _):
         return restoring.roll_back(manager, instant)
 
 
 def restore(path: str, to: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM) -> Undone:
-    """Takes the table back to where it was when this commit completed, a savepoint's or any other.
+    """Restores the table to its state when this commit completed, a savepoint's or any other.
 
-    Every write under way ends with `TransactionEnded`. Errors: `InvalidRequest`, with nothing changed, if a later
-    commit was archived or is kept by a savepoint, or if a clean has removed files that are needed; `Unavailable` while
-    another restore is under way.
+    Every write in progress ends with `TransactionEnded`. Errors: `InvalidRequest`, with nothing changed, if a later
+    commit was archived or is kept by a savepoint, or if a clean has removed files that are needed; `Unavailable` during
+    another restore.
     """
     with table_at_rest(path, options, system) as (table, manager, _):
         return restoring.restore(table.config, manager, to)
 
 
 def verify(path: str, options: Mapping[str, object] | None = None, deep: bool = False) -> Verification:
-    """Looks whether every file is there that slots, writes, plans and savepoints name; changes nothing.
+    """Checks that every file named by slots, writes, plans and savepoints exists; changes nothing.
 
-    Needs no Spark session. `deep` reads all data files and compares their checksums. Others may go on meanwhile.
+    Needs no Spark session. `deep` reads all data files and compares their checksums. Writers may go on meanwhile.
     Errors: `InvalidRequest` for the options, and where there is no table; `CorruptTable` for damaged properties.
     """
     storage = open_place(path, options)
@@ -137,7 +137,7 @@ def verify(path: str, options: Mapping[str, object] | None = None, deep: bool = 
 
 
 def preview_clean(path: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
-    """Paths of the files that `clean` would remove now; nothing is changed, but for a look at the storage's clock."""
+    """Paths of the files that `clean` would remove now; it only writes a file to read the storage's clock."""
     parsed = Call(options).services()
     storage = open_storage(path, parsed.manager.storage)
     plan = cleaning.preview(storage, load_config(storage), parsed.cleaning)
@@ -155,7 +155,7 @@ def schedule_compaction(
 def waiting_plans(path: str, options: Mapping[str, object] | None = None) -> list[str]:
     """Requested times of compactions and log compactions that are scheduled and not completed, oldest first.
 
-    One that is there may be at work right now. Errors: `InvalidRequest` where there is no table.
+    They may be running already. Errors: `InvalidRequest` where there is no table.
     """
     return waiting(path, (COMPACTION, LOG_COMPACTION), options)
 
@@ -165,7 +165,7 @@ def schedule_log_compaction(
 ) -> str | None:
     """Puts a log compaction plan on the timeline, for `execute_log_compaction`; None if there is nothing to do.
 
-    Writers may be in flight: files that were requested on different sides of one stay apart.
+    Writers may be in flight: log files requested before such a writer are not compacted with those requested after it.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
         return LogCompaction(parsed.compaction).schedule(ServiceContext(table, manager))
@@ -177,7 +177,7 @@ def schedule_clustering(
     """Puts a clustering plan on the timeline, for `execute_clustering`; None if there is nothing to cluster.
 
     Errors: `InvalidRequest` for columns that the table does not have, and for another number of buckets; `CorruptTable`
-    if a file is missing in a partition that would be planned.
+    if a file is missing in a partition to be planned.
     """
     with table_at_rest(path, options, system) as (table, manager, parsed):
         return Clustering(parsed.clustering, parsed.cancellation).schedule(ServiceContext(table, manager))

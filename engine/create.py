@@ -1,4 +1,4 @@
-"""Making an empty table, with what is fixed for good said by name."""
+"""Making an empty table, with its fixed properties as keywords."""
 
 from __future__ import annotations
 

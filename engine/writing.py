@@ -1,4 +1,4 @@
-"""Writes from their beginning to their result: rows of any origin, and deletions of partitions."""
+"""Writes from beginning to result: rows of any origin, and deletions of partitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _log = logging.getLogger("lakelatch.engine")
 
 
 class Rows(Protocol):
-    """What a write is given, and where its work is done."""
+    """The rows of a write, and the executor of its work."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -56,7 +56,7 @@ class Rows(Protocol):
 
     @property
     def read_anew(self) -> bool:
-        """Whether each try asks for the rows again, because they may be others by then."""
+        """Whether each try evaluates the rows again, because they may have changed."""
         ...
 
     @property
@@ -65,11 +65,11 @@ class Rows(Protocol):
         ...
 
     def use_names_of(self, table: pa.Schema) -> None:
-        """Calls its columns as the table does, where the session compares names without their case."""
+        """Renames the columns to the table's names, where the session ignores their case."""
         ...
 
     def are_here(self, options: WriteOptions) -> bool:
-        """Whether it is known before `begin` that this process writes them, and no task."""
+        """Whether it is known before `begin` that this process writes the rows, without tasks."""
         ...
 
     def begin(self) -> None:
@@ -77,17 +77,17 @@ class Rows(Protocol):
         ...
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        """Writes them as data files."""
+        """Writes the rows as data files."""
         ...
 
     @property
     def executor(self) -> Executor:
-        """What copies files that belong elsewhere by now, and runs the table services after the commit."""
+        """The executor that relocates files, and runs the table services after the commit."""
         ...
 
 
 def parse_write(options: Mapping[str, object] | None) -> tuple[WriteOptions, ServiceOptions]:
-    """The options of a write that has rows, and of the services after it. Errors: `InvalidRequest`."""
+    """The options of a write with rows, and of the services after it. Errors: `InvalidRequest`."""
     call = Call(options)
     write_options = call.write()
     if write_options.operation == DELETE_PARTITION:
@@ -105,9 +105,9 @@ def write_rows(
     system: System,
     called: str = "",
 ) -> CommitResult:
-    """Writes rows into the table at `path`, as `write` says it of a frame. The options are parsed before `make`.
+    """Writes rows to the table at `path`, as `write` does for a frame. The options are parsed before `make`.
 
-    `called` is the name of a change that writes by an operation of Hudi's with another name.
+    `called` names a change that uses an operation of Hudi with another name.
     """
     write_options, service_options = parse_write(options)
     write_options = replace(write_options, called=called)
@@ -115,24 +115,24 @@ def write_rows(
     storage = open_storage(path, write_options.manager.storage)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
-        # First, since a write that is refused leaves the table as it was, with what others have pending in it.
-        table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
+        # Before recovery, as a refused write leaves the table as it was, including pending instants of others.
+        table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         if not takes_other_locks(manager, table, write_options.manager):
             return _write(rows, table, manager, write_options, service_options)
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
-        table = open_fitted(storage, write_options, rows, beside=manager.memory_check)
+        table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         return _write(rows, table, manager, write_options, service_options)
 
 
 class _RowsWrite(Write):
-    """A write of rows, whose later tries may find other columns than the first, or that others have made the table."""
+    """A write of rows; later tries may find other columns than the first, or a table that another writer made."""
 
     def __init__(self, rows: Rows, table: OpenedTable, manager: TransactionManager, options: WriteOptions) -> None:
         super().__init__(manager.context)
         self._rows, self.table, self._manager, self._options = rows, table, manager, options
         self._known = frozenset(table.schema.names)
         self._found_first: OpenedTable | None = table  # None in later tries
-        self._in_bulk, self._loads = True, False  # until something was in the way of base files once more
+        self._in_bulk, self._loads = True, False  # in bulk until its base files conflicted twice
 
     def begin(self, kept: LostFiles | None) -> Transaction:
         options = self._options
@@ -143,15 +143,15 @@ class _RowsWrite(Write):
         rows, options, before, first = self._rows, self._options, self.table, self.instants == 1
         self._found_first = before if first else None
         rows.begin()
-        # What is merged is what was there when the write began, and so are the columns. Those that others have added
-        # since then are null where it lacks them.
+        # A merge uses the files, and so the columns, as of the write's beginning. Columns that others have added since
+        # the first try are null if the rows lack them.
         if not first or rows.read_anew or before.config.copies_on_write:
             self.table = open_fitted(before.storage, options, rows, self._known)
         if options.action_on(self.table.config.table_type) != transaction.state.action:
             raise made_by_others(before) or InvariantBroken(f"{before.config.name} has become another type of table")
         task = write_task(self.table, options, transaction, self._in_bulk)
         self._loads = isinstance(task, BulkTask)
-        if kept is None or before.is_new:  # the table that others have made may have other buckets
+        if kept is None or before.is_new:  # a table that another writer made may have other buckets
             failpoint("write.before_rows")
             reports = rows.write(task, options, transaction)
         else:
@@ -187,16 +187,16 @@ def open_fitted(
     options: WriteOptions,
     rows: Rows,
     known: frozenset[str] | None = None,
-    beside: MemoryCheck | None = None,
+    memory_check: MemoryCheck | None = None,
 ) -> OpenedTable:
     """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
-    table = prepare_table(storage, options, rows.schema, beside)
+    table = prepare_table(storage, options, rows.schema, memory_check)
     rows.use_names_of(table.schema)
     return fitted(table, rows.schema, options, known)
 
 
 class _Deletion(Write):
-    """A deletion of the partitions that are chosen at its place in the log."""
+    """A deletion of partitions, which are chosen at its slot in the log."""
 
     def __init__(self, table: OpenedTable, manager: TransactionManager, options: WriteOptions, choose: Choice) -> None:
         super().__init__(manager.context)
@@ -215,7 +215,7 @@ def delete_partitions(
     options: Mapping[str, object] | None = None,
     system: System = REAL_SYSTEM,
 ) -> CommitResult:
-    """Takes away all rows of partitions, at once and without a Spark job; what others commit later is read.
+    """Deletes all rows of partitions, in one commit and without a Spark job; rows that commit later are read.
 
     `partitions` are folders below the table (`2026/11`, `day=2026-11-21`), in which `*` stands for any text. If it is
     None, hoodie.datasource.write.partitions.to.delete names them, separated by commas. The files stay until they are
@@ -246,7 +246,7 @@ def _names(options: WriteOptions, partitions: str | Sequence[str] | None) -> tup
 
 
 def _check_names(table: OpenedTable, names: tuple[str, ...]) -> None:
-    """A slip of the pen must not pass for a deletion."""
+    """`InvalidRequest` for names that match no partition, so that a typing error does not pass for a deletion."""
     if not table.config.partition_fields:
         raise InvalidRequest(
             f"the table {table.config.name!r} has no partitions: write an empty frame with "

@@ -28,10 +28,10 @@ _FALSE_POSITIVES = 0.01  # parquet-mr's default
 
 @dataclass(frozen=True)
 class BloomFilter:
-    """That a column has a Bloom filter in each row group.
+    """The Bloom filter of a column in each row group.
 
-    It is made for so many distinct `values`; None: for as many as a row group has rows. `false_positives` is the share
-    of absent values that it does not know for absent.
+    It is made for this number of distinct `values`, or for as many as a row group has rows. `false_positives` is the
+    share of absent values that it does not exclude.
     """
 
     column: str
@@ -50,9 +50,9 @@ def _not_all(key: str, text: str) -> None:
 
 @dataclass(frozen=True)
 class BaseFileOptions(ParsedOptions):
-    """How a base file is laid out, whatever rows are in it.
+    """The layout of base files.
 
-    A row group has at most `block_bytes` of rows, as they are in memory; None: what is usual where it is written.
+    A row group has at most `block_bytes` of rows in memory; None: the default of its writer.
     """
 
     also = (Option(BLOOM_FILTER, _not_all, None),)
@@ -68,16 +68,16 @@ class BaseFileOptions(ParsedOptions):
         return replace(self, bloom_filters=found) if found else self
 
     def for_table(self, schema: pa.Schema) -> BaseFileOptions:
-        """The same with columns as the table, whose schema with meta columns is given, calls them.
+        """The options with columns in the table's own case; `schema` has meta columns.
 
-        Errors: `InvalidRequest` for one that it does not have, or that can have no Bloom filter.
+        Errors: `InvalidRequest` for a column that the table does not have, or that can have no Bloom filter.
         """
         found = tuple(replace(one, column=_column_of(schema, one.column)) for one in self.bloom_filters)
         return replace(self, bloom_filters=found)
 
 
 def is_bloom_key(key: str) -> bool:
-    """Whether an option's key, in lower case, speaks of the Bloom filter of one column."""
+    """Whether an option's key, in lower case, is for the Bloom filter of one column."""
     return key.partition(_OF_COLUMN)[0] in (BLOOM_FILTER, BLOOM_VALUES, BLOOM_ERROR) and _OF_COLUMN in key
 
 

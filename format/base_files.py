@@ -1,9 +1,9 @@
-"""Base files by parts: of a large one the footer is read, and the chunks of the columns that are wanted.
+"""Reading base files in parts: of a large file, only the footer and the chunks of the wanted columns are read.
 
-A small one is read whole, in one request. A large one comes some row groups at a time, so that a reader of its rows
-needs no memory for all of them. Each part that is read has a checksum in the footer, and the footer has one
-with the file's path, so that nothing is believed that was not written there. A file of ours without them is read whole,
-since its only checksum is that of all bytes; one of another writer has none.
+A small one is read whole, in one request. A large one is read some row groups at a time, so that its rows need not fit
+into memory. Each chunk has a checksum in the footer, and the footer has one with the file's path, so that only what was
+written there is trusted. A file of ours without them is read whole, since its only checksum is that of all bytes; one
+of another writer has none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakelatch.range_file import RangeFile
 from lakelatch.storage.checksums import CHECKSUM_KEY, PARTS_KEY, damaged, part_checksum, verify_footer
 from lakelatch.storage.contract import Storage
 
-#: What is read at once: a file of so many bytes is read whole, and of a larger one this end, with the footer.
+#: The bytes of the first request: a file up to this size is read whole, and of a larger one this end, with the footer.
 END_BYTES = 1024 * 1024
 #: Compressed bytes that are held at once, unless a row group alone has more.
 HELD_BYTES = 16 * 1024 * 1024
@@ -32,9 +32,9 @@ BATCH_ROWS_MAX = 64 * 1024
 _BATCH_ROWS_MIN = 1024
 _BATCH_BYTES = 4 * 1024 * 1024
 _LOW_MEMORY_BYTES = 2 * 1024 * 1024
-_ROW_BYTES = 512  # of a row in memory, as long as none is known
-_GAP_BYTES = 64 * 1024  # read with what is wanted on both sides, since another request would take longer
-_TAIL_BYTES = 8  # how long the footer is, and the magic
+_ROW_BYTES = 512  # of a row in memory, until one is known
+_GAP_BYTES = 64 * 1024  # a gap up to this size is read with its neighbours, as another request would take longer
+_TAIL_BYTES = 8  # the footer's length, and the magic
 
 
 def open_base_file(
@@ -44,10 +44,10 @@ def open_base_file(
     wanted: Callable[[int, Any], bool] | None = None,
     end_bytes: int = END_BYTES,
 ) -> BaseFileRows:
-    """A base file of which nothing but the footer need be read yet. Of `columns` those that the file has.
+    """Opens a base file, reading only its end, with the footer. Its rows have those of the `columns` that it has.
 
-    `wanted` is asked for each row group, of which it is given the number and the footer's metadata; those that are not
-    wanted are not read. `end_bytes` are read at first. Errors: `CorruptTable`, and those of the storage.
+    `wanted` is called with the number and the footer's metadata of each row group; others are not read. The first
+    request is for `end_bytes`. Errors: `CorruptTable`, and those of the storage.
     """
     end, size_bytes = storage.read_end(path, end_bytes)
     with decoding(path):
@@ -64,9 +64,9 @@ def open_base_file(
 
 @dataclass(frozen=True)
 class BaseFileRows:
-    """An open base file: the texts of its footer, and its rows, part by part.
+    """An open base file: the texts of its footer, and its rows in parts.
 
-    Of a file that is not in memory, `held` has what was read, and `checksums` those of the column chunks.
+    For a file that is not in memory, `held` has the bytes read so far, and `checksums` those of the column chunks.
     """
 
     file: Any
@@ -88,10 +88,10 @@ class BaseFileRows:
         return pa.schema([self.file.schema_arrow.field(name) for name in self.names])
 
     def parts(self, low_memory: bool = False) -> Iterator[pa.Table]:
-        """The rows in their order. The source of a part is checked before it comes. Errors: as `open_base_file`.
+        """The rows in their order, in parts, each of whose bytes are verified first. Errors: as `open_base_file`.
 
-        With `low_memory` one row group is held at a time, parts have some 2 MiB in memory (not in the file), and are
-        decoded in this thread, since the pool keeps what other threads have freed.
+        With `low_memory` one row group is held at a time, and parts have some 2 MiB in memory (not in the file) and are
+        decoded in this thread, since the pool keeps memory that other threads have freed.
         """
         metadata = self.file.metadata
         with decoding(self.path):
@@ -100,7 +100,7 @@ class BaseFileRows:
         for groups in self._spans(chunks, 0 if low_memory else HELD_BYTES):
             with decoding(self.path):
                 self._hold(groups, chunks)
-                if not self.names:  # nothing says how many rows there are but the table as a whole
+                if not self.names:  # batches without columns have no number of rows
                     yield self.file.read_row_groups(groups, columns=[])
                     continue
                 rows = sum(metadata.row_group(group).num_rows for group in groups)
@@ -122,7 +122,7 @@ class BaseFileRows:
                 pa.default_memory_pool().release_unused()  # else the pool keeps as much as was ever needed at once
 
     def _spans(self, chunks: Sequence[tuple[str, int, int]], held_bytes: int) -> Iterator[list[int]]:
-        """The wanted row groups, so many at a time as have so many compressed bytes; at least one."""
+        """The wanted row groups, in spans of at most `held_bytes` compressed, or of one."""
         metadata = self.file.metadata
         span: list[int] = []
         size_bytes = 0
@@ -140,7 +140,7 @@ class BaseFileRows:
             yield span
 
     def _numbers(self, group: int, chunks: Sequence[tuple[str, int, int]]) -> list[int]:
-        """Which chunks of a row group have the wanted columns."""
+        """The numbers of the chunks with the wanted columns of a row group."""
         count = self.file.metadata.num_columns
         return [
             number for number in range(group * count, (group + 1) * count) if _belongs(chunks[number][0], self.names)
@@ -172,7 +172,7 @@ def _known(file: Any, columns: Sequence[str]) -> list[str]:
 
 
 class _HeldParts(RangeFile):
-    """A file of which some parts are in memory; the others are read as they are asked for."""
+    """A file with some parts in memory; the others are read on demand."""
 
     def __init__(self, storage: Storage, path: str, size_bytes: int, end: bytes) -> None:
         super().__init__(size_bytes)
@@ -182,11 +182,11 @@ class _HeldParts(RangeFile):
         self._parts = dict(self._end)
 
     def release(self) -> None:
-        """Forgets all but the end."""
+        """Drops all parts but the end."""
         self._parts = dict(self._end)
 
     def hold(self, parts: Collection[tuple[int, int]]) -> None:
-        """Reads these parts, each a start and a size, that are not in memory: near ones at once, all side by side."""
+        """Reads those of these parts (start, size) that are not in memory, concurrently; near ones in one request."""
         missing: list[list[int]] = []
         for start, size in sorted(parts):
             self._ensure_inside(start, size)
@@ -233,7 +233,7 @@ class _HeldParts(RangeFile):
 
 
 def _checksums_of(held: _HeldParts, metadata: Any, path: str) -> list[bytes]:
-    """The checksums of the file's column chunks, from a footer that is right. Errors: `CorruptTable`."""
+    """The checksums of the file's column chunks, from its verified footer. Errors: `CorruptTable`."""
     size = int(metadata.serialized_size)
     end = held.seek(0, io.SEEK_END) - _TAIL_BYTES
     found = verify_footer(bytes(held.part(end - size, size)), path)

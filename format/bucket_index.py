@@ -20,7 +20,7 @@ from lakelatch.format.record_keys import value_texts
 _MULTIPLIER = np.uint32(31)
 _POSITIVE = np.uint32(0x7FFFFFFF)
 _BUCKET_MAX = 99_999_999
-# Under non-blocking concurrency all writers make the same file id, so that none has to ask which one came first.
+# Under non-blocking concurrency all writers make the same file id, so that it does not matter which one is first.
 _FIXED_TAIL = "-0000-0000-0000-000000000000-0"
 _FILE_ID = re.compile(r"([0-9]{8})-.+")
 
@@ -111,9 +111,9 @@ def successor_file_id(bucket: int, instant: str) -> str:
 
 
 def bucket_of_file_id(file_id: str) -> int | None:
-    """The bucket that a file id names, of any writer; None for a file id of another index.
+    """The bucket in a file id of any writer; None for a file id of another index.
 
-    A random id may start with eight decimal digits by chance: ask only about tables with a bucket index.
+    A random id may start with eight decimal digits by chance: call it only for tables with a bucket index.
     """
     found = _FILE_ID.fullmatch(file_id)
     return int(found[1]) if found else None

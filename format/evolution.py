@@ -1,7 +1,7 @@
-"""Changes of a table's columns: added columns, types that become others, and old values as new ones.
+"""Schema evolution: added columns, widened types, and conversion of old values.
 
-A type becomes only what holds each of its values as it is, in every reader of the table. Hudi allows more: texts of
-floating point numbers, which each engine prints in its own way, and numbers that lose digits.
+A type is widened only to one that holds each of its values unchanged, in every reader of the table. Hudi allows more:
+texts of floating point numbers, which each engine prints in its own way, and numbers that lose digits.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Mismatch:
 
     @property
     def makes_text(self) -> bool:
-        """Whether a text is given for what is none: a column that took it would be one of texts for good."""
+        """Whether text is given for another type: the column would be text for good."""
         return _is_text(self.given) and not _is_text(self.stored)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Some columns compared with those of a table, by name; their order says nothing.
+    """A comparison of given columns with those of a table, by name, whatever their order.
 
-    `schema` has the table's columns first, as they become if all of these are written: with those that are `added`, and
-    with the types of those that are `widened`. It has nothing of what is `unfit`. What is `alike` is added under a name
-    that differs from another one, which comes second, only in the case of its letters: most engines take them for one.
+    `schema` has the table's columns first, as they become if all given ones are written: with the `added` ones, and the
+    types of the `widened` ones, but without `unfit` ones. `alike` are pairs of an added name and an existing one that
+    differ only in case: most engines treat them as one.
     """
 
     schema: pa.Schema
@@ -64,7 +64,7 @@ class Comparison:
 
 
 def may_become(stored: pa.DataType, given: pa.DataType) -> bool:
-    """Whether a column of one plain type may become one of another."""
+    """Whether a column of one plain type may be widened to another."""
     if pa.types.is_decimal128(stored) and pa.types.is_decimal128(given):
         return bool(given.scale >= stored.scale and given.precision - given.scale >= stored.precision - stored.scale)
     name = "string" if pa.types.is_large_string(given) else str(given)
@@ -72,7 +72,7 @@ def may_become(stored: pa.DataType, given: pa.DataType) -> bool:
 
 
 def fits(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether values of one plain type are stored as those of another, with nothing lost: narrower numbers, for one."""
+    """Whether values of one plain type can be stored as another without loss, as narrower numbers can."""
     types = pa.types
     if given == stored or types.is_null(given):
         return True
@@ -90,7 +90,7 @@ def fits(given: pa.DataType, stored: pa.DataType) -> bool:
 
 
 def conform(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Values of an older type as those of this one; what they lack within nested types is null.
+    """Converts values of an older type to this one; fields that nested types lack are null.
 
     Errors: `pa.ArrowException` for a value that this type cannot hold.
     """
@@ -170,5 +170,5 @@ def _conform(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _unsliced(values: pa.Array) -> pa.Array:
-    """The same with offsets that begin at 0, which masks are allowed with."""
+    """The same values with offsets that begin at 0, as masks require."""
     return values.take(pa.array(range(len(values)), pa.int64())) if values.offset else values

@@ -1,7 +1,7 @@
-"""Which file id we give a bucket that has no live file group: the fixed one, or its successor after a replace commit.
+"""The file id that we give a bucket without a live file group: the fixed one, or its successor after a replace commit.
 
 A replaced file id stays hidden for as long as its replace commit is on the timeline, so nothing may be written to it
-again. Its successor follows from the replace commit alone: all writers find the same one without talking.
+again. Its successor depends only on the replace commit, so that all writers derive the same one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lakelatch.timeline.instant import ABORTED, HISTORY_NAME, Instant, parse_fil
 from lakelatch.timeline.log.whole_timeline import read_completed
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 
-_REPLACED_MAX = 10_000  # of the names that tasks carry; about half a megabyte
+_REPLACED_MAX = 10_000  # replaced file groups that tasks carry; about half a megabyte
 _WHOLE_PARTITIONS = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")
 
 
 @dataclass(frozen=True)
 class ReplaceCommit:
-    """The file groups that one completed replace commit has replaced and written: file ids by partition."""
+    """The file groups that one completed replace commit replaced and wrote: file ids by partition."""
 
     instant: Instant
     operation_type: str
@@ -35,17 +35,17 @@ class ReplaceCommit:
 
     @property
     def partitions(self) -> frozenset[str]:
-        """The partitions that it wrote to or took file groups away from."""
+        """The partitions in which it wrote or replaced file groups."""
         return frozenset(self.written) | frozenset(self.replaced)
 
     def replaced_file_groups(self) -> frozenset[FileGroup]:
-        """The file groups that it took away."""
+        """The file groups that it replaced."""
         return frozenset((partition, file_id) for partition, ids in self.replaced.items() for file_id in ids)
 
 
 @dataclass(frozen=True)
 class _Generation:
-    """The file ids of one partition: successors of `instant` ("" for the fixed ones), but for the named buckets."""
+    """The file ids of one partition: successors of `instant` ("" for the fixed ones), except for the named buckets."""
 
     instant: str = ""
     buckets: Mapping[int, str] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class _Generation:
             fresh, buckets = self, dict(self.buckets)
             for bucket, file_id in _buckets(replace.replaced.get(partition, ())).items():
                 successor = successor_file_id(bucket, replace.instant.requested)
-                if file_id != successor:  # else a clustering has left the bucket alone, and hides what it began there
+                if file_id != successor:  # else a clustering left the bucket out, and hides its own files there
                     buckets[bucket] = successor
         for bucket, file_id in _buckets(replace.written.get(partition, ())).items():
-            if fresh.of(bucket) != file_id:  # another engine draws random ids
+            if fresh.of(bucket) != file_id:  # another engine's random id
                 buckets[bucket] = file_id
         return _Generation(fresh.instant, buckets)
 
@@ -77,14 +77,14 @@ class FileIds:
 
     partitions: Mapping[str, _Generation] = field(default_factory=dict)
     default: _Generation = field(default_factory=_Generation)
-    replaced: frozenset[FileGroup] = frozenset()  # those that the last replace commits took away, perhaps not all
+    replaced: frozenset[FileGroup] = frozenset()  # by the last replace commits, perhaps not all
     cancelled: frozenset[str] = frozenset()  # requested times of cancelled plans: no file of theirs counts
 
     @classmethod
     def after(cls, replaces: Iterable[ReplaceCommit], cancelled: Iterable[str] = ()) -> FileIds:
-        """As all writers must use them after these replace commits, given in order of completion.
+        """The file ids that all writers must use after these replace commits, given in order of completion.
 
-        A replace of whole partitions moves every bucket of them, also one that had no file yet: another writer may be
+        A replace of whole partitions moves every bucket of them, even one that had no file yet: another writer may be
         about to write its first one. Any other replace (a clustering) moves the buckets that it names.
         """
         partitions: dict[str, _Generation] = {}
@@ -97,16 +97,16 @@ class FileIds:
 
     @classmethod
     def of_replace(cls, instant: str) -> FileIds:
-        """Where the replace commit of this requested time writes its own rows."""
+        """The file ids for the rows of the replace commit itself."""
         return cls(default=_Generation(instant))
 
     @property
     def of_one_replace(self) -> bool:
-        """Whether these are the file ids of a replace commit's own rows, under which there is nothing yet."""
+        """Whether these are the file ids of a replace commit's own rows, which have no files yet."""
         return bool(self.default.instant)
 
     def of(self, partition: str, bucket: int) -> str:
-        """The file id that we give a bucket that has no live file group; see `LiveGroups` for one that has."""
+        """The file id that we give a bucket without a live file group; see `LiveGroups` for the others."""
         return self.partitions.get(partition, self.default).of(bucket)
 
     def successor_of(self, partition: str, file_id: str) -> str:
@@ -118,10 +118,10 @@ class FileIds:
 def replace_commits(
     storage: Storage, names: Collection[str], archived_after: str | None = ""
 ) -> tuple[ReplaceCommit, ...]:
-    """The completed replace commits among a timeline's file names, and those that were archived, by completion.
+    """The completed replace commits among a timeline's file names, and archived ones, by completion.
 
-    Of those in the history, the ones that completed after a time; None leaves them all out. Costs a comparison of
-    names where there are none. What is on a timeline never changes, so each is read once a process.
+    Of the history, those that completed after `archived_after`, or none for None. Costs only a comparison of names if
+    there are none. A completed instant never changes, so each is read once in a process.
     """
     named = (parse_file_name(name) for name in names if name.endswith(f".{REPLACE_COMMIT}"))
     found = {instant.requested: instant for instant in named if instant is not None}
@@ -141,9 +141,9 @@ def cancelled_plans(names: Collection[str]) -> Iterator[str]:
 
 
 def undone_replaces(storage: Storage, lost: Collection[str], names: frozenset[str]) -> list[Instant]:
-    """The completed replace commits among lost names that others have rolled back: what they took away lives.
+    """The completed replace commits among lost names that were rolled back: the groups that they replaced are live.
 
-    `names` is the listing of the timeline that has them no more. Those that were archived count still.
+    `names` is a listing of the timeline without them. Archived ones still count as completed.
     """
     found = [parse_file_name(name) for name in lost if name.endswith(f".{REPLACE_COMMIT}")]
     gone = {instant.requested: instant for instant in found if instant is not None}
@@ -156,7 +156,7 @@ def undone_replaces(storage: Storage, lost: Collection[str], names: frozenset[st
 def replace_commit(
     storage: Storage, instant: Instant, content: Callable[[Instant], bytes] | None = None
 ) -> ReplaceCommit:
-    """The content of a completed replace commit. `content` gives its bytes, if the caller knows where they are."""
+    """Reads a completed replace commit. `content` returns its bytes, if the caller knows where they are."""
     place = _place(storage, instant)
     if not place:
         data = read_completed(storage, instant) if content is None else content(instant)
@@ -171,15 +171,15 @@ def replace_commit(
 
 @lru_cache(maxsize=4096)
 def _place(storage: Storage, instant: Instant) -> list[ReplaceCommit]:
-    """Where a process keeps what it has read: an empty list at first."""
+    """The cache entry for an instant: an empty list at first."""
     return []
 
 
 def two_of_one_bucket(file_ids: Sequence[str], bucket_count: int | None) -> tuple[str, str] | None:
-    """Two of these live file groups of one partition that are of one bucket; None if no two are.
+    """Two of these live file groups of one partition that share a bucket; None if no two do.
 
-    A table that says nowhere that it has a bucket index has one if all its file ids look like it, since a random id
-    starts with eight decimal digits once in forty. There, ids that differ in their last number only do not count.
+    A table whose properties have no bucket count has a bucket index if all its file ids look like it, since a random id
+    starts with eight decimal digits once in forty. There, ids that differ only in their last number do not count.
     """
     seen: dict[int, str] = {}
     found: tuple[str, str] | None = None
@@ -200,7 +200,7 @@ def two_live_groups(storage: Storage, partition: str, pair: tuple[str, str]) -> 
     """The error for two live file groups of one bucket."""
     return CorruptTable(
         f"the bucket {bucket_of_file_id(pair[0])} of the partition {partition!r} of {storage.uri} has two live file "
-        f"groups, {pair[0]} and {pair[1]}: keys that are in both would be read twice. Take back what was written to "
+        f"groups, {pair[0]} and {pair[1]}: keys that are in both would be read twice. Roll back what was written to "
         "one of them (Hudi's CALL rollback_to_instant, newest instant first), and write it again",
         file_groups=[(partition, file_id) for file_id in pair],
     )

@@ -52,7 +52,7 @@ class FileSlice:
 
     @property
     def fresh_logs(self) -> tuple[str, ...]:
-        """The logs that readers merge: no placeholder, nor that of deletes which the base file has carried out."""
+        """The logs that readers merge: neither placeholders, nor deletes that are applied to the base file already."""
         kept_by = None if self.base_file is None else self.base_instant
         return tuple(
             name
@@ -62,7 +62,7 @@ class FileSlice:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it needs no reading: there is nothing in it but the place of its file group."""
+        """Whether it has no rows to read: it only marks its file group."""
         return self.base_file is None and not self.fresh_logs
 
     def with_log(self, name: str) -> FileSlice:
@@ -90,9 +90,9 @@ def file_slices(
     `names` are the files of the partition's folder and `completions` the completion time of each completed instant: a
     file of any other instant does not exist for readers, nor does one that completed after `as_of`. `replaced` gives
     the time at which a file group was replaced; rows that had completed by then are left out. `absorbed_logs` are
-    names of logs that a log compaction has rewritten. `committed_by` gives the paths that an instant's commit names;
-    it is asked only where one instant has several base files of one group, as after two engines have carried out one
-    plan: the one that was committed counts, as the other may be half a file.
+    names of logs that a log compaction has rewritten. `committed_by` returns the paths named in an instant's commit; it
+    is called only if one instant has several base files of one group, as after two engines have executed one plan: only
+    the committed one counts, as the other may be incomplete.
     """
     bases: dict[str, list[BaseFile]] = {}
     logs: dict[str, list[LogFile]] = {}

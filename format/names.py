@@ -19,8 +19,8 @@ NO_TASK = "0-0-0"  # the write token of what no task of Spark writes, and of bas
 # No task has these numbers, so no other log file is taken for one of kept deletes, or for a compacted one.
 _KEPT_DELETES_TASK = "2147483647"
 _PLACEHOLDER_TASK = "2147483645"
-# Of base files of ours, which all attempts give the same name, so that they make one file. The last number says how it
-# is written: from 1 on, a reader who believes the footer finds NaN and zeros. (Java's library has always seen to NaN.)
+# Of our base files, to which all attempts give the same name, so that they make one file. The last number is a version
+# of its layout: from 1 on, readers that trust the footer find NaN and zeros. (Java's library always handled NaN.)
 BASE_TOKEN = "0-0-1"
 COMPACTED_MARK = f"_{COMPACTED_TOKEN}"  # at the end of the names of compacted logs, and nowhere else
 
@@ -39,7 +39,7 @@ class BaseFile:
 
     @property
     def hides_floats(self) -> bool:
-        """Whether the footer may say of floating point columns what is wrong for NaN, and for zeros."""
+        """Whether the footer's statistics of floating point columns may be wrong for NaN and zeros."""
         return self.write_token == NO_TASK
 
 
@@ -64,11 +64,11 @@ class LogFile:
 
 
 def token_within(partition: str, write_token: str) -> str:
-    """The write token as files of that partition have it: with a number made of the partition's path in the middle.
+    """The write token for files of a partition, with a number made of the partition's path in the middle.
 
-    The file ids of a bucket are the same in every partition, and Java Hudi 1.0 reads by names without folders: of two
-    files of one commit that have one name it sees one. A task's third number is its own among those of a Spark
-    application, so nothing hangs on the stage that stood there; a table without partitions keeps that.
+    The file ids of a bucket are the same in every partition, and Java Hudi 1.0 reads by names without folders: it sees
+    only one of two files of a commit that share a name. A task's third number is unique in a Spark application, so the
+    stage that it replaces is not needed; a table without partitions keeps that.
     """
     if not partition:
         return write_token
@@ -89,7 +89,7 @@ def kept_deletes_file(partition: str, file_id: str, instant: str) -> LogFile:
 def compacted_log(last: LogFile) -> LogFile:
     """The log file in which a log compaction repeats a run of log files that ends with this one.
 
-    Readers merge it directly after that one, so what it says counts as said there.
+    Readers merge it directly after that one, so its entries count as if they were there.
     """
     return LogFile(last.file_id, last.instant, last.version + 1, COMPACTED_TOKEN)
 
@@ -105,7 +105,7 @@ def placeholder_file(file_id: str, instant: str, write_token: str) -> LogFile:
 
 
 def is_placeholder(name: str) -> bool:
-    """Whether there is nothing in the log file of this name, but for the place of its file group."""
+    """Whether the log file of this name is an empty one that only makes its file group."""
     return f"_{_PLACEHOLDER_TASK}-" in name
 
 
@@ -132,9 +132,9 @@ def parse_data_file(name: str) -> BaseFile | LogFile | None:
 
 
 def check_own_file(file: BaseFile | LogFile) -> None:
-    """`InvalidRequest` unless every Hudi reader would take this name for what it is.
+    """`InvalidRequest` unless every Hudi reader recognises this name.
 
-    Readers pass silently over a file id with an underscore, and Java over a write token that is not three numbers.
+    Readers silently ignore a file id with an underscore, and Java a write token that is not three numbers.
     """
     if parse_data_file(file.name) != file or _WRITE_TOKEN.fullmatch(file.write_token) is None:
         raise InvalidRequest(

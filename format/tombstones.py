@@ -1,4 +1,4 @@
-"""Empty log files: tombstones of failed attempts, unless a commit says that there were rows in one."""
+"""Empty log files: tombstones of failed attempts, unless a commit names one with rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline
 
 
 class TakenBack(Unavailable):
-    """A reader has begun with what is not there any more."""
+    """A write that the reader used was rolled back meanwhile."""
 
 
 def taken_back(what: str) -> TakenBack:
@@ -18,7 +18,7 @@ def taken_back(what: str) -> TakenBack:
 
 
 def ensure_tombstone(whole: WholeTimeline, path: str) -> None:
-    """`CorruptTable` if an empty log file is one that held rows: reading on would hide them.
+    """`CorruptTable` if an empty log file held rows once: reading on would hide their loss.
 
     `Unavailable` if its write was rolled back since the reader chose it.
     """

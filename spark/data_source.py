@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from lakelatch.engine.handed_over import begin_write
+from lakelatch.engine.distributed_write import begin_write
 from lakelatch.engine.options.batch import refuse_batch
 from lakelatch.engine.options.read import COLUMNS, READ_META
 from lakelatch.engine.options.registry import Call

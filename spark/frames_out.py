@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from lakelatch.engine.options.read import ReadOptions
 from lakelatch.engine.options.registry import Call
+from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selected
 from lakelatch.engine.read.tasks import packed_for
-from lakelatch.engine.read.ways import Ways
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.spark.changed import read_beside_logs
 from lakelatch.spark.native import read_natively
@@ -59,14 +59,14 @@ def read(
 
 
 def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
-    ways = Ways.of(plan)
-    native = read_natively(spark, plan.table, plan.schema, plan.instants, ways.native)
-    beside_logs = read_beside_logs(spark, plan, ways.beside_logs) if ways.beside_logs else None
+    by_reader = SlicesByReader.of(plan)
+    native = read_natively(spark, plan.table, plan.schema, plan.instants, by_reader.native)
+    beside_logs = read_beside_logs(spark, plan, by_reader.beside_logs) if by_reader.beside_logs else None
     frames = [frame for frame in (native, beside_logs) if frame is not None]
     merged = [
-        *ways.in_python,
-        *(ways.native if native is None else ()),
-        *(ways.beside_logs if beside_logs is None else ()),
+        *by_reader.in_python,
+        *(by_reader.native if native is None else ()),
+        *(by_reader.beside_logs if beside_logs is None else ()),
     ]
     if merged:
         frames.append(_merged(spark, plan, merged))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.services.keeping.beside_query import BesideQuery
+from lakelatch.engine.services.keeping.background import BackgroundServices
 from lakelatch.engine.services.keeping.steps import Steps
 from lakelatch.spark.executor import SparkExecutor
 from lakelatch.system import REAL_SYSTEM, System
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PATIENCE_AT_EXIT_S = 10.0
-_running: dict[tuple[str, str], BesideQuery] = {}
+_running: dict[tuple[str, str], BackgroundServices] = {}
 _guard = REAL_SYSTEM.new_lock()
 
 
 def wake_beside(spark: SparkSession, query_id: str, path: str, options: ServiceOptions, system: System) -> None:
     """Has a batch of a query wake its services; starts them with the first one, and anew if their options changed."""
-    if not Steps(options).beside_query():
+    if not Steps(options).in_background():
         return
     key = (query_id, path)
     with _guard:
@@ -34,7 +34,7 @@ def wake_beside(spark: SparkSession, query_id: str, path: str, options: ServiceO
             found = None
         if found is None or not found.wake():
             executor = SparkExecutor.of(spark)
-            _running[key] = BesideQuery(path, options, executor, partial(_is_active, spark, query_id), system)
+            _running[key] = BackgroundServices(path, options, executor, partial(_is_active, spark, query_id), system)
             _running[key].wake()
 
 

@@ -66,7 +66,7 @@ def write_batch(
     service_options = call.services()
     if service_options.cleaning.asynchronous:
         batch[cleaning.AUTOMATIC] = "false"
-    if service_options.inline.archive_beside:
+    if service_options.inline.archive_in_background:
         batch[archiving.AUTOMATIC] = "false"
     result = write(df, path, call.having(batch), system)
     wake_beside(df.sparkSession, query, path, service_options, system)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from lakelatch.engine.handed_over import BegunWrite, TaskWrite, begin_write
+from lakelatch.engine.distributed_write import BegunWrite, TaskWrite, begin_write
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, Batch
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.file_report import FileReport

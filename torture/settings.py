@@ -86,10 +86,10 @@ class TortureSettings:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the clients of one round work, and how; travels to their processes.
+    """The place and settings of one round's clients; passed to their processes.
 
-    `lock_options` may differ between clients: each goes to the lock service by a way of its own. In an object store
-    the table lies at `uri`, which `place_options` reach, and comes into the folder when the round has ended.
+    `lock_options` differ between clients, as each reaches the lock service by its own proxy. In an object store the
+    table is at `uri`, which `place_options` reach, and is copied into the folder when the round has ended.
     """
 
     folder: Path
@@ -110,7 +110,7 @@ class Place:
 
     @property
     def more_options(self) -> dict[str, str]:
-        """The options of every client apart from its way to the locks: where the table is, and the kernel's locks."""
+        """The options of every client apart from its proxy: where the table is, and the kernel's locks."""
         return {**self.place_options, FILESYSTEM_PATH: str(self.folder / "locks")} if self.uri else {}
 
     @property
@@ -128,5 +128,5 @@ class Place:
 
     @property
     def late_s(self) -> float:
-        """When the last of what is under way arrives."""
+        """The time within which late requests arrive."""
         return 2 * self.lease_s

@@ -1,4 +1,4 @@
-"""`lakelatch adopt`: says what a table that Java Hudi made allows, and sets what writers on both sides need."""
+"""`lakelatch adopt`: checks a table of Java Hudi, and sets the properties that writers on both sides need."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HUDI_LOCKS = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvide
 
 def add_parsers(commands: Commands) -> None:
     """`adopt`."""
-    adopt = commands.add("adopt", run, "look at a table of Java Hudi's, and make it writable")
-    adopt.add_argument("--buckets", type=int, metavar="N", help=f"{BUCKET_COUNT} of its writers, if rows do not tell")
+    adopt = commands.add("adopt", run, "check a table of Java Hudi, and make it writable")
+    adopt.add_argument("--buckets", type=int, metavar="N", help=f"{BUCKET_COUNT} of its writers, if no rows show it")
     adopt.add_argument("--hash-field", default="", metavar="FIELDS", help="the fields that they hash, if not the key's")
     adopt.add_argument("--yes", action="store_true", help="set what has to be set without a question")
 
@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
         ):
             again = _examine(storage, parsed)  # others may have been at work since
             if again.settings != adoption.settings:
-                raise InvalidRequest(f"the table at {storage.uri} was changed meanwhile: look at it again")
+                raise InvalidRequest(f"the table at {storage.uri} was changed meanwhile: run the command again")
             update_properties(storage, adoption.settings)
         done = True
         console.print("done: the table may be written")
@@ -123,7 +123,7 @@ def _show_options(options: Mapping[str, str], console: Console) -> None:
 
 
 def _agreed(parsed: argparse.Namespace, console: Console) -> bool:
-    """Programs are not asked: they say --yes."""
+    """Asks the user to agree; programs pass --yes."""
     if parsed.json:
         return False
     try:

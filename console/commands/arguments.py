@@ -1,4 +1,4 @@
-"""The parts that commands share: how each is added to the parser, its outcome, and the table that it names."""
+"""Parts shared by commands: adding them to the parser, their outcome, and the table that they name."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_options(pairs: list[str]) -> dict[str, str]:
 
 
 def check_least(parsed: argparse.Namespace, **least: int) -> None:
-    """`InvalidRequest` for a number that is smaller than its command can use; one that was left out is none."""
+    """`InvalidRequest` for a number that is too small for its command; one that was left out is not checked."""
     for name, smallest in least.items():
         value = getattr(parsed, name)
         if value is not None and value < smallest:

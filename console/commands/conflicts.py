@@ -1,4 +1,4 @@
-"""`lakelatch conflicts`: the writes that have lost lately, the winners, since when that was known, and the cost."""
+"""`lakelatch conflicts`: the writes that lost recently, their winners, when the conflict was found, and its cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_parsers(commands: Commands) -> None:
 
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Shows the last conflicts that losers have noted down."""
+    """Shows the last conflicts that losing writes have recorded."""
     check_least(parsed, limit=1)
     losses = recent_losses(open_table(parsed), parsed.limit)
     if not losses:

@@ -39,7 +39,7 @@ def add_parsers(commands: Commands) -> None:
 
 
 def join_words(arguments: list[str]) -> list[str]:
-    """`locks break TABLE` is the command `locks-break`; a table that is named so is written `./break`."""
+    """Turns `locks break TABLE` into the command `locks-break`; a table of that name is written `./break`."""
     if len(arguments) > 1 and arguments[0] == "locks" and arguments[1] in ("break", "migrate", "record"):
         return [f"locks-{arguments[1]}", *arguments[2:]]
     return arguments
@@ -85,7 +85,7 @@ def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Names other locks in the table's log, under its present ones; writers with those are refused from then on."""
+    """Names other locks in the table's log, under the present ones, with which writers are refused from then on."""
     options, storage = parsed.options, open_table(parsed)
     if PROVIDER in options:
         raise InvalidRequest(f"{PROVIDER}={options[PROVIDER]!r}: say --from and --to instead", option=PROVIDER)
@@ -112,7 +112,7 @@ def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def record(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Has the table say where its locks are, under its lock, to callers that do not say it."""
+    """Records the table's lock options, under its lock, for callers that do not set them."""
     storage = open_table(parsed)
     with _recorded_locks(parsed, storage) as provider, console.status("waiting for the table's lock"):
         said = record_locks(storage, provider, provider.scope.lock_options.timeout_s)
@@ -134,7 +134,7 @@ def _record_moved(storage: Storage, new: LockProvider, timeout_s: float) -> None
 
 
 def _recorded_locks(parsed: argparse.Namespace, storage: Storage) -> closing[LockProvider]:
-    """The table's locks, as the options or the table say; closed at the end."""
+    """The table's locks, by the options or the table; closed at the end."""
     return closing(open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage)))
 
 

@@ -1,4 +1,4 @@
-"""Tables near a place that is no table: the user may have mistaken one for the other."""
+"""Names tables near a path that is no table, which the user may have meant."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LOOKED_AT, _NAMED, _ABOVE = 50, 5, 5
 
 
 def with_tables_nearby(error: LakelatchError, path: str, options: Mapping[str, str]) -> LakelatchError:
-    """The same error; one that says that there is no table names tables below or above, as far as can be seen."""
+    """The error; if it says that there is no table, it also names tables found below or above the path."""
     if not error.details.get("no_table"):
         return error
     try:
         found = _found(path, StorageOptions.from_options(options))
-    except LakelatchError:  # what was said first matters more
+    except LakelatchError:  # the first error matters more
         return error
     return InvalidRequest(f"{error.message}. {found}", **error.details) if found else error
 

@@ -1,4 +1,4 @@
-"""`lakelatch savepoint`, `rollback` and `restore`: commits to keep, and the way back to them."""
+"""`lakelatch savepoint`, `rollback` and `restore`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakelatch.errors import InvalidRequest
 
 
 def add_parsers(commands: Commands) -> None:
-    """The three of them."""
+    """`savepoint`, `rollback` and `restore`."""
     actions = commands.group("savepoint", "keep a commit, to which the table can be restored", "ACTION")
     created = actions.add("create", create, "keep the table as of a commit")
     created.add_argument("instant", nargs="?", help="the commit's requested time (default: the last one completed)")
@@ -37,14 +37,14 @@ def create(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def delete(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Gives one up."""
+    """Deletes a savepoint."""
     calls.delete_savepoint(parsed.table, parsed.instant, parsed.options)
     console.print(f"the savepoint of {parsed.instant} is gone, and cleaners may take its files")
     return 0, {"deleted": parsed.instant}
 
 
 def show(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Lists them."""
+    """Lists savepoints."""
     found = calls.savepoints(parsed.table, parsed.options)
     table = Table("commit", "kept since", "files", "by", "comment")
     for one in found:

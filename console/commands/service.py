@@ -1,4 +1,4 @@
-"""`lakelatch service run`: keeps tables, round after round."""
+"""`lakelatch service run`: maintains tables, round after round."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_parsers(commands: Commands) -> None:
 
 
 def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Runs until SIGTERM or SIGINT; the service that is at work then is finished first."""
+    """Runs until SIGTERM or SIGINT; the running service is finished first."""
     check_least(parsed, cores=0)
     every_s = parse_duration(parsed.every)
     options = Call(parsed.options).services()
@@ -67,7 +67,7 @@ def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 class LazySession:
-    """A local Spark session that is opened when a service first needs it: most rounds of most tables need none."""
+    """A local Spark session that is opened when a service first needs it; most rounds need none."""
 
     def __init__(self, cores: int, progress: bool) -> None:
         self._cores = cores
@@ -88,7 +88,7 @@ class LazySession:
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT ask for an end; a second one of the same kind acts as it does otherwise."""
+    """Makes SIGTERM and SIGINT call `stop`; a second one of the same kind has its default effect."""
     kept: dict[signal.Signals, Any] = {}
 
     def handle(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Keeping many tables, one after the other, until it is stopped."""
+"""Maintaining many tables, one after the other, until stopped."""
 
 from __future__ import annotations
 
@@ -49,10 +49,9 @@ class TableState:
 
 @dataclass
 class ServiceLoop:
-    """`maintain` keeps one table, telling of each service and asking before it whether to go on; `say` prints a line.
+    """Calls `maintain` for one table after another, with callbacks after each service and before; `say` prints a line.
 
-    A table on which something failed waits twice as long after each failure, an hour at most or as long as `every_s`;
-    the others do not wait for it.
+    A table with a failure waits twice as long after each one, at most an hour or `every_s`; others do not wait for it.
     """
 
     every_s: int
@@ -63,11 +62,11 @@ class ServiceLoop:
     _stopped: bool = False
 
     def stop(self) -> None:
-        """Lets it end after the service that is running. May be called from a signal's handler."""
+        """Ends the loop after the running service. May be called from a signal's handler."""
         self._stopped = True
 
     def run(self, paths: Sequence[str], once: bool = False) -> bool:
-        """Rounds until `stop`, or one; whether the last round of every table was without failure."""
+        """Runs rounds until `stop`, or one; returns whether the last round of every table had no failure."""
         self.tables = [TableState(path, self.system.monotonic_ns()) for path in paths]
         while not self._stopped:
             state = min(self.tables, key=lambda found: found.due_ns)
@@ -92,7 +91,7 @@ class ServiceLoop:
         except LakelatchError as failure:
             error = str(failure)
             self.say(f"{state.path}: {error}")
-        except Exception as failure:  # one table's trouble is not the others'
+        except Exception as failure:  # must not stop the other tables
             error = f"{type(failure).__name__}: {failure}"
             self.say(f"{state.path}: {error}")
         state.rounds += 1

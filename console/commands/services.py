@@ -36,7 +36,7 @@ def add_parsers(commands: Commands) -> None:
 
 
 def compact(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Carries out waiting compactions and another one; a plan that another process works on is named as waiting."""
+    """Executes waiting compactions and another one; a plan that another process executes is shown as waiting."""
     from lakelatch.engine.calls import waiting_plans
     from lakelatch.spark import calls
 
@@ -52,7 +52,7 @@ def compact(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def cluster(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Carries out waiting clusterings and another one; plans of other processes and engines are named as waiting."""
+    """Executes waiting clusterings and another one; plans of other processes and engines are shown as waiting."""
     from lakelatch.engine.services.service import waiting
     from lakelatch.spark import calls
     from lakelatch.timeline.actions import CLUSTERING
@@ -70,7 +70,7 @@ def cluster(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def clean(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Cleans here, without Spark; a clean that another process works on is named as waiting."""
+    """Cleans here, without Spark; a clean that another process executes is shown as waiting."""
     from lakelatch.engine.calls import preview_clean
     from lakelatch.engine.services.service import waiting
     from lakelatch.spark import calls
@@ -93,7 +93,7 @@ def clean(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def archive(parsed: argparse.Namespace, console: Console) -> Outcome:
-    """Archives the instants that may leave, and names the first one that has to stay."""
+    """Archives instants, and names the first one that has to stay."""
     from lakelatch.engine import calls
 
     open_table(parsed)
@@ -128,7 +128,7 @@ def _run_on_spark(
 def _show_results(
     console: Console, verb: str, results: Sequence[Result], describe: Callable[[Result], str], waiting: list[str]
 ) -> Outcome:
-    """Shows what has completed, in the words of `describe`, and which plans wait for another process or engine."""
+    """Shows the results, as described by `describe`, and the plans that wait for another process or engine."""
     for result in results:
         console.print(f"{result.instant} completed at {result.completion}: {describe(result)}")
     for instant in waiting:

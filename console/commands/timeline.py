@@ -56,7 +56,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
         console.print(draw_terminal(shown, console.width))
         if len(shown) < len(entries):
             console.print(f"{len(entries) - len(shown)} earlier instants are not shown (--limit)")
-    if problem is not None:  # people have what they can read all the same
+    if problem is not None:  # the text was printed already
         raise problem
     if parsed.draw:
         if not shown:
@@ -67,6 +67,6 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
 
 
 def _undone(entry: Entry) -> str:
-    """The instants that a rollback or restore took away, in words."""
+    """The instants that a rollback or restore undid, as text."""
     names = and_more(list(entry.undone[:_UNDONE_SHOWN]), len(entry.undone))
     return f"of {escape(names)}" if names else ""

@@ -1,4 +1,4 @@
-"""`lakelatch torture`: breaks everything that can be broken around a table, and says whether anything was lost."""
+"""`lakelatch torture`: injects all kinds of faults around a table, and reports whether anything was lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_parsers(commands: Commands) -> None:
 
 
 def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
-    """Runs it, or what is missing of it, and shows what was found; 1 if the checker found problems."""
+    """Runs a torture run, or resumes it, and shows the findings; 1 if the checker found problems."""
     # Imported here: no other command needs servers, clients of lock services and the checker.
     from lakelatch.torture.report.report import ensure_can_report, write_report
     from lakelatch.torture.runs.run import run, verdicts_of
@@ -110,7 +110,7 @@ def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> TortureSettings:
-    """The settings that the run was begun with; only its length may change."""
+    """The settings with which the run was begun; only its length may change."""
     from lakelatch.torture.runs.run import settings_of
 
     if options.provider:

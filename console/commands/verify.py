@@ -1,4 +1,4 @@
-"""`lakelatch verify`: is every file there that slots, writes, plans and savepoints name?"""
+"""`lakelatch verify`: checks that all files named by slots, writes, plans and savepoints exist."""
 
 from __future__ import annotations
 

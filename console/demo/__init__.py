@@ -1,1 +1,1 @@
-"""The demo: several Spark jobs write one table of real flights at once, and every row is accounted for."""
+"""The demo: several Spark jobs write one table of real flights at once, and every row is checked."""

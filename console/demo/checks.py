@@ -1,4 +1,4 @@
-"""The reckoning: what must be true of the table at the end."""
+"""The final checks of the demo's table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakelatch.timeline.log.commit_log import CommitLog
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """One check and its result."""
 
     name: str
     ok: bool
@@ -82,9 +82,9 @@ def _times_check(plan: DemoPlan) -> Check:
 
 
 def _overlap_check(plan: DemoPlan, workers: dict[str, dict[str, object]]) -> Check:
-    """The two feeds and the compactor must really have worked at the same time.
+    """Checks that the two feeds and the compactor really ran at the same time.
 
-    Under optimistic control commits on the same file groups never overlap: there it is the conflicts that show it.
+    Under optimistic control commits on the same file groups never overlap: there, conflicts show it.
     """
     first, last, compactions = (_spans(workers, name) for name in plan.workers)
     together = sum(_overlap(one, other) for one in first for other in last)

@@ -1,4 +1,4 @@
-"""Events of the demo's processes for the one that watches: a line each, in a file for each process."""
+"""Events of the demo's processes for their parent: a line each, in a file for each process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The data: every flight that left New York in 2013, as two feeds that know different things at different times.
+"""The data: every flight that left New York in 2013, as two feeds with different columns at different times.
 
-The timetable knows each flight a day before it leaves; the actuals know a day later when it left and arrived. Both
-name the same keys, so the actuals must win for every flight, whichever feed happens to be committed last.
+The timetable has each flight a day before it leaves; the actuals have its departure and arrival a day later. Both have
+the same keys, and the actuals must win for every flight, whichever feed is committed last.
 """
 
 from __future__ import annotations

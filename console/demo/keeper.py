@@ -1,4 +1,4 @@
-"""The demo's third process with `--services`: keeps the table while the feeds write, and has a clustering cancelled."""
+"""The demo's third process with `--services`: maintains the table while the feeds write, and cancels a clustering."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cancel_in_flight(spark: SparkSession, plan: DemoPlan, events: Events) -> Non
 
 
 def services_check(plan: DemoPlan) -> Check:
-    """Whether each service has done something, after the feeds' commits or in the keeper's rounds."""
+    """Checks that each service has run, after the feeds' commits or in the keeper's rounds."""
     ran: dict[str, int] = {}
     for name in (*FEEDS, KEEPER):
         for event in read_events(plan.events_file(name)):
@@ -70,7 +70,7 @@ def services_check(plan: DemoPlan) -> Check:
 
 
 def cancelled_check(plan: DemoPlan) -> Check:
-    """Whether the cancelled clustering has ended, and has never completed."""
+    """Checks that the cancelled clustering has ended, and has never completed."""
     cancelled = [
         str(event["instant"]) for event in read_events(plan.events_file(KEEPER)) if event["event"] == CANCELLED
     ]
@@ -85,7 +85,7 @@ def cancelled_check(plan: DemoPlan) -> Check:
 
 
 def small_check(plan: DemoPlan) -> Check:
-    """Whether the timeline is shorter than what was written, the rest being in the history."""
+    """Checks that the timeline is shorter than the number of writes, and the others are in the history."""
     timeline = Snapshot.load(plan.storage)
     completed = len(timeline.completed)
     return Check("the timeline was archived", timeline.has_history, f"{completed} completed instants are active")

@@ -1,4 +1,4 @@
-"""How much memory the demo's processes take together."""
+"""The memory of all of the demo's processes together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 class MemoryWatch:
-    """Samples the proportional memory of this process and all its descendants, where the system tells (Linux)."""
+    """Samples the proportional memory of this process and all its descendants, where the system has it (Linux)."""
 
     def __init__(self, interval_s: float = 0.5) -> None:
         self._interval_s = interval_s

@@ -32,7 +32,7 @@ MODES = {"nbcc": NON_BLOCKING, "occ": OPTIMISTIC}
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """Settings of one run. Passed to the other processes as JSON; `extra` are write options, as of the locks.
+    """Settings of one run. Passed to the other processes as JSON; `extra` are write options, such as those of locks.
 
     `place` is where the table goes, if not into the folder.
     """
@@ -52,7 +52,7 @@ class DemoPlan:
 
     @property
     def third(self) -> str:
-        """The third process: one that compacts, or one that keeps the table with all of its services."""
+        """The name of the third process, which compacts, or maintains the table with all services."""
         return KEEPER if self.services else COMPACTOR
 
     @property
@@ -86,7 +86,7 @@ class DemoPlan:
         return self.root / "events" / f"{worker}.log"
 
     def options(self, worker: str) -> dict[str, object]:
-        """The write options: exactly what a user would give."""
+        """The write options, exactly as a user would set them."""
         return {
             "hoodie.table.name": "flights",
             "hoodie.datasource.write.recordkey.field": ",".join(KEY_FIELDS),

@@ -1,4 +1,4 @@
-"""The table as it was after each step, read by hudi-rs, another project's reader, and compared row by row.
+"""Replays the timeline: after each step the table is read by hudi-rs, another project's reader, and compared.
 
 A copy of the table (hard links, where it is local) is given its timeline files one by one, in the order in which
 readers could see them. After each, hudi-rs must return what `lakelatch` returns for that moment. All data files lie
@@ -45,9 +45,9 @@ def replay(
     options: Mapping[str, str],
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Step]:
-    """Replays the timeline and compares after every step; an empty `differences` everywhere is what must come out.
+    """Replays the timeline and compares after every step; `differences` must be empty in all of them.
 
-    `options` say how the table's place is reached.
+    `options` are those of the table's storage.
     """
     shutil.rmtree(copy, ignore_errors=True)
     storage = open_storage(table, StorageOptions.from_options(options))
@@ -66,7 +66,7 @@ def replay(
 def read_with_hudi(
     table: str, columns: list[str], options: Mapping[str, str], read_optimized: bool = False
 ) -> pa.Table:
-    """The table as hudi-rs reads it now, in key order. `options` say how the table's place is reached."""
+    """The table as hudi-rs reads it now, in key order. `options` are those of the table's storage."""
     try:
         from hudi import HudiReadOptions, HudiTableBuilder
     except ImportError:
@@ -80,7 +80,7 @@ def read_with_hudi(
 
 
 def hudi_rs_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """How hudi-rs reaches a place of S3, from the write options that say it to Lakelatch."""
+    """The settings by which hudi-rs reaches S3, from the write options for Lakelatch."""
     place = StorageOptions.from_options(options)
     settings = {
         "aws_endpoint": place.endpoint_url,
@@ -93,14 +93,14 @@ def hudi_rs_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_with_lakelatch(table: str, columns: list[str], options: Mapping[str, str]) -> pa.Table:
-    """The table as lakelatch reads it, in key order: the executors' code, run here."""
+    """The table as Lakelatch reads it, in key order, by the executors' code in this process."""
     plan = plan_read(table, {"columns": ",".join(columns), **options})
     batches: Iterator[pa.RecordBatch] = (batch for found in plan.slices for batch in plan.read(found))
     return sorted_by_key(pa.Table.from_batches(batches, schema=plan.schema))
 
 
 def differences(left: pa.Table, right: pa.Table) -> list[str]:
-    """Where two tables in key order differ: by number of rows, or by column."""
+    """The differences of two tables in key order: in the number of rows, or by column."""
     if left.num_rows != right.num_rows:
         return [f"{left.num_rows} rows against {right.num_rows}"]
     found = []

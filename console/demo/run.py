@@ -1,4 +1,4 @@
-"""Runs the demo: three processes, one table, and the reckoning afterwards."""
+"""Runs the demo: three processes on one table, and the checks afterwards."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DemoReport:
 
 
 def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
-    """Writes, compacts, reads back, compares. `LakelatchError` if a process could not do its part."""
+    """Writes, compacts, reads back, compares. `LakelatchError` if a process fails."""
     report = DemoReport(plan)
     clock = _Clock(report)
     plan.root.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
 
 
 def _refuse_what_is_there(plan: DemoPlan) -> None:
-    """`InvalidRequest` for a place that holds something: the demo empties no folder but its own."""
+    """`InvalidRequest` for a place that is not empty: the demo only empties its own folder."""
     if plan.place and any(True for _ in plan.storage.walk("")):
         raise InvalidRequest(f"--table {without_secrets(plan.place)} is not empty: name another place")
 
@@ -118,7 +118,7 @@ def _replayed(plan: DemoPlan, columns: list[str], console: Console) -> Check:
 
 
 def print_report(report: DemoReport, console: Console) -> None:
-    """For a person: the timeline drawn, what each process did, each check."""
+    """Prints the report: the timeline drawn, the work of each process, and each check."""
     from rich.table import Table
 
     console.print()
@@ -181,7 +181,7 @@ def _watch(plan: DemoPlan, processes: dict[str, subprocess.Popen[bytes]], consol
             if any(process.poll() not in (None, 0) for process in processes.values()):
                 return
             if REAL_SYSTEM.monotonic_ns() > deadline_ns:
-                raise LakelatchError(f"the demo took longer than {_RUN_MAX_S:g} s: look at {plan.root / 'events'}")
+                raise LakelatchError(f"the demo took longer than {_RUN_MAX_S:g} s: see {plan.root / 'events'}")
             REAL_SYSTEM.sleep(_POLL_S)
         for name, bar in bars.items():
             done = sum(event["event"] in ("commit", "compaction") for event in _events(plan, name))

@@ -58,7 +58,7 @@ def run_feed(plan: DemoPlan, feed: str, events: Events) -> None:
 
 
 def run_compactor(plan: DemoPlan, name: str, events: Events) -> None:
-    """Schedules and runs compactions for as long as the feeds write; or keeps the table with all of its services."""
+    """Schedules and runs compactions while the feeds write, or maintains the table with all services."""
     spark = open_session(f"lakelatch demo: {name}")
     _warm(spark)
     events.add("ready")
@@ -84,7 +84,7 @@ def _compact_once(spark: SparkSession, plan: DemoPlan, events: Events) -> None:
 
 
 def _warm(spark: SparkSession) -> None:
-    """Starts what a session starts on first use, so that the race is not one of starting up."""
+    """Starts the parts of a session that start on first use, so that processes do not race in starting up."""
     spark.range(1).mapInArrow(_pass_on, "id long").collect()
 
 

@@ -1,4 +1,4 @@
-"""Timelines as pictures, by matplotlib: bars for instants, and who lost to whom."""
+"""Timelines as pictures, by matplotlib: bars for instants, and which write lost to which."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _THINNEST = 0.003  # of the width
 
 
 def draw_picture(entries: Sequence[Entry], file: Path, title: str, undone: Sequence[Undone] = ()) -> None:
-    """Writes an SVG, PNG or PDF, by the file's suffix; `undone` are writes that are not there any more.
+    """Writes an SVG, PNG or PDF, by the file's suffix; `undone` are writes that were rolled back.
 
     Errors: as `ensure_can_draw` says.
     """
@@ -37,7 +37,7 @@ def draw_picture(entries: Sequence[Entry], file: Path, title: str, undone: Seque
 
 
 def figure_of(entries: Sequence[Entry], title: str, undone: Sequence[Undone] = ()) -> Any:
-    """The picture as matplotlib has it: close it."""
+    """The picture as a matplotlib figure, which the caller closes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -88,7 +88,7 @@ class _Picture:
 
     @property
     def stories(self) -> list[str]:
-        """Who lost to whom, by the numbers in the picture."""
+        """Which write lost to which, by the numbers in the picture."""
         shown = [
             textwrap.shorten(f"{number}: {one.story}", _STORY_MOST, placeholder=" …")
             for number, one in enumerate(self.undone[:_STORIES_MOST], 1)
@@ -124,7 +124,7 @@ class _Picture:
             axes.spines[side].set_visible(False)
 
     def legend(self) -> list[Any]:
-        """Keys for what is there."""
+        """The legend's entries for the elements drawn."""
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
@@ -147,7 +147,7 @@ class _Picture:
         return found
 
     def _placed(self) -> list[tuple[str, str]]:
-        """All that is drawn, as requested time and lane, in order."""
+        """The requested time and lane of everything drawn, in order."""
         there = [(entry.requested, lane_of(entry)) for entry in self.entries]
         return sorted([*there, *((one.instant, one.writer or _UNKNOWN_LANE) for one in self.undone)])
 
@@ -187,6 +187,6 @@ class _Picture:
 
 
 def _short(name: str) -> str:
-    """Its beginning and its end: what tells names of processes apart stands at either."""
+    """The beginning and the end of a name, where names of processes differ."""
     half = (_NAME_MOST - 1) // 2
     return name if len(name) <= _NAME_MOST else f"{name[:half]}…{name[-half:]}"

@@ -18,7 +18,7 @@ _COMPACTION_LANE = "compactor"
 
 
 def is_compaction(entry: Entry) -> bool:
-    """Whether this is a compaction, a log compaction or a clustering, planned or carried out."""
+    """Whether this is a compaction, a log compaction or a clustering, planned or completed."""
     planned = entry.action in ("compaction", "logcompaction", "clustering")
     return planned or entry.operation in ("compact", "log_compact", "cluster")
 
@@ -48,7 +48,7 @@ def check_picture(file: Path) -> None:
 
 
 def ensure_can_draw(file: Path) -> None:
-    """Whether a picture can be drawn into this file; for callers that work for long before they draw it.
+    """Checks that a picture can be drawn into this file, for callers that draw it after long work.
 
     Errors: those of `check_picture`, and `InvalidRequest` where matplotlib is not installed.
     """

@@ -1,4 +1,4 @@
-"""Times as places on a picture: idle gaps are narrow, with a break in the axis, so that work fills the picture."""
+"""The time axis of a picture: idle gaps are narrowed, with a break in the axis, so that work fills the picture."""
 
 from __future__ import annotations
 

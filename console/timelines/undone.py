@@ -1,4 +1,4 @@
-"""Writes that were undone: who was rolled back, and by whom."""
+"""Writes that were rolled back, and the writers that did it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakelatch.transactions.conflicts.report import recent_losses
 
 @dataclass(frozen=True)
 class Undone:
-    """One write that was undone by `rollback`, a requested time; `ended` is when that was asked for.
+    """One write that was undone by `rollback`, a requested time; `ended` is when that was requested.
 
     `writer` wrote it and `by` undid it; the names are "" if they are unknown. `winner` is the requested time of the
     write that it lost to, "" if it lost to none.
@@ -32,7 +32,7 @@ class Undone:
 
     @property
     def story(self) -> str:
-        """In words: who lost to whom, or was rolled back by whom."""
+        """A sentence: which write it lost to, or which writer rolled it back."""
         who = f"{self.writer or 'a writer'} ({self.instant})"
         if self.winner:
             return f"{who} lost to {self.winner_writer or 'another writer'} ({self.winner})"
@@ -40,7 +40,7 @@ class Undone:
 
 
 def undone_writes(storage: Storage) -> list[Undone]:
-    """Those that rollbacks and restores on the active timeline name, by requested time.
+    """The writes named by rollbacks and restores on the active timeline, by requested time.
 
     Names come from the list of recent conflicts and from the slots that the commit log still has.
     """
@@ -69,7 +69,7 @@ def undone_writes(storage: Storage) -> list[Undone]:
 
 
 def _names_in_log(storage: Storage) -> Mapping[str, str]:
-    """Who wrote or rolled back, by the requested time of what they did."""
+    """The names of writers, by the requested time of their instants."""
     log = CommitLog(storage)
     try:
         events = log.events_after(0, log.tail())

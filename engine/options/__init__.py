@@ -1,1 +1,1 @@
-"""What callers ask for, under Hudi's keys: parsed, checked, and known by name."""
+"""Options of calls, under Hudi's keys: parsed, checked and registered."""

@@ -29,12 +29,12 @@ def _hours(key: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class ArchivingOptions(ParsedOptions):
-    """What stays on the active timeline, and what becomes of the history.
+    """How much stays on the active timeline, and when files of the history are merged.
 
-    Once there are more than `max_commits` completed writes, all but the last `min_commits` may leave, but none whose
-    file is younger than `minimum_age_s`: a request that makes it once more may still be on its way. Files that failed
-    writes have left behind are in the way until they are `orphan_age_s` old, and are removed then. `merged_files` level
-    files of the history become one.
+    Once there are more than `max_commits` completed writes, all but the last `min_commits` may be archived, but none
+    whose file is younger than `minimum_age_s`: a request that creates it again may still be in flight. Files left by
+    failed writes hold archiving up until they are `orphan_age_s` old, and are removed then. `merged_files` level files
+    of the history are merged into one.
     """
 
     also = (Option("hoodie.archive.beyond.savepoint", _not_beyond, None),)

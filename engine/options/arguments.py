@@ -1,4 +1,4 @@
-"""What methods are given, as options and tables: times, names, frames of other libraries."""
+"""Arguments of methods (times, names, frames of other libraries) as options and Arrow tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def instant_of(time: Time) -> str:
-    """The 17-digit instant of a time: a text as options have it, or a datetime that says its zone."""
+    """The 17-digit instant of a time: a text as in options, or a datetime with a time zone."""
     if isinstance(time, str):
         return parse_user_instant(time)
     if not isinstance(time, datetime) or time.tzinfo is None:
@@ -43,7 +43,7 @@ def window(after: Time, until: Time | None) -> dict[str, object]:
 
 
 def merged(options: Options | None, more: Options | None = None) -> dict[str, object]:
-    """Options with others that come first; keys count in any case, as in Spark."""
+    """Options, overridden by `more`; keys are compared without case, as in Spark."""
     given = [*(options or {}).items(), *(more or {}).items()]
     return {key.lower(): value for key, value in given}
 
@@ -58,7 +58,7 @@ def names_of(names: str | Iterable[str], what: str) -> str:
 
 
 def reading(options: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> dict[str, object]:
-    """The options of a read of some columns, with or without meta columns; None of either: as the options say."""
+    """The options of a read of some columns, with or without meta columns; None leaves the options as they are."""
     found = dict(options)
     if columns is not None:
         found[COLUMNS] = names_of(columns, "columns")
@@ -68,15 +68,15 @@ def reading(options: Options, columns: Iterable[str] | None, meta_columns: bool 
 
 
 def is_pandas(data: object) -> bool:
-    """Whether it is a frame of pandas, which is not imported for it."""
+    """Whether this is a pandas frame; pandas is not imported to find out."""
     kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}" for kind in type(data).__mro__)
     return "pandas.DataFrame" in kinds
 
 
 def with_named_index(frame: Any) -> Any:
-    """A frame of pandas in which named levels of its index are columns. An index without a name is not data.
+    """The pandas frame with the named levels of its index as columns. An index without a name is not data.
 
-    Errors: `InvalidRequest` for a level that is called as a column is.
+    Errors: `InvalidRequest` for a level with the name of a column.
     """
     names = [name for name in frame.index.names if name is not None]
     if not names:
@@ -91,10 +91,10 @@ def with_named_index(frame: Any) -> Any:
 
 
 def without_index(table: pa.Table) -> pa.Table:
-    """A table of Arrow without the columns that pandas' index becomes where it has no name (`__index_level_0__`)."""
+    """The Arrow table without the columns of an unnamed pandas index (`__index_level_0__`)."""
     try:
         index = (table.schema.pandas_metadata or {}).get("index_columns", ())
-    except ValueError:  # no JSON: by somebody else
+    except ValueError:  # no JSON: not pandas' own
         return table
     unnamed = [name for name in index if isinstance(name, str) and _UNNAMED.fullmatch(name)]
     return table.drop_columns([name for name in unnamed if name in table.column_names])

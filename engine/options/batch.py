@@ -1,4 +1,4 @@
-"""Batches that are written once, however often they are repeated: their names, and where commits carry them."""
+"""Names of batches, by which commits recognise a repeated one, so that it is written once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ BATCH_OPTIONS = (Option(BATCH_APPLICATION, as_given, None), Option(BATCH_NUMBER,
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of an application, which numbers its batches upwards: one of them is committed at most once."""
+    """A batch of an application, which numbers its batches upwards; each is committed at most once."""
 
     application: str
     number: int
 
     @classmethod
     def from_options(cls, values: Mapping[str, str]) -> Batch | None:
-        """The batch that options name, or None. Errors: `InvalidRequest` for half a name."""
+        """The batch named by the options, or None. Errors: `InvalidRequest` if only one of the two is set."""
         given = [key for key in (BATCH_APPLICATION, BATCH_NUMBER) if key in values]
         if not given:
             return None
@@ -40,7 +40,7 @@ class Batch:
 
     @property
     def extra(self) -> dict[str, str]:
-        """What a commit's metadata says of its batch, in the form of Hudi's streaming sink."""
+        """The metadata that a commit of this batch carries, in the form of Hudi's streaming sink."""
         return {CHECKPOINT_KEY: json.dumps({self.application: str(self.number)})}
 
     def is_named_in(self, extra: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Whether plans of table services can be cancelled, from when on a cleaner does so, and whether in part."""
+"""Whether plans of table services can be cancelled, after how long a clean does so, and whether in part."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def _policy(key: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class CancellationOptions(ParsedOptions):
-    """What new plans say of cancelling. `cancellable` None: clusterings can be cancelled, and compactions not.
+    """The cancellation policy of new plans. `cancellable` None: clusterings can be cancelled, and compactions not.
     Log compactions never can.
 
-    `clustering_minutes` is Hudi's expiry of clusterings, which takes the place of the policy for them.
+    `clustering_minutes` is Hudi's expiry of clusterings, which overrides the policy for them.
     """
 
     also = (_EXPIRES, _EXPIRATION)
@@ -38,10 +38,10 @@ class CancellationOptions(ParsedOptions):
         return replace(self, clustering_minutes=_EXPIRATION.of(values)) if _EXPIRES.of(values) else self
 
     def policy_of(self, action: str, planned_against: str = "") -> PlanPolicy:
-        """The policy of a plan of this action; `planned_against` is the completion time of what it was planned on.
+        """The policy of a plan of this action; `planned_against` is the completion time of the last commit it saw.
 
-        A log compaction cannot be cancelled: its file is named after the last log of its run, so the next plan's could
-        not be told from one that comes late.
+        A log compaction cannot be cancelled: its file is named after the last log of its run, so a late file of the
+        cancelled plan could not be distinguished from the next plan's.
         """
         if action == LOG_COMPACTION:
             return PlanPolicy(planned_against=planned_against)
@@ -51,5 +51,5 @@ class CancellationOptions(ParsedOptions):
         hours, instants = parse_threshold(self.policy, POLICY)
         if expires:
             hours, instants = (self.clustering_minutes or 0) / 60, None
-        # A compaction's files have no place to go to if one comes late, so there is no part of it to leave out.
+        # A late file of a compaction would lie in a live file group, so no part of it can be left out.
         return PlanPolicy(cancellable or expires, hours, instants, clustering and self.in_part, planned_against)

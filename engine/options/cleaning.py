@@ -1,4 +1,4 @@
-"""What a clean keeps, when one is due, and how long failed attempts bar their names."""
+"""How much a clean keeps, when one is due, and how long tombstones of failed attempts stay."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def _retained(key: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class CleaningOptions(ParsedOptions):
-    """What a clean keeps: what readers need that began within the last commits, versions or hours.
+    """How much a clean keeps: the files for readers of the last commits, versions or hours.
 
-    Of `commits`, `versions` and `hours` the one counts that `policy` is about. `trigger_commits` is the number of
-    commits since the last clean from which on the next one is due. Files of writes that have ended without a commit
-    bar their names for `tombstone_hours`; plans that died are left alone for `cancel_delay_minutes`. If partitions are
-    selected, by name or by a regular expression of their whole paths, the others are left alone; names go first.
+    `policy` decides which of `commits`, `versions` and `hours` counts. A clean is due `trigger_commits` commits after
+    the last one. Tombstones of writes that ended without a commit stay for `tombstone_hours`; plans younger than
+    `cancel_delay_minutes` are not cancelled. If partitions are selected, by name or by a regular expression for their
+    whole paths, only these are cleaned; names win.
     """
 
     also = (Option("hoodie.clean.trigger.strategy", one_of(NUM_COMMITS), NUM_COMMITS),)

@@ -29,11 +29,11 @@ def _layout(key: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class ClusteringOptions(ParsedOptions):
-    """What a clustering is planned by.
+    """The options of a clustering plan.
 
-    A file group is planned if its slice is smaller than `small_bytes` and is not sorted like this already. Nothing is
-    planned before `least_commits` writes have completed since the last clustering: Hudi's 4 where it is `inline`.
-    Without `columns` rows are sorted by record key. `buckets` is what the caller believes the table to have.
+    A file group is planned if its slice is smaller than `small_bytes` and is not sorted this way already. Nothing is
+    planned until `least_commits` writes have completed since the last clustering: Hudi's 4 if it is `inline`. Without
+    `columns`, rows are sorted by record key. `buckets` is the number that the caller expects the table to have.
     """
 
     inline: bool = option(INLINE, flag, False)
@@ -61,7 +61,7 @@ class ClusteringOptions(ParsedOptions):
         return replace(self, least_commits=_INLINE_COMMITS) if self.inline and not self.least_commits else self
 
     def params(self) -> dict[str, str]:
-        """How rows are sorted, as a plan has it under Hudi's keys."""
+        """The sort order as parameters of a plan, under Hudi's keys."""
         return {SORT_COLUMNS: ",".join(self.columns), LAYOUT: self.layout}
 
     def chosen(self, partitions: Collection[str]) -> list[str]:

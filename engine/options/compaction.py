@@ -1,4 +1,4 @@
-"""When file groups are compacted, which come first, and what becomes of their deletes."""
+"""When file groups are compacted, which come first, and whether their deletes are kept."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _percent(key: str, text: str) -> float:
 
 @dataclass(frozen=True)
 class CompactionOptions(ParsedOptions):
-    """When a file group is due for a table service, and what becomes of its deletes.
+    """When a file group is due for compaction, and whether its deletes are kept.
 
-    `least_logs` is the number of logs from which on a file group is compacted, and `least_logs_of_run` that from which
-    on its logs are, if `log_compaction` is on. `keep_deletes` keeps deletes that won for rows that complete later.
+    A file group with `least_logs` log files is compacted; with `log_compaction` on, so is a run of `least_logs_of_run`
+    logs. `keep_deletes` keeps winning deletes, for rows that complete later.
 
-    `strategies` take from those that are due, one after the other. A plan of those that are bounded reads and writes
-    about `target_io_mb`. `least_log_ratio` is of the logs' bytes to those of the base file.
+    `strategies` filter the due file groups one after the other. A plan of a bounded strategy reads and writes about
+    `target_io_mb`. `least_log_ratio` is the logs' bytes relative to those of the base file.
     """
 
     least_logs: int = option(MIN_DELTA_COMMITS, whole(1, _MANY), 1)

@@ -1,7 +1,7 @@
-"""The other options of a Hudi job, so that it can be pasted: which have no effect here, and which values are refused.
+"""Options of Hudi jobs that change nothing here, so that a job can be pasted: ignored, or refused for some values.
 
-An option that is listed here never changes what a write does. It either has no effect, which is said in the log with
-the reason, or its value would make another table of it, and is refused. `.ci/options-page` lists them for users.
+An option listed here never changes what a write does. Either it has no effect, which is logged with the reason, or its
+value asks for a different table and is refused. `.ci/options-page` lists them for users.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _ON, _OFF = ("true",), ("false",)
 
 @dataclass(frozen=True)
 class Rule:
-    """What becomes of one option, or, if its key ends in `*`, of all that begin so and have no rule of their own.
+    """The rule for one option or, if its key ends in `*`, for all options with that prefix and no rule of their own.
 
-    `allowed` are the values that mean what is the case anyway; others are refused. None: no value makes a difference.
+    `allowed` are the values that ask for what is done anyway; others are refused. None: the value makes no difference.
     """
 
     key: str
@@ -63,7 +63,7 @@ _KEYS = "keys and folders are made as these key generators of Hudi's make them"
 
 
 def _rules(why: str, *keys: str, allowed: tuple[str, ...] | None = None) -> Iterator[Rule]:
-    """One for each key; spaces stand between them."""
+    """One rule for each key; a text holds several, separated by spaces."""
     return (Rule(key, why, allowed) for key in " ".join(keys).split())
 
 
@@ -83,12 +83,12 @@ RULES: tuple[Rule, ...] = (
         "hoodie.clustering.* hoodie.datasource.clustering.*",
     ),
     *_rules(
-        "no catalog is told of the table: register its folder there",
+        "tables are not registered in catalogs: register the folder there",
         "hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.* hoodie.datasource.meta_sync.* hoodie.meta.sync.*",
         "hoodie.meta_sync.* hoodie.gcp.bigquery.sync.*",
     ),
     *_rules("nothing is measured for Hudi's reporters: see CommitResult and `lakelatch timeline`", "hoodie.metrics.*"),
-    *_rules("nobody is called back after a commit", "hoodie.write.commit.callback.*"),
+    *_rules("there are no callbacks after a commit", "hoodie.write.commit.callback.*"),
     *_rules(
         "a bucket is one file of its partition: the number of buckets decides how large files are",
         "hoodie.parquet.max.file.size hoodie.parquet.small.file.limit",
@@ -114,9 +114,9 @@ RULES: tuple[Rule, ...] = (
         "rows are sorted within each base file, by record key or the sort columns, and a key's hash decides its file",
         "hoodie.bulkinsert.sort.mode",
     ),
-    *_rules("rows are written by one way only", "hoodie.datasource.write.row.writer.enable"),
+    *_rules("rows are written in one way only", "hoodie.datasource.write.row.writer.enable"),
     *_rules(
-        "of logs that it merges a task holds 128 MiB, and puts what is more into a temporary file",
+        "a task holds 128 MiB of the logs that it merges, and spills the rest to a temporary file",
         "hoodie.memory.* hoodie.common.spillable.* hoodie.common.diskmap.*",
     ),
     *_rules(
@@ -131,7 +131,7 @@ RULES: tuple[Rule, ...] = (
     *_rules("every rollback is by markers", "hoodie.rollback.using.markers"),
     *_rules("lakelatch keeps no metadata table, and reads none", "hoodie.metadata.*"),
     *_rules(
-        "a commit that is there is never reported as failed: `CommitResult.services` names the service that failed",
+        "a completed commit is never reported as failed: `CommitResult.services` names the service that failed",
         "hoodie.fail.writes.on.inline.table.service.exception",
     ),
     *_rules(
@@ -157,7 +157,7 @@ RULES: tuple[Rule, ...] = (
         "a table has one row of each key: an insert of a known key updates it",
         "hoodie.merge.allow.duplicate.on.inserts",
     ),
-    # Values that would make another table of it, or give other rows.
+    # Values that ask for a different table, or for other rows.
     *_rules(
         _KEYS,
         "hoodie.datasource.write.keygenerator.class hoodie.datasource.write.keygenerator.type",
@@ -199,7 +199,7 @@ RULES: tuple[Rule, ...] = (
 )
 _EXACT = {rule.key: rule for rule in RULES if not rule.key.endswith("*")}
 _FAMILIES = {rule.key[:-1]: rule for rule in RULES if rule.key.endswith("*")}
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def rule_of(key: str) -> Rule | None:
@@ -211,7 +211,7 @@ def rule_of(key: str) -> Rule | None:
 
 
 def check_value(rule: Rule, key: str, value: str) -> None:
-    """`InvalidRequest` for a value that would make another table of it, or give other rows."""
+    """`InvalidRequest` for a value that asks for a different table, or for other rows."""
     if rule.allowed is None or value.strip().lower() in {each.lower() for each in rule.allowed}:
         return
     way_out = f"use {' or '.join(rule.allowed)}, or remove it" if rule.allowed else "remove it"
@@ -222,7 +222,7 @@ def merge_mode_of(key: str, payload: str) -> str:
     """The merge mode that a payload class stands for, as Hudi 1.x takes it. Errors: `InvalidRequest`."""
     if payload.strip() not in PAYLOADS:
         raise InvalidRequest(
-            f"{key}={payload!r} is not supported: no payload class is carried out here, and rows would be merged in "
+            f"{key}={payload!r} is not supported: payload classes do not run here, and rows would be merged in "
             f"another way; use {' or '.join(PAYLOADS)}, or hoodie.record.merge.mode",
             option=key,
         )
@@ -237,7 +237,7 @@ def named_key_generator(given: Mapping[str, str]) -> str | None:
 
 
 def check_key_generator(values: Mapping[str, str], record_key: str, partition_field: str) -> None:
-    """`InvalidRequest` for a key generator that does not go with the fields which the same options name."""
+    """`InvalidRequest` for a key generator that does not fit the fields named by the same options."""
     keys, partitions = (values.get(field, "").split(",") for field in (record_key, partition_field))
     for key in (one for one in KEY_GENERATOR_KEYS if one in values):
         named = values[key].strip().lower()
@@ -263,10 +263,10 @@ def check_key_generator(values: Mapping[str, str], record_key: str, partition_fi
             raise InvalidRequest(f"{key}={values[key]!r} {problem}", option=key)
 
 
-def tell(without_effect: Mapping[str, str]) -> None:
-    """Says in the log, once in a process, which options have no effect and why."""
-    fresh = {key: why for key, why in without_effect.items() if key not in _told}
-    _told.update(fresh)
+def log_ignored(without_effect: Mapping[str, str]) -> None:
+    """Logs, once in a process, which options have no effect and why."""
+    fresh = {key: why for key, why in without_effect.items() if key not in _logged}
+    _logged.update(fresh)
     if fresh:
         reasons = "; ".join(f"{key} ({why})" for key, why in sorted(fresh.items()))
         _log.warning("accepted, and without effect here: %s", reasons)

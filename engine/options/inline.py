@@ -1,4 +1,4 @@
-"""Which table services run by themselves: after a commit, or beside a streaming query; and what makes them due."""
+"""Which table services run automatically, after a commit or during a streaming query, and what makes them due."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIGGERS = (NUM_COMMITS, AFTER_LAST_REQUEST, TIME_ELAPSED, NUM_AND_TIME, NUM_OR_
 _MANY = 1_000_000
 _YEAR_S = 365 * 86_400
 
-# For each service: run it after a commit, only schedule it there, run it beside a streaming query.
+# For each service: run it after a commit, only schedule it there, run it during a streaming query.
 _COMPACTION = (
     Option(COMPACT_INLINE, flag, False),
     Option("hoodie.compact.schedule.inline", flag, False),
@@ -39,27 +39,27 @@ _CLUSTERING = (
 
 @dataclass(frozen=True)
 class Mode:
-    """How one service runs by itself: `run` after a commit, only `schedule` there, or `beside` a streaming query."""
+    """How one service runs automatically: `run` or `schedule` after a commit, or in the `background` of a stream."""
 
     run: bool = False
     schedule: bool = False
-    beside: bool = False
+    background: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, str], options: tuple[Option[bool], Option[bool], Option[bool]]) -> Mode:
-        """From the options of the three. Errors: `InvalidRequest` for the first two at once, as in Hudi."""
-        run, schedule, beside = (one.of(values) for one in options)
+        """Reads the three options. Errors: `InvalidRequest` if the first two are both set, as in Hudi."""
+        run, schedule, background = (one.of(values) for one in options)
         if run and schedule:
             key = options[0].key
             raise InvalidRequest(
                 f"{key}=true carries out what {options[1].key}=true leaves to others: set one of them", option=key
             )
-        return cls(run, schedule, beside and not run)
+        return cls(run, schedule, background and not run)
 
 
 @dataclass(frozen=True)
 class CompactionTrigger(ParsedOptions):
-    """When a table is due for a compaction: `commits` delta commits, or `seconds`, after the last one."""
+    """When a compaction is due: `commits` delta commits, or `seconds`, after the last one."""
 
     strategy: str = option("hoodie.compact.inline.trigger.strategy", one_of(*TRIGGERS), NUM_COMMITS)
     commits: int = option(MIN_DELTA_COMMITS, whole(1, _MANY), 5)
@@ -68,21 +68,21 @@ class CompactionTrigger(ParsedOptions):
 
 @dataclass(frozen=True)
 class InlineOptions(ParsedOptions):
-    """What runs by itself, with Hudi's defaults. Cleaning and archiving have their own options, and are on.
+    """The services that run automatically, with Hudi's defaults. Cleaning and archiving have options of their own.
 
-    `archive_beside` moves archiving to the thread beside a streaming query, where there is one. `index_commits`: a file
-    index is made after about so many writes, 0 for never.
+    `archive_in_background` moves archiving to the thread of a streaming query, where there is one. A file index is made
+    after about `index_commits` writes, or never if that is 0.
     """
 
     also = (*_COMPACTION, *_CLUSTERING)
     enabled: bool = option(SERVICES_ENABLED, flag, True)
-    compaction: Mode = Mode(beside=True)
+    compaction: Mode = Mode(background=True)
     clustering: Mode = Mode()
     log_compaction: bool = option(LOG_COMPACT_INLINE, flag, False)
-    archive_beside: bool = option(ARCHIVE_ASYNC, flag, False)
+    archive_in_background: bool = option(ARCHIVE_ASYNC, flag, False)
     trigger: CompactionTrigger = field(default_factory=CompactionTrigger)
     clustering_commits: int = option(INLINE_COMMITS, whole(1, _MANY), 4)
-    clustering_commits_beside: int = option("hoodie.clustering.async.max.commits", whole(1, _MANY), 4)
+    clustering_commits_in_background: int = option("hoodie.clustering.async.max.commits", whole(1, _MANY), 4)
     index_commits: int = option("lakelatch.index.commits", whole(0, _MANY), 16)
 
     def completed(self, values: Mapping[str, str]) -> InlineOptions:

@@ -1,4 +1,4 @@
-"""The options that most jobs set, as keywords with types, for those who do not know Hudi's keys by heart."""
+"""The options that most jobs set, as typed keywords instead of Hudi's keys."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def options(
     keep_versions: int | None = None,
     more: Options | None = None,
 ) -> dict[str, object]:
-    """Options of a write, a read or a service, under Hudi's keys; what is None is left out, and has its default.
+    """Options of a write, a read or a service, under Hudi's keys; keywords that are None are left out.
 
-    `compact_after_commits` and `cluster_after_commits` turn the service on that runs after a write. Of `keep_commits`,
-    `keep_hours` and `keep_versions` one says what a clean keeps. `more` has any other option under its key, such as
-    those of the lock provider. Errors: `InvalidRequest`, for a keyword that makes no sense, or a key of `more` that no
-    option has; whether a number is in range is looked at where it is used.
+    `compact_after_commits` and `cluster_after_commits` turn on the service that runs after a write. At most one of
+    `keep_commits`, `keep_hours` and `keep_versions` says what a clean keeps. `more` has any other option under its key,
+    such as those of the lock provider. Errors: `InvalidRequest`, for a keyword that makes no sense, and for an unknown
+    key in `more`; ranges of numbers are checked where they are used.
     """
     kept = {
         (cleaning.KEEP_LATEST_COMMITS, cleaning.COMMITS_RETAINED): keep_commits,

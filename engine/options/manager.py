@@ -1,4 +1,4 @@
-"""What a transaction manager is opened with."""
+"""The options of a transaction manager."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lakelatch.transactions.base.settings import TransactionSettings
 
 @dataclass(frozen=True)
 class ManagerOptions(ParsedOptions):
-    """What a transaction manager is opened with.
+    """The options of a transaction manager.
 
-    `scope` is handed to the lock provider and the time generator, which may come from other packages and read keys of
+    `scope` is passed to the lock provider and the time generator, which may come from other packages and read keys of
     their own; it may hold secrets and is never shown.
     """
 

@@ -1,4 +1,4 @@
-"""Options that users of other formats set out of habit: what each is called here, for the error that refuses it."""
+"""Options that users of other formats set out of habit, and their names here, for the error that refuses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _A_TIME = "<a completion time>, which `Table.history()` lists"
 _WINDOW = f"set {_INCREMENTAL} and"
 _CHANGES = f"set {_INCREMENTAL}, {BEGIN_INSTANT} and {INCREMENTAL_FORMAT}=cdc, or call `Table.changes`"
 _AS_STREAM = f"(in a stream {_START})"
-_NEVER_FAILS = "remove it: a stream goes on whatever was changed or deleted, and does not tell of it"
+_NEVER_FAILS = "remove it: a stream continues after changes and deletes, and does not report them"
 _ONE_TABLE = "remove it: all of one table is read, whose folder is the path"
 _BATCH = f"{BATCH_APPLICATION}={{value}} and {BATCH_NUMBER}, with lakelatch"
 _NO_VERSION = "tables have no version numbers"
@@ -35,7 +35,7 @@ class OtherOption:
     instead: str
 
     def way_out(self, value: str) -> str:
-        """What to do, for an option that was given with this value."""
+        """The advice for an option that was given with this value."""
         return self.instead.format(value=value, time=_or_example(_text_time, value), ms=_or_example(_ms_time, value))
 
 
@@ -122,6 +122,6 @@ OTHER_OPTIONS = {
 
 
 def elsewhere(key: str, value: str) -> str | None:
-    """What to do about an option that another format has, in any case of its letters; None for all others."""
+    """The advice for an option of another format, whatever its case; None for all other options."""
     other = OTHER_OPTIONS.get(key.lower())
     return None if other is None else f"it is {other.name} of {other.whose}; {other.way_out(value)}"

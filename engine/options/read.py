@@ -1,4 +1,4 @@
-"""What a read, and a stream of reads, ask for."""
+"""The options of a read, and of a stream of reads."""
 
 from __future__ import annotations
 
@@ -47,11 +47,10 @@ def _columns(key: str, text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ReadOptions(ParsedOptions):
-    """What a read asks for; times are 17-digit instants.
+    """The options of a read; times are 17-digit instants.
 
-    With `images` it is of what commits changed; `by_index` may find its files in the file index, and `verify` holds
-    what all writes name against the folders. `meta_columns` adds Hudi's five to the columns, or to the table's where
-    none are named.
+    With `images` it reads what commits changed. `by_index` lets it find its files in the file index; `verify` checks
+    that the files named by any write exist. `meta_columns` adds Hudi's five to the named columns, or to all of them.
     """
 
     also = (_FORMAT,)
@@ -68,7 +67,7 @@ class ReadOptions(ParsedOptions):
 
     @property
     def expects(self) -> Expects:
-        """Which writes' files have to be there: all, or those of which this process knows without a request."""
+        """The writes whose files must exist: all, or those that this process knows without a request."""
         return archived_too if self.verify else known
 
     def completed(self, values: Mapping[str, str]) -> ReadOptions:
@@ -86,7 +85,7 @@ class ReadOptions(ParsedOptions):
 
 @dataclass(frozen=True)
 class StreamOptions(ParsedOptions):
-    """Where a query begins, and how much one batch takes. `start` is `earliest`, `latest` or a 17-digit instant."""
+    """Where a stream begins, and how much one batch takes. `start` is `earliest`, `latest` or a 17-digit instant."""
 
     start: str = option(START_OFFSET, _start, EARLIEST)
     max_commits: int = option(MAX_COMMITS, whole(1, UNLIMITED), UNLIMITED)

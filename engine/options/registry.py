@@ -1,4 +1,4 @@
-"""All options, gathered from those who declare them; and the options of one call, made plain and parsed once."""
+"""All options, gathered from the modules that declare them; and the options of one call, normalised and parsed once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lakelatch.engine.options.hints import (
     PAYLOAD_KEYS,
     check_key_generator,
     check_value,
+    log_ignored,
     merge_mode_of,
     named_key_generator,
     rule_of,
-    tell,
 )
 from lakelatch.engine.options.other_formats import elsewhere
 from lakelatch.engine.options.read import ReadOptions, StreamOptions
@@ -28,7 +28,7 @@ from lakelatch.option_values import Option, as_given, text_of
 from lakelatch.timegen.open import TIME_GENERATOR_OPTIONS
 
 _KINDS = (WriteOptions, ServiceOptions, ReadOptions, StreamOptions, LockOptions)
-_PLACES = ("path", "hoodie.base.path")  # the second is asked for by Hudi's lock providers with an implicit place
+_PLACES = ("path", "hoodie.base.path")  # Hudi's lock providers with an implicit place need the second
 OPTIONS: tuple[Option[Any], ...] = (
     *(one for kind in _KINDS for one in kind.options()),
     *TIME_GENERATOR_OPTIONS,
@@ -38,13 +38,13 @@ KNOWN_KEYS = frozenset(one.key for one in OPTIONS)
 OTHER_NAMES = {alias: one.key for one in OPTIONS for alias in one.aliases}
 
 _NEAR = 0.8  # a hint at another option is worse than none
-_SLIP = 0.96  # so near to a known key that it is a slip, also where all keys that begin so have no effect
+_SLIP = 0.96  # so near to a known key that it is a typing error, even where all keys with that prefix have no effect
 
 
 class Call(Mapping[str, str]):
-    """The options of one call, by key: read once, and parsed when what they are for is asked for first.
+    """The options of one call, by key: normalised once, and parsed on first use.
 
-    One that is made of another is the same. Errors: `InvalidRequest`, naming the option, its value and what is
+    A `Call` made from a `Call` shares its values. Errors: `InvalidRequest`, naming the option, its value and what is
     possible.
     """
 
@@ -63,33 +63,33 @@ class Call(Mapping[str, str]):
         return len(self._values)
 
     def having(self, more: Mapping[str, str]) -> Call:
-        """The same call with other values of some options, by plain keys."""
+        """The same call with other values of some options, by normalised keys."""
         made = Call()
         made._values = {**self._values, **more}
         return made
 
     def write(self) -> WriteOptions:
-        """What a write is asked for."""
+        """The options of a write."""
         return WriteOptions.from_options(self._values, self._parsed)
 
     def read(self) -> ReadOptions:
-        """What a read is asked for."""
+        """The options of a read."""
         return ReadOptions.from_options(self._values, self._parsed)
 
     def stream(self) -> StreamOptions:
-        """What a stream of reads is asked for."""
+        """The options of a stream of reads."""
         return StreamOptions.from_options(self._values, self._parsed)
 
     def services(self) -> ServiceOptions:
-        """What table services are asked for."""
+        """The options of table services."""
         return ServiceOptions.from_options(self._values, self._parsed)
 
 
 def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Keys in lower case (as Spark's data source hands them over), values as text; `InvalidRequest` if unknown.
+    """Keys in lower case (as Spark's data source passes them), values as text; `InvalidRequest` if unknown.
 
-    Write and read options may be mixed, so that one dictionary serves a job that does both. Options of Hudi's that have
-    no effect here are left out, and told in the log; a value that would make another table of it is refused.
+    Write and read options may be mixed, so that one dictionary serves a job that does both. Options of Hudi that have
+    no effect here are left out and logged; a value that asks for a different table is refused.
     """
     values: dict[str, str] = {}
     without_effect: dict[str, str] = {}
@@ -114,12 +114,12 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
     generator = named_key_generator(generators)
     if generator is not None:
         values[KEY_GENERATOR] = generator
-    tell(without_effect)
+    log_ignored(without_effect)
     return values
 
 
 def _set(values: dict[str, str], given: Mapping[str, tuple[str, str]], name: str, value: str, key: str) -> None:
-    """Sets an option that was given by another name; `InvalidRequest` if it was also given as something else."""
+    """Sets an option that was given by another name; `InvalidRequest` if it was also given with another value."""
     for other in (values.get(name), given[name][1] if name in given else None):
         if other is not None and other.strip().lower() != value.strip().lower():
             raise InvalidRequest(
@@ -135,7 +135,7 @@ def _way_out(name: str, value: str) -> str:
 
 @lru_cache(200)  # a job gives the same keys with each write
 def _nearest(name: str, cutoff: float) -> str | None:
-    """A known key that the user may have meant, by what is behind the prefix that nearly all of them share."""
+    """A known key that the user may have meant, compared without the prefix that nearly all keys share."""
     by_rest = {known.partition(".")[2] or known: known for known in sorted(KNOWN_KEYS)}
     near = difflib.get_close_matches(name.partition(".")[2] or name, by_rest, n=1, cutoff=cutoff)
     return by_rest[near[0]] if near else None

@@ -17,7 +17,7 @@ from lakelatch.option_values import ParsedOptions
 
 @dataclass(frozen=True)
 class ServiceOptions(ParsedOptions):
-    """What a table service is run with."""
+    """The options of a table service."""
 
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     clustering: ClusteringOptions = field(default_factory=ClusteringOptions)

@@ -1,4 +1,4 @@
-"""What a write asks for."""
+"""The options of a write."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ LOAD_SORT_COLUMNS = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 SMALL_ROWS = "lakelatch.write.small.rows"
 
 DEFAULT_BUCKET_COUNT = 4
-UPDATE, DROP, FAIL = "none", "drop", "fail"  # what an insert does with a row whose key is there
+UPDATE, DROP, FAIL = "none", "drop", "fail"  # what an insert does with a row whose key exists
 
 
 def _no_metadata_table(key: str, text: str) -> None:
@@ -97,10 +97,10 @@ _TASKS: dict[str, Option[int | None]] = {  # of an insert, for operations that h
 
 @dataclass(frozen=True)
 class WriteOptions(ParsedOptions):
-    """What a write asks for. Fields that are fixed when a table is made are None where the caller left them out.
+    """The options of a write. Fields that are fixed when a table is made are None where the caller left them out.
 
-    `small_rows` is None where the caller said nothing of it, and `batch` where the write is no batch. `called` is what
-    a change is called that has no operation of Hudi's.
+    `small_rows` is None where the caller left it out, and `batch` where the write is no batch. `called` names a change
+    that is no operation of Hudi.
     """
 
     also = (
@@ -110,7 +110,7 @@ class WriteOptions(ParsedOptions):
         _DROP_DUPLICATES,
         _RECONCILE_SCHEMA,
         *_ORDERING,
-        *(Option(tasks.key, as_given, None) for tasks in _TASKS.values()),  # only an operation's own one is looked at
+        *(Option(tasks.key, as_given, None) for tasks in _TASKS.values()),  # only the operation's own one counts
         *_TIMES,
         *BATCH_OPTIONS,
     )
@@ -157,7 +157,7 @@ class WriteOptions(ParsedOptions):
 
     @property
     def non_blocking(self) -> bool:
-        """Whether this write goes under non-blocking concurrency control."""
+        """Whether this write is under non-blocking concurrency control."""
         return self.manager.transactions.mode == NON_BLOCKING
 
     def completed(self, values: Mapping[str, str]) -> WriteOptions:
@@ -190,9 +190,9 @@ class WriteOptions(ParsedOptions):
 
 
 def _operation(said: WriteOptions, values: Mapping[str, str]) -> tuple[str, str]:
-    """What a write does, and what it does with rows whose keys are there.
+    """The operation of a write, and its policy for rows whose keys exist.
 
-    As in Hudi, a policy for those makes an upsert an insert, and means nothing to what is neither.
+    As in Hudi, dropping duplicates turns an upsert into an insert; operations that are no inserts ignore the policy.
     """
     operation, policy = said.operation, said.known_keys
     if _DROP_DUPLICATES.of(values):
@@ -206,7 +206,7 @@ def _operation(said: WriteOptions, values: Mapping[str, str]) -> tuple[str, str]
         policy = UPDATE
     if policy != UPDATE and said.non_blocking:
         raise InvalidRequest(
-            f"{MODE_OPTION}={NON_BLOCKING}: nobody would see that another writer inserts the same key, which "
+            f"{MODE_OPTION}={NON_BLOCKING}: it would go unseen that another writer inserts the same key, which "
             f"{KNOWN_KEYS_POLICY}={policy} is to find. Use {OPTIMISTIC}, or leave the policy out",
             option=MODE_OPTION,
         )
@@ -214,10 +214,10 @@ def _operation(said: WriteOptions, values: Mapping[str, str]) -> tuple[str, str]
 
 
 def refuse_known_keys(options: WriteOptions, what: str) -> None:
-    """`InvalidRequest` where nobody looks which keys are in the table."""
+    """`InvalidRequest` for a policy for known keys, where a write does not look keys up."""
     if options.known_keys != UPDATE:
         raise InvalidRequest(
             f"{KNOWN_KEYS_POLICY}={options.known_keys} is for lakelatch.write(frame, path, options), and {what} does "
-            "not look which keys are there: write by that, or leave the option out",
+            "not look keys up: use that, or leave the option out",
             option=KNOWN_KEYS_POLICY,
         )

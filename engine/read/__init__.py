@@ -1,1 +1,1 @@
-"""From a table to what is read of it: plans, pruning, and the rows of file slices."""
+"""Reading a table: plans, pruning, and the rows of file slices."""

@@ -1,4 +1,4 @@
-"""What a read leaves out, and why: for who wonders what a condition saves."""
+"""Explains what a read leaves out, and why."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from html import escape
 
 from lakelatch.engine.options.read import INCREMENTAL, QUERY_TYPE
 from lakelatch.engine.options.registry import Call
+from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read
-from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.read.where import parts_of
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import understood
@@ -18,16 +18,15 @@ from lakelatch.timegen.instant_time import readable
 
 @dataclass(frozen=True, repr=False)
 class ReadExplanation:
-    """What a read of one moment opens, of what there is.
+    """The partitions, file groups and slices that a read of one moment opens, and how many there are.
 
-    `partitions_there` is None where nobody has seen all partitions, since the wanted ones are named, and
-    `file_groups_there` are those of the `partitions` that were looked at. `left_out_by_buckets` and
-    `left_out_by_statistics` count file groups; what is neither read nor left out has nothing to read. Of the `slices`
-    `native` ones have no logs and are of types that Spark reads by itself, where it has a connector; so are those
-    `beside_logs`, which are large and have few of them, but for the rows that these change. The others are read in
-    Python, and those with logs are merged there. `index` is the moment of the file index that was used, with
-    the commits since; it is empty if folders were listed. Parts of the condition that were `passed_over` leave out
-    nothing: Spark alone looks at them.
+    `partitions_there` is None where the condition names the partitions, as the others are not listed then;
+    `file_groups_there` counts those of the listed `partitions`. `left_out_by_buckets` and `left_out_by_statistics`
+    count file groups; one that is neither read nor left out has no rows. Of the `slices`, Spark itself reads the
+    `native` ones, which have no logs and only types that it reads, and those `beside_logs`, which are large and have
+    small logs, but for the rows that these change. All others are read in Python, where `merged` ones are merged with
+    their logs. `index` is the moment of the file index that was used, with the commits since; it is empty if folders
+    were listed. The parts of the condition that were `passed_over` leave nothing out: only Spark evaluates them.
     """
 
     uri: str
@@ -85,7 +84,7 @@ class ReadExplanation:
 
 
 def explain(path: str, options: Mapping[str, object], where: object = None) -> ReadExplanation:
-    """What `read` with the same arguments would open now; a condition that is no text leaves out nothing.
+    """Explains what `read` with the same arguments would open now; a condition that is no text leaves nothing out.
 
     Errors: as for `read`, and `InvalidRequest` for a window.
     """
@@ -105,7 +104,7 @@ def explain(path: str, options: Mapping[str, object], where: object = None) -> R
 def _of(plan: ReadPlan, where: str, unread: tuple[str, ...] = ()) -> ReadExplanation:
     counts, full = plan.counts, plan.table.full_schema
     said = {text: bool(found) and understood(found, full) == found for text, found in parts_of(where, full)}
-    ways = Ways.of(plan)
+    by_reader = SlicesByReader.of(plan)
     return ReadExplanation(
         uri=plan.table.storage.uri,
         index=counts.index,
@@ -115,9 +114,9 @@ def _of(plan: ReadPlan, where: str, unread: tuple[str, ...] = ()) -> ReadExplana
         file_groups_there=counts.groups_there,
         left_out_by_buckets=counts.by_buckets,
         left_out_by_statistics=counts.by_statistics,
-        native=len(ways.native),
-        beside_logs=len(ways.beside_logs),
-        merged=sum(bool(found.fresh_logs) for found in ways.in_python),
+        native=len(by_reader.native),
+        beside_logs=len(by_reader.beside_logs),
+        merged=sum(bool(found.fresh_logs) for found in by_reader.in_python),
         record_keys=None if plan.keys is None else len(plan.keys),
         understood=tuple(text for text, is_clear in said.items() if is_clear),
         passed_over=(*(text for text, is_clear in said.items() if not is_clear), *unread),

@@ -1,8 +1,8 @@
-"""Deletes that a plan of ours asked to keep, and the engine that carried it out has forgotten.
+"""Deletes that a compaction plan of ours asked to keep, and that the engine which executed it dropped.
 
-Until the next compaction of ours has kept them after all, whoever reads a row that came later merges what the plan
-named once more, and a clean leaves it there. Then a note names the files in which they are kept. It is put after these,
-so whoever listed a partition before, and finds the note, knows what the listing lacks.
+Until our next compaction keeps them after all, a read of a row that completed later merges the files of that plan once
+more, and cleans retain these. Then a note names the files in which the deletes are kept. It is put after these files,
+so a reader with an older listing finds in the note what its listing lacks.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _Note: TypeAlias = Mapping[str, frozenset[str]]  # names of files with kept dele
 
 
 def note_of(instant: str) -> str:
-    """Where it is said that the deletes of this compaction are kept."""
+    """The path of the note that the deletes of this compaction are kept."""
     return f"{_NOTES_FOLDER}/{instant}"
 
 
 def put_note(storage: Storage, instant: str, partitions: Iterable[str]) -> None:
-    """Says that all deletes of a compaction are kept, in the files that its partitions have for them by now."""
+    """Notes that all deletes of a compaction are kept, in the files that its partitions now have for them."""
     folders = sorted(set(partitions))
     listings = storage.together(*(partial(storage.list, folder) for folder in folders))
     kept = {
@@ -55,7 +55,7 @@ def put_note(storage: Storage, instant: str, partitions: Iterable[str]) -> None:
 
 
 def carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan]]:
-    """The compactions on the active timeline that another engine has completed, with their plans."""
+    """The compactions on the active timeline that another engine completed, with their plans."""
     for found in view.timeline.by_action.get(COMMIT, ()):
         plan = requested(found.requested, COMPACTION)
         if view.timeline.has(plan) and not _is_ours(view.storage, found):
@@ -66,7 +66,7 @@ def carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan
 
 
 def is_carried_out_by_others(whole: WholeTimeline, compaction: str) -> bool:
-    """Whether another engine has completed it, and its plan is on the active timeline."""
+    """Whether another engine completed this compaction, and its plan is on the active timeline."""
     if not whole.active.has(requested(compaction, COMPACTION)):
         return False
     completed = whole.find(compaction)
@@ -74,31 +74,31 @@ def is_carried_out_by_others(whole: WholeTimeline, compaction: str) -> bool:
 
 
 def may_forget(config: TableConfig, partition: str, base: BaseFile) -> bool:
-    """Whether another engine made a base file, in whose place readers could merge what its compaction has read."""
+    """Whether another engine made the base file, and readers could merge its compaction's inputs instead of it."""
     ours = planned_base_file(partition, base.file_id, base.instant).write_token
     return base.write_token not in (ours, NO_TASK) and config.merge_mode == EVENT_TIME and not config.column_groups
 
 
 @dataclass(frozen=True)
 class ForgottenDeletes:
-    """What is known of them to one view of a table, which asks for each compaction once.
+    """The dropped deletes of one view of a table; each compaction is looked up once.
 
-    Costs nothing but for slices with logs whose base file is not of ours, and whose plan is on the timeline.
+    Costs requests only for slices with logs whose base file is another engine's and whose plan is on the timeline.
     """
 
     view: TableView
     _notes: dict[str, _Note | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def kept(self, found: FileSlice) -> FileSlice | None:
-        """The slice with its kept deletes, also if they came after it was listed; None if nobody has kept them yet."""
+        """The slice with its kept deletes, even if they came after it was listed; None if they are not kept yet."""
         known, planned = self._look(found)
         return known if planned is None else None
 
     def remembered(self, slices: Iterable[FileSlice]) -> tuple[list[FileSlice], frozenset[FileGroup]]:
-        """The slices, with what the other engine's compaction had read in the place of its base file where that counts.
+        """The slices, with the inputs of the other engine's compaction instead of its base file where deletes are lost.
 
-        Then the file groups of those. Cleans of other engines may remove their files at any time, since these know of
-        no need for them; what is gone by now stays forgotten.
+        Also returns the file groups of those. Other engines do not know that these files are needed, and may clean them
+        at any time; deletes whose files are gone are lost.
         """
         looked = [self._look(found) for found in slices]
         paths = [path for found, planned in looked if planned for path in _paths(found, planned)]
@@ -123,7 +123,7 @@ class ForgottenDeletes:
         return known, frozenset(wider)
 
     def _look(self, found: FileSlice) -> tuple[FileSlice, CompactionOperation | None]:
-        """The slice with what is kept for it; and what was planned for its base file, if nobody has kept anything."""
+        """The slice with its kept deletes, and None; or, if they are not kept yet, the plan's operation for it."""
         planned = self._planned(found)
         note = None if planned is None else self._note(found.base_instant)
         if note is None:
@@ -132,7 +132,7 @@ class ForgottenDeletes:
         return found.with_log(name) if name in note.get(found.partition, ()) else found, None
 
     def _planned(self, found: FileSlice) -> CompactionOperation | None:
-        """What we planned for the slice's base file, others carried out and the listing lacks the deletes of."""
+        """The operation of our plan which another engine executed, if the slice lacks the deletes that it dropped."""
         base = None if found.base_file is None else parse_data_file(found.base_file)
         if not isinstance(base, BaseFile) or not found.fresh_logs:
             return None
@@ -158,7 +158,7 @@ def _paths(found: FileSlice, planned: CompactionOperation) -> list[str]:
     return [found.path_of(name) for name in (*planned.delta_files, *base)]
 
 
-@lru_cache(maxsize=256)  # a note never changes; that there is none is not remembered, as that is an error
+@lru_cache(maxsize=256)  # a note never changes; that there is none is an error, and not cached
 def _read_note(storage: Storage, instant: str) -> _Note:
     """The names of the files in which the deletes of a compaction are kept, by partition."""
     path = note_of(instant)
@@ -170,7 +170,7 @@ def _read_note(storage: Storage, instant: str) -> _Note:
 
 @lru_cache(maxsize=256)  # a plan never changes
 def planned_with_deletes(storage: Storage, instant: str) -> Mapping[FileGroup, CompactionOperation]:
-    """What a compaction plan is about, if it asks for its deletes."""
+    """The operations of a compaction plan by file group, if it asks to keep deletes; none otherwise."""
     try:
         plan = CompactionPlan.read(storage, requested(instant, COMPACTION).path)
     except NotFound:  # archived meanwhile

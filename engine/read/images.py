@@ -1,6 +1,6 @@
-"""Reading what commits changed: a row for each key and commit, with its images before and after, in Hudi's format.
+"""Change reads: a row for each key and commit, with its images before and after, in Hudi's format.
 
-Nothing has to have been logged for it: the images are those of the file slices before and after each commit.
+No change log is needed: the images come from the file slices before and after each commit.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from lakelatch.timeline.table_config import CDC_ENABLED
 
 OPERATION, INSTANT, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 _HUDI_SCHEMA = pa.schema([(name, pa.string()) for name in (OPERATION, INSTANT, BEFORE, AFTER)])
-_LOOKS_MAX = 20
+_TRIES_MAX = 20
 
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """What a read of images comes to: what each commit did to each bucket. `table` has the columns of the images.
+    """The plan of a change read: what each commit did to each bucket. `table` has the columns of the images.
 
-    They are JSON texts, as in Hudi, or structs if the `schema` says so.
+    Images are JSON texts, as in Hudi, or structs if the `schema` says so.
     """
 
     table: OpenedTable
@@ -56,7 +56,7 @@ class ImagePlan:
             yield from self.read(self.slices[index])
 
     def read(self, change: GroupChange) -> Iterator[pa.RecordBatch]:
-        """The rows of one change, on whichever machine this is called."""
+        """The rows of one change, on any machine."""
         table = self.table
         names = table.schema.names
         for images in images_of(change, table.storage, table.full_schema, table.config, self.completions, names):
@@ -64,7 +64,7 @@ class ImagePlan:
                 yield from for_spark(self._rows(change, images), self.schema)
 
     def with_structs(self) -> ImagePlan:
-        """The same with images of the table's own types."""
+        """The same with images as structs of the table's types."""
         image = pa.struct(list(self.table.schema))
         texts = [(OPERATION, pa.string()), (INSTANT, pa.string())]
         return replace(self, schema=pa.schema([*texts, (BEFORE, image), (AFTER, image)]))
@@ -90,7 +90,7 @@ class ImagePlan:
 
 
 def image_schema(options: ReadOptions) -> pa.Schema:
-    """The columns of a read of images, whatever the table's are. Errors: `InvalidRequest`."""
+    """The columns of a change read, which do not depend on the table's. Errors: `InvalidRequest`."""
     if options.columns is None:
         return _HUDI_SCHEMA
     missing = [name for name in options.columns if name not in _HUDI_SCHEMA.names]
@@ -106,28 +106,28 @@ def image_schema(options: ReadOptions) -> pa.Schema:
 def plan_images(
     storage: Storage, options: ReadOptions, system: System = REAL_SYSTEM, of_any_table: bool = False
 ) -> ImagePlan:
-    """Resolves a read of images to what each commit of its window did.
+    """Plans a change read: what each commit of its window did.
 
-    Errors: `InvalidRequest`, also for a table whose properties do not ask for images unless it may be `of_any_table`,
-    and for a window that needs files which a clean has removed.
+    Errors: `InvalidRequest`, also for a table without change data capture unless `of_any_table`, and for a window that
+    needs files which a clean has removed.
     """
     config = open_table(storage).config
     schema = image_schema(options)
     if not config.cdc_enabled and not of_any_table:
         raise InvalidRequest(
             f"{INCREMENTAL_FORMAT}=cdc is for tables that were made with {CDC_ENABLED}=true, as in Hudi, and "
-            f"{config.name!r} was not: use Table.changes(..., images=True), which asks nothing of the table",
+            f"{config.name!r} was not: use Table.changes(..., images=True), which works for every table",
             option=INCREMENTAL_FORMAT,
         )
     if options.verify:
         ensure_none_lost_to_readers(storage)
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_TRIES_MAX):
         now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
         view = replace(TableView.load(storage, config, options.begin), expects=options.expects)
         plan = _plan(view, options, now_ms)
         if not view.was_overtaken():
             return replace(plan, schema=schema)
-    raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
+    raise Unavailable(f"{storage.uri} was cleaned during each of {_TRIES_MAX} tries to plan the read: read it again")
 
 
 def _plan(view: TableView, options: ReadOptions, now_ms: int) -> ImagePlan:
@@ -145,20 +145,20 @@ def _plan(view: TableView, options: ReadOptions, now_ms: int) -> ImagePlan:
 
 
 def _refuse_restored(view: TableView, begin: str, end: str | None) -> None:
-    """`InvalidRequest` if a restore within the window has taken back what its beginning may show: it is not there."""
+    """`InvalidRequest` if a restore within the window removed commits from before it: their rows are gone."""
     for restore in view.whole.completed((RESTORE,), begin, end):
         undone = read_rolled_back(view.whole.content(restore), restore.path)
         if any(instant <= begin for instant in undone):
             raise InvalidRequest(
-                f"the restore {restore.requested} has taken back commits from before {begin}, and their rows are gone, "
-                f"so nobody can say what it changed: read the table as of {restore.completion}, and changes after that",
+                f"the restore {restore.requested} removed commits from before {begin}, and what it changed cannot be "
+                f"said without their rows: read the table as of {restore.completion}, and changes after that",
                 option=BEGIN_INSTANT,
                 restore=restore.requested,
             )
 
 
 def _changes(view: TableView, written: Sequence[Instant], begin: str) -> Iterator[GroupChange]:
-    """What each of these commits did, given in order of completion; services do nothing to rows."""
+    """The changes of these commits, in order of completion; services change no rows."""
     moments = [(time, list(found)) for time, found in groupby(written, lambda instant: instant.completion or "")]
     inside = [_partitions(view, instants) for _, instants in moments]
     times = [begin, *(time for time, _ in moments)]

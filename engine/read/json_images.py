@@ -30,7 +30,7 @@ def json_texts(rows: pa.RecordBatch) -> list[str]:
 
 
 def _with_numbers(kind: pa.DataType) -> pa.DataType:
-    """The type with the numbers in place of dates and times that stand for them."""
+    """The type with dates and times as the numbers that stand for them."""
     types = pa.types
     if types.is_date32(kind):
         return pa.int32()
@@ -46,7 +46,7 @@ def _with_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def _writer(kind: pa.DataType) -> _Writer:
-    """How values of a type become text, as `to_pylist` gives them."""
+    """Renders values of a type, as `to_pylist` gives them."""
     written = _writer_of_values(kind)
     return lambda value: "null" if value is None else written(value)
 

@@ -1,4 +1,4 @@
-"""Moments that are still to come, which no read may ask for."""
+"""Refuses reads of moments in the future."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lakelatch.timegen.instant_time import to_instant
 
 
 def refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:
-    """`InvalidRequest` for a moment that is still to come: the same read would give other rows later.
+    """`InvalidRequest` for a moment in the future: the same read would give other rows later.
 
-    The table's times may be ahead of this clock, and what they have passed is no future.
+    The table's times may be ahead of this clock; a moment that they have passed may be read.
     """
     for option, time in ((AS_OF, options.as_of), (END_INSTANT, options.end)):
         if time is None or time <= to_instant(now_ms):

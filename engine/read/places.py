@@ -1,4 +1,4 @@
-"""The places of base files' rows: numbers by which Spark tells the rows of some files apart."""
+"""The places of rows in base files: numbers by which Spark tells the rows of several files apart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAME_IN_URIS = re.compile(r"[\w.=/:+-]*", re.ASCII)
 def have_places(slices: Sequence[FileSlice]) -> bool:
     """Whether the rows of these slices' base files are told apart by `PLACE` and `path_number`.
 
-    Spark knows a file by a URI, in which some signs of folders' names are not as they are.
+    Spark names a file by a URI, in which some characters are escaped.
     """
     paths = [found.base_path or "" for found in slices]
     numbers = {path_number(path) for path in paths}
@@ -31,10 +31,10 @@ def have_places(slices: Sequence[FileSlice]) -> bool:
 
 
 def place_of(path: str) -> int:
-    """The `PLACE` of the first row in a file, whose path in the table is given; further ones follow it."""
+    """The `PLACE` of the first row of the file at this path in the table; the other rows count up from it."""
     return zlib.crc32(path.rpartition("/")[2][:NAME_CHARACTERS].encode()) << ROW_BITS
 
 
 def path_number(path: str) -> int:
-    """What stands for a file's path in the table; `path_number_in_spark` is the same."""
+    """A number for a file's path in the table; `path_number_in_spark` computes the same."""
     return zlib.crc32(path.encode())

@@ -1,4 +1,4 @@
-"""Planning a read: the slices and columns that it comes to, as of one look at the table."""
+"""Planning a read: its slices and columns, as of one snapshot of the timeline."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
 
-_LOOKS_MAX = 20
+_TRIES_MAX = 20
 
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What a read comes to: slices, columns, and for an incremental read the instants whose rows are wanted.
+    """The plan of a read: slices, columns, and for an incremental read the instants whose rows are wanted.
 
-    `completions` has what the merge of a table with column groups needs, and is empty for other tables. Rows that do
-    not fulfil the `conditions`, or have other record keys than `keys`, are left out as far as it is known here. A plan
-    of a window counts nothing. File groups that are `wider` are read from files that others may clean meanwhile. Tasks
-    do not carry the `timeline`.
+    `completions` are for merges of tables with column groups, and empty for other tables. Rows that do not fulfil the
+    `conditions`, or have other record keys than `keys`, are left out where they can be told apart here. The plan of an
+    incremental read has no counts. `wider` file groups are read from files that other engines may clean meanwhile.
+    The `timeline` is not pickled.
     """
 
     table: OpenedTable
@@ -67,7 +67,7 @@ class ReadPlan:
         return {**vars(self), "timeline": None}
 
     def tasks(self) -> list[ReadTask]:
-        """What each task reads: numbers of slices, or its share of a large one."""
+        """The tasks of the read: each has numbers of slices, or a share of a large one."""
         return shared_or_packed(self.table.storage, self.slices)
 
     def read_task(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -76,9 +76,9 @@ class ReadPlan:
             yield from self.read(self.slices[index], task.share)
 
     def read(self, file_slice: FileSlice, share: tuple[int, int] = (0, 1)) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice, on whichever machine this is called.
+        """The rows of one slice, on any machine.
 
-        The `share` of a task is a number and the count of tasks; all of them together have the rows.
+        The `share` of a task is its number and the count of tasks, which together read all rows.
         """
         table = self.table
         more = [] if self.instants is None else [COMMIT_TIME_COLUMN]
@@ -100,7 +100,7 @@ class ReadPlan:
                 raise
             raise Unavailable(
                 f"{self.table.storage.uri}: a clean of another engine has removed files of {found.file_id} in the "
-                f"partition {found.partition!r} since this read was planned: read it again, which does without them"
+                f"partition {found.partition!r} since this read was planned: read it again, which needs none of them"
             ) from error
 
 
@@ -111,10 +111,10 @@ def plan_read(
     conditions: Iterable[Condition] = (),
     where: str = "",
 ) -> ReadPlan:
-    """Resolves a read to slices, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`.
+    """Plans a read, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`.
 
-    Slices in which no row fulfils the conditions, or what is understood of the SQL text `where`, may be missing; those
-    that are there may have other rows, too. Columns that `where` mentions come after those that are asked for.
+    Slices without rows that fulfil the conditions, and the understood parts of the SQL text `where`, may be left out;
+    the planned ones may have other rows, too. Columns mentioned in `where` come after the requested ones.
     """
     read_options = Call(options).read()
     storage = open_storage(path, read_options.storage)
@@ -124,7 +124,7 @@ def plan_read(
 
 
 def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPlan | ImagePlan:
-    """As `plan_read`, also for a read of what commits changed."""
+    """As `plan_read`, also for change reads."""
     call = Call(options)
     if not call.read().images:
         return plan_read(path, call)
@@ -132,7 +132,7 @@ def plan_query(path: str, options: Mapping[str, object] | None = None) -> ReadPl
 
 
 def plan_read_of(table: OpenedTable, options: ReadOptions, system: System = REAL_SYSTEM) -> ReadPlan:
-    """As `plan_read`, for a table that is open. Its columns are those of the moment that is read."""
+    """As `plan_read`, for an open table. The columns are those as of the moment that is read."""
     now_ms = system.realtime_ms()
     first = now_ms, Snapshot.look(table.storage)
     return _confirmed(table.storage, table.config, _Asked(options), system, first)
@@ -151,7 +151,7 @@ def read_schema(path: str, options: Mapping[str, object] | None = None) -> pa.Sc
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a read asks for; the columns of which it speaks are those of the moment that is read."""
+    """The options and conditions of a read; they refer to the columns as of the moment that is read."""
 
     options: ReadOptions
     conditions: tuple[Condition, ...] = ()
@@ -174,33 +174,33 @@ class _Asked:
 def _confirmed(
     storage: Storage, config: TableConfig, asked: _Asked, system: System, first: tuple[int, Snapshot]
 ) -> ReadPlan:
-    """The plan of the first look that nothing has overtaken.
+    """The plan of the first snapshot during which no clean overtook the read.
 
-    The first one is a lone listing of the timeline, which the last request of the plan confirms. Where that one does
-    not, whatever was found or raised says nothing, and further looks list until two listings agree.
+    The first snapshot is a single listing of the timeline, which the last request of the plan confirms. If that fails,
+    the result or error is discarded, and further snapshots list the timeline until two listings agree.
     """
     moment = asked.options.end or asked.options.as_of
     now_ms, look = first
     view = replace(TableView.of_look(storage, config, look, moment), expects=asked.options.expects)
     if asked.options.verify:
         ensure_none_lost_to_readers(storage)
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_TRIES_MAX):
         try:
             pruning, found = asked.of(_table_of(view, asked, moment))
             plan = _with_conditions(_plan(pruning, view, found, now_ms), pruning)
         except LakelatchError as error:
-            if not (view.lone or isinstance(error, Unavailable)) or not view.was_overtaken():
+            if not (view.single_listing or isinstance(error, Unavailable)) or not view.was_overtaken():
                 raise
         else:
             if not view.was_overtaken():
                 return replace(plan, timeline=view.timeline)
         now_ms = system.realtime_ms()
         view = view.again()
-    raise Unavailable(f"{storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: read it again")
+    raise Unavailable(f"{storage.uri} was cleaned during each of {_TRIES_MAX} tries to plan the read: read it again")
 
 
 def _table_of(view: TableView, asked: _Asked, moment: str | None) -> OpenedTable:
-    """The table as of a view. Its columns need not be known before files are listed where no condition chooses them."""
+    """The table as of a view. Without conditions its files are listed at the same time as its columns are read."""
     found: list[OpenedTable] = []
     view.storage.together(
         lambda: found.append(table_at(view.storage, view.config, view.timeline, moment)),
@@ -263,13 +263,13 @@ def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:
 
 
 def _check_mergeable(table: OpenedTable, slices: list[FileSlice]) -> None:
-    """Here, so that it is the caller who learns of it and not an executor."""
+    """Checks in the driver, so that the caller gets the error and not an executor."""
     if any(found.log_files for found in slices):
         table.config.check_mergeable()
 
 
 def all_columns(options: Mapping[str, object] | None) -> dict[str, object]:
-    """The options of a read of all columns, for a condition of which nobody can say of which columns it speaks."""
+    """The options of a read of all columns, for a condition whose columns are unknown."""
     given = {key: value for key, value in (options or {}).items() if key.lower() not in (COLUMNS, READ_META)}
     return {**given, READ_META: True}
 

@@ -1,11 +1,11 @@
-"""What a read need not open: partitions and buckets in which no row fulfils its conditions.
+"""Pruning: leaves out partitions and buckets in which no row fulfils the conditions of a read.
 
-A condition only saves work: whoever states one filters the rows as well. So what is not understood is kept.
+Conditions only save work, as the reader filters the rows as well. So everything that is not understood is kept.
 
-A partition's folder is taken for what it says of its rows only where its levels are known to be those of the partition
-fields. Java puts a text with slashes, or a day, into several levels of one field. A folder as deep as there are fields
-has one level for each. A folder above others is compared level by level, as far as each level is a whole value for the
-rows that are wanted: a number, a day, or one of some wanted texts that have no slash.
+The name of a partition's folder is compared only if each of its levels is known to be the value of one partition field.
+Java puts a text with slashes, or a day, into several levels of one field. A folder as deep as there are fields has one
+level for each. A folder above others is compared level by level, as long as each level is a whole value of the wanted
+rows: a number, a day, or one of some named texts without slashes.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _KEYS_MAX = 4096
 
 @dataclass(frozen=True)
 class Pruning:
-    """The conditions of a read, all of which its rows fulfil, and a table whose folders and files they speak of."""
+    """The conditions of a read, all of which its rows must fulfil, and the table whose folders and files are pruned."""
 
     table: OpenedTable
     conditions: tuple[Condition, ...] = ()
 
     @cached_property
     def paths(self) -> list[str] | None:
-        """The only partitions that can have such rows, whether they are there or not; None if that is not known.
+        """The only partitions that can have such rows, whether they exist or not; None if that is not known.
 
-        Only of tables that were made here: those of others may have other names for null, or for a number.
+        Only for tables made by Lakelatch: others may have other folder names for null, or for a number.
         """
         fields = self.table.config.partition_fields
         choices = [self._choice(field, (str, int)) for field in fields]
@@ -102,7 +102,7 @@ class Pruning:
     def held(self, slices: Iterable[FileSlice], statistics: Statistics) -> list[FileSlice]:
         """The slices that may have such rows, by the ranges of their columns.
 
-        With logs they may: these may hold any value, and a row of the base file may be another one by them.
+        Slices with logs always may: logs can hold any value, and change rows of the base file.
         """
         out = statistics.ruled_out(understood(self.conditions, self.table.full_schema), self.table.full_schema)
         return [
@@ -117,7 +117,7 @@ class Pruning:
 
     @cached_property
     def _folders_are_known(self) -> bool:
-        """Whether the folders are named as the columns' values are, and there is anything to compare them with."""
+        """Whether folders are named by the columns' values, and a condition names any of these columns."""
         config = self.table.config
         if config.time_fields:
             return False
@@ -133,7 +133,7 @@ class Pruning:
 
     @cached_property
     def _by_column(self) -> dict[str, list[Condition]]:
-        """Conditions on columns whose values are known as texts, if all they name are values of that column."""
+        """Conditions on columns whose values are known as texts, if they only name values of the column's type."""
         found: dict[str, list[Condition]] = {}
         for one in self.conditions:
             kind = self._kind(one.column)
@@ -142,14 +142,14 @@ class Pruning:
         return found
 
     def _kind(self, column: str) -> type | None:
-        """What values of a column are in Python; None for those of which nobody here makes folders or buckets."""
+        """The Python type of a column's values; None if folders and buckets are not made from it here."""
         if column not in self.table.schema.names:
             return None
         kind = kind_of(self.table.schema.field(column).type)
         return kind if kind in (str, int) or self.table.config.made_here else None
 
     def _choice(self, column: str, kinds: Sequence[type]) -> tuple[object, ...] | None:
-        """The values that a column of such a kind may have; None if they are not named, or one has a slash."""
+        """The values that a column of these types may have; None if they are not named, or one has a slash."""
         named = [one for one in self._by_column.get(column, ()) if isinstance(one, OneOf)]
         if not named or self._kind(column) not in kinds:
             return None
@@ -162,7 +162,7 @@ class Pruning:
         return values is None or any(all(one.allows(value) for one in conditions) for value in values)
 
     def _values_of(self, field: str, level: str) -> tuple[object, ...] | None:
-        """The values of a field whose rows lie in a folder of this name; None if nobody can say."""
+        """The values of a field whose rows lie in a folder of this name; None if they are unknown."""
         config, kind = self.table.config, self._kind(field)
         prefix = f"{field}="
         if kind is None or level.startswith(prefix) != config.hive_style_partitioning:
@@ -187,9 +187,9 @@ class Pruning:
 
     @cached_property
     def record_keys(self) -> pa.Array | None:
-        """The only record keys of such rows, whether they are there or not; None if that is not known.
+        """The only record keys of such rows, whether they exist or not; None if that is not known.
 
-        Only of tables that were made here, unless a condition names the keys themselves.
+        Only for tables made by Lakelatch, unless a condition names the keys themselves.
         """
         named = [
             pa.array(one.values, pa.string())
@@ -205,7 +205,7 @@ class Pruning:
 
     @cached_property
     def _buckets(self) -> frozenset[int] | None:
-        """The buckets that may have such rows; None if they are not known. Only of tables that were made here."""
+        """The buckets that may have such rows; None if they are not known. Only for tables made by Lakelatch."""
         config = self.table.config
         count = config.bucket_count
         if not count:
@@ -219,7 +219,7 @@ class Pruning:
         return frozenset(found[0].to_pylist()) if found else None
 
     def _of_wanted(self, fields: Sequence[str], make: Callable[[pa.Table], pa.Array]) -> list[pa.Array]:
-        """What is made of the only values that such rows can have in these columns; nothing if they are not known."""
+        """`make` of the only values that such rows can have in these columns; empty if they are not known."""
         choices = [self._choice_of_key(field) for field in fields]
         found = [choice for choice in choices if choice is not None]
         if len(found) < len(fields) or not self.table.config.made_here or prod(map(len, found)) > _KEYS_MAX:
@@ -227,7 +227,7 @@ class Pruning:
         try:
             wanted = self._rows_of(fields, found)
             return [make(wanted) if wanted.num_rows else pa.array([], pa.string())]
-        except InvalidRequest:  # what can be no key has no row, but that is for the filter to find
+        except InvalidRequest:  # values that can be no key: the reader's filter finds no row for them
             return []
 
     def _choice_of_key(self, field: str) -> tuple[object, ...] | None:
@@ -245,7 +245,7 @@ class Pruning:
 
 
 class CountedSelection:
-    """A pruning as a selection of partitions, which counts those that it is asked about."""
+    """A pruning as a selection of partitions, which counts the partitions that it is asked about."""
 
     def __init__(self, pruning: Pruning) -> None:
         self._pruning = pruning
@@ -264,7 +264,7 @@ class CountedSelection:
         return self._folders.setdefault(folder, self._pruning.holds(folder))
 
     def leads_on(self, folder: str) -> bool:
-        """See `Pruning`. A folder that is not opened is taken for a partition if it is as deep as there are fields."""
+        """See `Pruning`. A folder that is not opened counts as a partition if it is as deep as there are fields."""
         leads = self._pruning.leads_on(folder)
         if not leads and folder.count("/") + 1 == len(self._pruning.table.config.partition_fields):
             self._folders[folder] = False
@@ -274,7 +274,7 @@ class CountedSelection:
 
     @property
     def there(self) -> int | None:
-        """How many partitions there are; None if nobody has seen them all."""
+        """The number of partitions; None if not all were listed."""
         if not self._pruning.table.config.partition_fields:
             return 1
         return len(self._folders) if self._sees_all else None
@@ -282,11 +282,11 @@ class CountedSelection:
 
 @dataclass(frozen=True)
 class PlanCounts:
-    """What a plan has left out, as far as it was counted on the way.
+    """Counts of a plan, and of what it leaves out.
 
-    `partitions` have file groups that were looked at, of `partitions_there`, or None if nobody has seen them all.
-    `groups_there` are in those alone; the slices of some were left out `by_buckets`, and of others `by_statistics` of
-    the file index as of the moment `index`, which is empty if folders were listed.
+    `partitions` are those whose file groups were considered, of `partitions_there`, or None if not all were listed.
+    `groups_there` are their file groups, of which some were left out `by_buckets`, and others `by_statistics` of the
+    file index as of the moment `index`, which is empty if folders were listed.
     """
 
     partitions: int = 0
@@ -297,6 +297,6 @@ class PlanCounts:
     index: str = ""
 
     def summary(self, slices: int) -> str:
-        """In a few words, with the number of slices that are left."""
+        """A short text, with the number of slices that are left."""
         there = "unknown" if self.partitions_there is None else self.partitions_there
         return f"{self.partitions} of {there} partitions, {slices} of their {self.groups_there} file groups"

@@ -1,4 +1,4 @@
-"""How slices are spread over tasks of Python, each of which costs Spark about as much as some megabytes of rows do."""
+"""Spreads slices over Python tasks, each of which costs Spark about as much as reading some megabytes of rows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 
-#: A slice without logs is read by several tasks, for so many bytes each.
+#: A large slice without logs is read by several tasks, each of which reads about this many bytes.
 TASK_BYTES = 32 * 1024 * 1024
-#: Small slices are read by one task, up to so many bytes. A task costs some 50 ms of a core.
+#: Small slices are packed into one task, up to this many bytes. A task costs some 50 ms of a core.
 PACKED_BYTES = 8 * 1024 * 1024
 _LEAST_BYTES = 4 * 1024 * 1024  # as Spark has it for files, in `spark.sql.files.openCostInBytes`
-_ASKED_MAX = 256  # of more slices there are tasks enough, and sizes to ask for too many
+_ASKED_MAX = 256  # more slices make enough tasks, and too many requests for sizes
 
 
 @dataclass(frozen=True)
 class ReadTask:
-    """The numbers of the slices that a task reads, or its share of one: a number, and the count of tasks."""
+    """The numbers of the slices that a task reads, or its share of one: the task's number, and the count of tasks."""
 
     indexes: tuple[int, ...]
     share: tuple[int, int] = (0, 1)
@@ -30,7 +30,7 @@ class ReadTask:
 def shared_or_packed(storage: Storage, slices: Sequence[FileSlice], task_bytes: int = TASK_BYTES) -> list[ReadTask]:
     """Tasks for slices that Python reads: several for a large one without logs, one for several small ones.
 
-    A slice with logs cannot be shared, since they would be merged by each task.
+    A slice with logs is not shared, since each task would have to merge them.
     """
     sizes = _sizes(storage, slices, asks=True)
     tasks, alone = [], set()
@@ -47,7 +47,7 @@ def shared_or_packed(storage: Storage, slices: Sequence[FileSlice], task_bytes: 
 def packed_for(
     storage: Storage, slices: Sequence[FileSlice], cores: int | None, most_bytes: int = TASK_BYTES
 ) -> list[ReadTask]:
-    """Tasks for slices that are merged: what there is to read, spread over so many cores as Spark spreads files."""
+    """Tasks for slices that are merged: their bytes are spread over the cores, as Spark spreads files."""
     sizes = _sizes(storage, slices, asks=False)
     target = PACKED_BYTES
     if cores is not None:
@@ -56,7 +56,7 @@ def packed_for(
 
 
 def packed(sizes: Sequence[int | None], target_bytes: int) -> list[list[int]]:
-    """Neighbours of about so many bytes together; those of unknown size are alone."""
+    """Groups neighbours up to about `target_bytes`; those of unknown size are alone."""
     places: list[tuple[int, int]] = []
     before = unknown = 0
     for size_bytes in sizes:
@@ -67,7 +67,7 @@ def packed(sizes: Sequence[int | None], target_bytes: int) -> list[list[int]]:
 
 
 def _sizes(storage: Storage, slices: Sequence[FileSlice], asks: bool) -> list[int | None]:
-    """How many bytes each slice has, as far as it costs nothing to know; `asks` for those without logs anyway."""
+    """The bytes of each slice, where no remote request is needed for them; `asks` requests those without logs."""
     if len(slices) > _ASKED_MAX:
         return [None] * len(slices)
     is_near = isinstance(storage, LocalStorage)

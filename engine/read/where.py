@@ -1,7 +1,7 @@
-"""Conditions of a read that are said in SQL: what a text says for sure of single columns.
+"""Conditions of a read in SQL: the parts of a text that surely restrict single columns.
 
-The text as a whole is for Spark. Here it only says what need not be read, so that whatever is not simple is passed
-over: a text counts if it is a conjunction, and of its parts those that compare a column with values.
+Spark evaluates the text as a whole. Here it only saves reading, so everything that is not simple is passed over: only
+conjunctions count, and of their parts those that compare a column with values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOKEN = re.compile(
 )
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-#: What may hold an AND that joins no conditions, or bind more loosely than one.
+#: Words around an AND that joins no conditions, or that bind more loosely than AND.
 _UNCLEAR = {"OR", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END", "SELECT", "FROM"}
 _Token = tuple[str, str]  # kind, text
 _Read = tuple["int | None", tuple[Condition, ...]]
@@ -27,14 +27,14 @@ _NOTHING: _Read = (None, ())
 
 
 def conditions_in(where: str, schema: pa.Schema) -> tuple[Condition, ...]:
-    """What holds for all rows that fulfil the text; nothing of one that is not clear."""
+    """Conditions that hold for all rows that fulfil the text; none if it is not understood."""
     return tuple(one for _, conditions in parts_of(where, schema) for one in conditions)
 
 
 def parts_of(where: str, schema: pa.Schema) -> list[tuple[str, tuple[Condition, ...]]]:
-    """The parts that AND joins, each with what holds for all rows that fulfil it: nothing of one that is not clear.
+    """The parts joined by AND, each with the conditions that hold for all rows that fulfil it.
 
-    A text that is not clear is one part.
+    A part that is not understood has none, and a text that is not understood is one part.
     """
     tokens, spans = _tokens(where)
     found = [
@@ -44,13 +44,13 @@ def parts_of(where: str, schema: pa.Schema) -> list[tuple[str, tuple[Condition, 
 
 
 def mentioned(where: str, schema: pa.Schema) -> list[str]:
-    """The columns of which the text may speak."""
+    """The columns that the text may mention."""
     text = where.casefold()
     return [name for name in schema.names if name.casefold() in text]
 
 
 def _tokens(where: str) -> tuple[list[_Token], list[tuple[int, int]]]:
-    """The text's tokens, and where each begins and ends; none if there is anything in it that is not known here."""
+    """The text's tokens, and where each begins and ends; none if it has an unknown token."""
     found: list[_Token] = []
     spans: list[tuple[int, int]] = []
     at, end = 0, len(where.rstrip())
@@ -65,7 +65,7 @@ def _tokens(where: str) -> tuple[list[_Token], list[tuple[int, int]]]:
 
 
 def _conjuncts(tokens: list[_Token], schema: pa.Schema) -> list[tuple[int, int, tuple[Condition, ...]]]:
-    """Where each part begins and ends, and what it says; none of a text that is not clear."""
+    """Where each part begins and ends, and its conditions; no parts if the text is not understood."""
     found: list[tuple[int, int, tuple[Condition, ...]]] = []
     at = 0
     while at < len(tokens):
@@ -80,7 +80,7 @@ def _conjuncts(tokens: list[_Token], schema: pa.Schema) -> list[tuple[int, int, 
 
 
 def _end_of_part(tokens: list[_Token], at: int) -> int | None:
-    """Where a part that is passed over ends; None if that is not clear."""
+    """Where a part that is passed over ends; None if that is unknown."""
     depth = 0
     while at < len(tokens) and (depth or not _is(tokens[at], "AND")):
         kind, text = tokens[at]
@@ -92,7 +92,7 @@ def _end_of_part(tokens: list[_Token], at: int) -> int | None:
 
 
 def _read(tokens: list[_Token], at: int, schema: pa.Schema) -> _Read:
-    """Where a part that begins here ends, and what it says; no end for what is not understood."""
+    """Where the part that begins here ends, and its conditions; no end if it is not understood."""
     column = _column(tokens[at], schema)
     rest = tokens[at + 1 :]
     words = [text.upper() for kind, text in rest[:3]] if rest else []
@@ -121,7 +121,7 @@ def _compared(column: str, sign: str, value: object, end: int) -> _Read:
 
 
 def _mirrored(tokens: list[_Token], at: int, schema: pa.Schema) -> _Read:
-    """One that begins with its value."""
+    """Reads a comparison that begins with its value."""
     for end in (at + 1, at + 2):
         if end + 1 < len(tokens) and tokens[end][0] == "sign":
             column = _column(tokens[end + 1], schema)
@@ -135,7 +135,7 @@ def _mirrored(tokens: list[_Token], at: int, schema: pa.Schema) -> _Read:
 def _read_list(tokens: list[_Token], at: int, column: str, schema: pa.Schema) -> _Read:
     values: list[object] = []
     while at < len(tokens):
-        if _is(tokens[at], "NULL"):  # null is in no list, not even in one that has it
+        if _is(tokens[at], "NULL"):  # null equals nothing, so a null in the list matches no row
             end: int | None = at + 1
         else:
             end, value = _value(tokens, at, schema.field(column).type)
@@ -151,7 +151,7 @@ def _read_list(tokens: list[_Token], at: int, column: str, schema: pa.Schema) ->
 
 
 def _value(tokens: list[_Token], at: int, kind: pa.DataType) -> tuple[int | None, object]:
-    """The value that begins here, and where it ends. A text is a date where the column is one, as Spark takes it."""
+    """Where the value that begins here ends, and the value. For a date column a text is a date, as in Spark."""
     own = kind_of(kind)
     dated = _is(tokens[at], "DATE") if at + 1 < len(tokens) else False
     group, text = tokens[at + dated] if at < len(tokens) else ("", "")
@@ -174,7 +174,7 @@ def _value(tokens: list[_Token], at: int, kind: pa.DataType) -> tuple[int | None
 
 
 def _column(token: _Token, schema: pa.Schema) -> str | None:
-    """The column of this name, in whatever case if there is but one."""
+    """The column of this name, or the only one of this name in another case."""
     if token[0] not in ("name", "quoted"):
         return None
     if token[1] in schema.names:

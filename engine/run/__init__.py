@@ -1,1 +1,1 @@
-"""What work on a table comes to: reports of files, results of commits, runs of services."""
+"""Results of work on a table: reports of files, results of commits, runs of services."""

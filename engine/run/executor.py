@@ -10,23 +10,23 @@ from lakelatch.format.names import NO_TASK
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: What is done with one thing, under a token that no other attempt has; None if nothing came of it. Pickles.
+#: Does one thing, under a token that no other attempt has; None if there is nothing to report. Pickles.
 Task: TypeAlias = Callable[[T, str], R | None]
 
 
 class Executor(Protocol):
-    """Runs tasks, wherever that is."""
+    """Runs tasks, in this process or elsewhere."""
 
     @property
     def tasks(self) -> bool:
-        """Whether services that rewrite data files may run here; if not, they are left to other writers."""
+        """Whether services that rewrite data files may run here; otherwise they are left to other writers."""
         ...
 
     def map(self, work: Task[T, R], things: Sequence[T], kind: type[R], what: str, small: bool = False) -> list[R]:
-        """What `work` makes of each thing, in any order; None is left out.
+        """Returns the results of `work` for each thing, in any order, without those that are None.
 
         Work may be done more than once for a thing. `kind` is a dataclass of texts and whole numbers; `what` describes
-        it all for those who wait. What is `small` is done in this process. Errors: those of `work`.
+        the work in user interfaces. `small` work is done in this process. Errors: those of `work`.
         """
         ...
 
@@ -43,5 +43,5 @@ class Here:
 
 
 HERE = Here()
-#: For the commit of a stream or of a data source, whose process has no session: what is small is done there.
+#: For the commit of a stream or a data source, whose process has no session: only small work is done there.
 NO_TASKS = Here(tasks=False)

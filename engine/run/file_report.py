@@ -1,4 +1,4 @@
-"""What tasks tell the driver of the files that they have made, or why they refuse rows."""
+"""Reports from tasks to the driver: the files that they made, or why they refused rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lakelatch.transactions.conflicts.report import Work
 
 @dataclass(frozen=True)
 class FileReport:
-    """What a task tells the driver of one file: a small row, never data.
+    """A task's report on one file: a small row, never data.
 
-    `kept_bytes` is the size of the deletes that a compaction has kept in a log file beside it, 0 if there is none. A
-    base file has `rows` in all, and `merged_base` is the one that it was made of, if there was one. One without a name
-    is of no file: it says how many rows were `skipped`, or why the task has `refused` rows.
+    `kept_bytes` is the size of the log file in which a compaction kept deletes, 0 if there is none. A base file has
+    `rows` in total, and was made from the base file `merged_base`, if there was one. A report without a file name says
+    how many rows were `skipped`, or why the task `refused` rows.
     """
 
     partition: str
@@ -37,7 +37,7 @@ class FileReport:
     refused: str = ""
 
     def to_stat(self, instant: str) -> WriteStat:
-        """The file as the commit's metadata names it."""
+        """The file's entry in the commit's metadata."""
         if isinstance(parse_data_file(self.file_name), BaseFile):
             return self._base_file_stat()
         return WriteStat(
@@ -56,7 +56,7 @@ class FileReport:
         )
 
     def _base_file_stat(self) -> WriteStat:
-        """Nobody has counted which of the rows took the place of others."""
+        """Counts all rows of the write as updates if there was a base file: new keys are not counted apart."""
         merged = parse_data_file(self.merged_base)
         return WriteStat(
             partition=self.partition,
@@ -74,9 +74,9 @@ class FileReport:
 
 
 def or_refusal(reports: Iterable[FileReport]) -> Iterator[FileReport]:
-    """The reports of a task; where it refuses rows, a report that says so comes in the place of the others.
+    """The reports of a task; if it refuses rows, a report says so instead of an error.
 
-    Spark logs an error that a task raises with its stack, and has the task tried again, before the driver hears of it.
+    Spark would log an error of a task with its stack, and run the task again, before the driver sees it.
     """
     try:
         yield from reports
@@ -85,14 +85,14 @@ def or_refusal(reports: Iterable[FileReport]) -> Iterator[FileReport]:
 
 
 def ensure_none_refused(reports: Iterable[FileReport]) -> None:
-    """Errors: `InvalidRequest` of the first task that has refused its rows."""
+    """Raises the `InvalidRequest` of the first task that refused its rows."""
     for report in reports:
         if report.refused:
             raise refusal_error(report.refused)
 
 
 def refusal_text(error: InvalidRequest) -> str:
-    """Why rows are refused, as it travels among the results of tasks."""
+    """The error that refuses rows, as a text in a task's report."""
     return json.dumps([error.message, error.details], default=str)
 
 
@@ -102,5 +102,5 @@ def refusal_error(text: str | bytes) -> InvalidRequest:
 
 
 def work_of(reports: list[FileReport]) -> Work:
-    """What the tasks have done that made these files."""
+    """The work of the tasks that made these files."""
     return sum((Work(report.records + report.deletes, report.size_bytes, report.task_ms) for report in reports), Work())

@@ -1,4 +1,4 @@
-"""What keeping a table has done, service by service."""
+"""Reports of table maintenance, service by service."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class ServiceRun:
-    """One thing that a service did: `instant` names it on the timeline, if it is there, and `detail` says what came
-    of it, or why it failed."""
+    """One run of a service: its `instant` on the timeline, if it has one, and its result, or why it failed, as
+    `detail`."""
 
     service: str
     outcome: str
@@ -31,7 +31,7 @@ class ServiceRun:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What was done, in order; nothing, if nothing was due. A service that failed kept no other from running."""
+    """The services that ran, in order; none if nothing was due. A failed service does not stop the others."""
 
     path: str
     runs: tuple[ServiceRun, ...] = ()
@@ -43,7 +43,7 @@ class MaintenanceReport:
 
     @property
     def failed(self) -> tuple[ServiceRun, ...]:
-        """What failed, and is tried again the next time."""
+        """The runs that failed, which are tried again the next time."""
         return tuple(run for run in self.runs if run.outcome == FAILED)
 
     def to_json(self) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What a write returns."""
+"""The result of a write."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 
 @dataclass(frozen=True, repr=False)
 class CommitResult:
-    """What was committed: visible to every reader from `completion` on. Counts are rows of this write.
+    """A commit, visible to every reader from `completion` on. Counts are rows of this write.
 
-    `deletes_written` counts the rows that asked for a deletion, whether or not the table had their keys: a delete reads
-    nothing of the table, so that it cannot know how many rows are fewer afterwards.
-    `file_groups_replaced` is what an overwrite or a deletion of partitions took away. `repeated` says that the batch
-    was committed before: this is the result of that commit, and nothing was written now. `services` are the table
-    services that ran afterwards; one that failed took nothing away from the commit. `rows_skipped` counts the rows that
-    an insert left out, because the table had their keys, or another row of the frame.
+    `deletes_written` counts the requested deletes, whether or not the table had their keys: a delete does not read the
+    table, so it cannot count the rows that it removed. `file_groups_replaced` counts the file groups that an overwrite
+    or a deletion of partitions removed. `repeated` says that the batch was committed before: this is the result of that
+    commit, and nothing was written now. `services` are the table services that ran afterwards; their failures do not
+    affect the commit. `rows_skipped` counts the rows that an insert left out, because the table, or another row of the
+    frame, had their keys.
     """
 
     instant: str
@@ -39,7 +39,7 @@ class CommitResult:
 
     @classmethod
     def of(cls, instant: str, completion: str, metadata: CommitMetadata, repeated: bool = False) -> CommitResult:
-        """What a commit's metadata says. A service asks for no deletes, though it may repeat some."""
+        """Reads a commit's metadata. A service counts no deletes, though it may repeat some."""
         stats = [stat for stat in metadata.stats if not _holds_no_rows(stat.path.rpartition("/")[2])]
         is_service = metadata.operation_type in SERVICE_OPERATIONS
         replaced = metadata.file_groups() if metadata.operation_type == CLUSTER else metadata.replaced_file_groups()
@@ -56,7 +56,7 @@ class CommitResult:
         )
 
     def __repr__(self) -> str:
-        """One line, however many files there are: their names are in `files`."""
+        """One line, without the names of files, which are in `files`."""
         parts = [f"{self.rows_written:,} rows"]
         if self.rows_skipped:
             parts.append(f"{self.rows_skipped:,} skipped")
@@ -94,11 +94,11 @@ class CommitResult:
 
 
 def _holds_no_rows(name: str) -> bool:
-    """Whether the file only keeps the place of a file group, or the deletes beside a base file."""
+    """Whether the file is a placeholder of a file group, or only holds kept deletes."""
     file = parse_data_file(name)
     return is_placeholder(name) or (isinstance(file, LogFile) and is_kept_deletes(file))
 
 
 def _rows_of(stat: WriteStat) -> int:
-    """The rows of the commit itself: a base file that was made of another one has that one's as well."""
+    """The rows that the commit wrote: a base file made from another one has that one's rows as well."""
     return stat.num_update_writes if stat.previous_base_file else stat.num_writes

@@ -1,1 +1,1 @@
-"""Table services: what is due, what they plan, and how a plan is carried out."""
+"""Table services: when they are due, how they are planned, and how plans are executed."""

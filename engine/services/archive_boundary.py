@@ -1,8 +1,8 @@
-"""What may leave the active timeline: everything that was requested before a boundary, and why it is not later.
+"""The archive boundary: instants requested before it may leave the active timeline, and holds say why it is not later.
 
-Hudi's readers take whatever is older than the first write on the active timeline for committed, and know no completion
-times of it but from the history, which hudi-rs does not read. So the boundary is before all that is not decided yet,
-and before all that such a reader would read wrongly without it.
+Hudi's readers take everything older than the first write on the active timeline for committed, and find its completion
+times only in the history, which hudi-rs does not read. So the boundary is before everything that is undecided, and
+before everything that such a reader would read wrongly once it is archived.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakelatch.timeline.table_config import TableConfig
 
 @dataclass(frozen=True)
 class Hold:
-    """Nothing that was requested at this time or later may leave, and what stands in the way; "" for a whole table."""
+    """Keeps instants requested at this time or later on the active timeline, and says why; "" keeps all."""
 
     time: str
     why: str
@@ -46,9 +46,9 @@ class Hold:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The timeline, and what is claimed: `floor` is the greatest completion time before the claims were listed.
+    """The timeline and the claims; `floor` is the greatest completion time before the claims were listed.
 
-    A writer whose claim is not among them takes a time above it, so it cannot appear behind a boundary below that.
+    A writer whose claim was not listed takes a later time, so it cannot appear before a boundary up to `floor`.
     """
 
     whole: WholeTimeline
@@ -57,7 +57,7 @@ class Candidates:
 
     @classmethod
     def take(cls, storage: Storage, snapshots: Snapshots, before: Snapshot) -> Candidates:
-        """Those of now; `before` is an earlier snapshot."""
+        """Lists the claims and the timeline now; `before` is an earlier snapshot."""
         names = (*storage.names(HEARTBEAT_FOLDER), *storage.names(CANCEL_FOLDER))
         undecided = frozenset(filter(is_time, map(requested_time, names)))
         whole = WholeTimeline.load(storage, snapshots.at_rest(), snapshots.rollbacks)
@@ -69,7 +69,7 @@ class Candidates:
         return sorted(self.whole.active.writes)
 
     def may_leave(self, boundary: str) -> list[Instant]:
-        """What completed, of the actions that Hudi archives, before a boundary; by requested time."""
+        """Completed instants, of the actions that Hudi archives, before a boundary; by requested time."""
         found = [one for one in self.writes if one.requested < boundary]
         for one in self.whole.active.completed:
             if one.action in (CLEAN, ROLLBACK) and one.requested < boundary and (one.completion or "") < boundary:
@@ -81,12 +81,12 @@ class Candidates:
         return bool(self.may_leave(boundary)) or any(one.requested < boundary for one in self.whole.active.aborted)
 
     def same_before(self, other: Candidates, boundary: str) -> bool:
-        """Whether others have shown the same before a boundary, and the same rollbacks anywhere."""
+        """Whether other candidates have the same instants before a boundary, and the same rollbacks anywhere."""
         return _decisive(self.whole.active, boundary) == _decisive(other.whole.active, boundary)
 
 
 def timeline_hold(storage: Storage, candidates: Candidates, options: ArchivingOptions) -> Hold:
-    """The first thing in the way, of all that the timeline's folder tells."""
+    """The first hold, by all that the timeline's folder shows."""
     writes = candidates.writes
     if len(writes) <= options.max_commits:
         return Hold("", f"no more than {options.max_commits} writes are on the active timeline")
@@ -101,23 +101,23 @@ def timeline_hold(storage: Storage, candidates: Candidates, options: ArchivingOp
     for claimed in candidates.undecided - ended:
         undecided.setdefault(claimed, f"{claimed} is claimed, or its cancellation was requested")
     for victim, rollback in _victims(storage, candidates.whole, pending):
-        undecided[victim] = f"the rollback {rollback} of {victim or 'nobody knows what'} is pending"
+        undecided[victim] = f"the rollback {rollback} of {victim or 'an unknown instant'} is pending"
     holds.extend(Hold(_last_until(writes, time), why) for time, why in undecided.items())
     holds.extend(_clean_holds(candidates, writes))
     return first_hold(candidates, holds)
 
 
 def first_hold(candidates: Candidates, holds: Iterable[Hold]) -> Hold:
-    """The first of some holds, at a write: readers count all that is older than the first write that stays.
+    """The first of some holds, moved back to a write: readers count everything older than the first write that stays.
 
-    So nothing that is not decided, or has ended without a commit, may lie between the boundary and that write.
+    So no instant that is undecided, or ended without a commit, may lie between the boundary and that write.
     """
     first = min(holds, key=lambda hold: hold.time)
     return Hold(_last_until(candidates.writes, first.time), first.why)
 
 
 def _victims(storage: Storage, whole: WholeTimeline, pending: Iterable[Instant]) -> Iterator[tuple[str, str]]:
-    """Instants that are being rolled back, and by what. One whose plan is still being written may be of any, ""."""
+    """Instants that are being rolled back, each with its rollback; "" for a rollback whose plan is not readable yet."""
     names = whole.active.names
     for one in pending:
         if one.action == ROLLBACK:
@@ -134,7 +134,7 @@ def _victims(storage: Storage, whole: WholeTimeline, pending: Iterable[Instant])
 
 
 def _clean_holds(candidates: Candidates, writes: list[Instant]) -> Iterator[Hold]:
-    """The next clean begins with the instants that the last one kept, and with what it says of them."""
+    """Keeps the last clean and the instants that it kept: the next clean begins with them."""
     cleans = candidates.whole.active.by_action.get(CLEAN)
     if not cleans:
         return
@@ -146,7 +146,7 @@ def _clean_holds(candidates: Candidates, writes: list[Instant]) -> Iterator[Hold
 
 
 def _last_until(writes: Iterable[Instant], time: str) -> str:
-    """The last completed write until a time, which stays: without it, files of that time would count as committed."""
+    """The last write completed until a time; it has to stay, or files of that time would count as committed."""
     return max((one.requested for one in writes if one.requested <= time), default=time)
 
 
@@ -155,14 +155,14 @@ def _decisive(timeline: Snapshot, boundary: str) -> set[Instant]:
 
 
 def cancelled_hold(candidates: Candidates, over: Instant) -> Hold:
-    """What a plan that was cancelled a moment ago holds back: late requests for its files may come."""
+    """The hold of a plan that was cancelled recently: late requests for its files may still arrive."""
     return Hold(_last_until(candidates.writes, over.requested), f"the {over.action} {over.requested} was cancelled")
 
 
-def spared_hold(candidates: Candidates, instant: Instant) -> Hold | None:
-    """What a clustering holds back that has left file groups alone: it bars the names of what it began there.
+def left_out_hold(candidates: Candidates, instant: Instant) -> Hold | None:
+    """The hold of a clustering that left file groups out: late files of their successors may still arrive.
 
-    While it is on the active timeline no reader shows a late file of these. None for any other instant.
+    While the clustering is on the active timeline, readers show none of these. None for any other instant.
     """
     if instant.action != REPLACE_COMMIT:
         return None
@@ -175,19 +175,19 @@ def spared_hold(candidates: Candidates, instant: Instant) -> Hold | None:
     return Hold(instant.requested, f"files of the part of {instant.requested} that was left out may come late")
 
 
-# -- what data files tell ---------------------------------------------------------------------------------------------
+# -- holds of data files ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class FilesLook:
-    """What the data files of some partitions tell of the instants that may leave."""
+class FileHolds:
+    """Holds and orphans among the data files of some partitions."""
 
     holds: tuple[Hold, ...]
     orphans: tuple[Orphan, ...]
-    superseded: tuple[tuple[str, str], ...] = ()  # logs of older slices: requested times, and when others came instead
+    superseded: tuple[tuple[str, str], ...] = ()  # logs of older slices: requested times, and when newer slices came
 
     def hold_of_past(self, candidates: Candidates, hold: Hold) -> Hold:
-        """The hold, or an earlier one, so that whatever the table can be taken back to is read alike by all.
+        """The hold, or an earlier one, so that all readers agree on every state that the table can be restored to.
 
         Older slices are live again after a restore to one of the commits that stay, or a rollback of one.
         """
@@ -196,7 +196,7 @@ class FilesLook:
             logs = [log for log, until in self.superseded if log < hold.time and stays and stays <= until]
             if not logs:
                 return hold
-            why = f"the table can be taken back to where a log file of {min(logs)} waited for a compaction"
+            why = f"the table can be restored to where a log file of {min(logs)} waited for a compaction"
             hold = first_hold(candidates, [Hold(min(logs), why)])
 
 
@@ -204,7 +204,7 @@ class FilesLook:
 class Orphan:
     """A file of a write that ended without a commit. It would count as committed once the boundary has passed it.
 
-    A tombstone in a live file group is harmless: nobody finds rows in it, nor another file group.
+    A tombstone in a live file group is harmless: it has no rows, and makes no file group.
     """
 
     path: str
@@ -213,17 +213,17 @@ class Orphan:
     modified_ms: int
 
     def hold(self, candidates: Candidates) -> Hold:
-        """What it holds back for as long as it is there."""
-        why = f"the file {self.path} of the failed write {self.instant} is there"
+        """The hold while this file exists."""
+        why = f"the file {self.path} of the failed write {self.instant} exists"
         return Hold(_last_until(candidates.writes, self.instant), why)
 
 
-def look_at_files(
+def holds_of_files(
     storage: Storage, config: TableConfig, candidates: Candidates, leaving: list[Instant], boundary: str
-) -> FilesLook:
-    """Holds and orphans among the files that the leaving instants have written, replaced or rolled back.
+) -> FileHolds:
+    """Holds and orphans among the files that the leaving instants wrote, replaced or rolled back.
 
-    Errors: `CorruptTable` if one of their partitions lacks a file that a write on the active timeline names.
+    Errors: `CorruptTable` if one of their partitions lacks a file named by a write on the active timeline.
     """
     view = TableView(storage, config, candidates.whole, expects=active)
     metadata = {one: candidates.whole.metadata(one) for one in leaving if one.action in WRITE_ACTIONS}
@@ -233,7 +233,7 @@ def look_at_files(
     holds = [*_slice_holds(slices), *_replace_holds(metadata, files)]
     live = {(one.partition, one.file_id) for one in slices}
     past = _superseded_logs(candidates, files, view.replaced())
-    return FilesLook(tuple(holds), tuple(_orphans(storage, candidates, files, live, boundary)), tuple(past))
+    return FileHolds(tuple(holds), tuple(_orphans(storage, candidates, files, live, boundary)), tuple(past))
 
 
 def _partitions(candidates: Candidates, leaving: list[Instant], metadata: Mapping[Instant, CommitMetadata]) -> set[str]:
@@ -246,7 +246,7 @@ def _partitions(candidates: Candidates, leaving: list[Instant], metadata: Mappin
 
 
 def _slice_holds(slices: Iterable[FileSlice]) -> Iterator[Hold]:
-    """hudi-rs takes an archived log for completed when it was requested: rows are lost where that is another slice."""
+    """hudi-rs takes an archived log as completed when it was requested: rows are lost if that is in another slice."""
     for one in slices:
         for file in map(parse_data_file, one.fresh_logs):
             if isinstance(file, LogFile) and (one.base_file is None or file.instant < one.base_instant):
@@ -257,7 +257,7 @@ def _slice_holds(slices: Iterable[FileSlice]) -> Iterator[Hold]:
 def _superseded_logs(
     candidates: Candidates, files: Mapping[str, Collection[str]], replaced: Mapping[FileGroup, str]
 ) -> Iterator[tuple[str, str]]:
-    """Logs that would be in another slice for hudi-rs if they were archived, as above, of slices that are not live."""
+    """Logs of slices that are not live which hudi-rs would put into another slice once they are archived, as above."""
     for partition, names in files.items():
         completions = candidates.whole.completion_times({file.instant for file in map(parse_data_file, names) if file})
         for file_id, found in versions(names, completions).items():

@@ -1,8 +1,8 @@
 """Archiving: completed instants leave the active timeline for Hudi's history, oldest first.
 
-One archiver at a time, by the table's lock. The lock may lie: rows are in a manifest that counts before their files go,
-manifests are create-only, files of the timeline that are already in the history may be removed by anybody, and whoever
-finds that another one was faster looks again.
+One archiver at a time, by the table's lock. The lock may fail: instants are in a manifest of the history before their
+files are removed, manifests are create-only, any archiver may remove timeline files that are already in the history,
+and an archiver that finds another one was faster begins again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lakelatch.engine.services.archive_boundary import (
     Hold,
     cancelled_hold,
     first_hold,
-    look_at_files,
-    spared_hold,
+    holds_of_files,
+    left_out_hold,
     timeline_hold,
 )
 from lakelatch.engine.services.cancelling import open_requests
@@ -39,7 +39,7 @@ from lakelatch.transactions.attempt import table_lock
 from lakelatch.transactions.cancellation import remove_tombstones
 from lakelatch.transactions.manager import TransactionManager
 
-_AT_ONCE = 1000  # instants that one holding of the lock archives
+_AT_ONCE = 1000  # instants that are archived under one lease of the lock
 _TRIES_MAX = 20
 _YOUNG_PER_AGED = 10
 _PLANNED = frozenset({CLEAN, CLUSTERING, REPLACE_COMMIT, COMPACTION, LOG_COMPACTION})  # whose plans Hudi archives
@@ -48,7 +48,7 @@ _log = logging.getLogger("lakelatch.services")
 
 @dataclass(frozen=True)
 class Archived:
-    """What one call has done. `held_at` is the instant before which everything may leave, and `held_by` says why."""
+    """The result of one call. `held_at` is the boundary before which instants may leave, and `held_by` its reason."""
 
     instants: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # files of failed writes
@@ -57,16 +57,16 @@ class Archived:
 
 
 def is_due(counters: Counters, options: ArchivingOptions) -> bool:
-    """Whether more writes are on the active timeline than are to be."""
+    """Whether there are more writes on the active timeline than the options allow."""
     return len(counters.writes) > options.max_commits
 
 
 def is_worth_a_try(counters: Counters, options: ArchivingOptions) -> bool:
-    """Whether so many writes are due to be archived, and look old enough for it, that a try is worth its cost.
+    """Whether enough writes are due for archiving, and seem old enough, for an attempt to be worth its cost.
 
-    That is as many as an archiving takes away at least, and a tenth of those that are too young: a table with thousands
-    of writes a minute is not archived after each of them. A time ahead of this clock says nothing of an age, so that a
-    writer whose clock is behind tries as well.
+    Enough are as many as the least that an archiving removes, and a tenth of those that are too young: a table with
+    thousands of writes a minute is not archived after each of them. A write with a time ahead of this clock counts as
+    old, so that a writer whose clock is behind tries as well.
     """
     if not is_due(counters, options):
         return False
@@ -77,15 +77,15 @@ def is_worth_a_try(counters: Counters, options: ArchivingOptions) -> bool:
 
 
 def archive(manager: TransactionManager, config: TableConfig, options: ArchivingOptions) -> Archived:
-    """Moves what may leave the active timeline into the history, and merges level files of it.
+    """Moves the instants that may leave the active timeline into the history, and merges its level files.
 
-    What an archiver that died has left is finished first. Others may archive, write and read at the same time. Errors:
-    `LockTimeout`, `CorruptTable` for a history or metadata that cannot be read and for files that are missing, of what
-    is to leave or of what the log has, and `Unavailable` where other archivers were faster again and again; what was
-    archived until then is.
+    The work of an archiver that died is finished first. Others may archive, write and read at the same time. Errors:
+    `LockTimeout`; `CorruptTable` for a history or metadata that cannot be read, and for missing files of the leaving
+    instants or of the log; `Unavailable` if other archivers were faster again and again. Instants archived before an
+    error stay archived.
     """
     manager.recover()
-    open_requests(manager)  # removes those of plans that a restore took away, which would be in the way
+    open_requests(manager)  # removes those of plans that a restore removed, which would hold the boundary
     run = _Run(manager, config, options)
     done = Archived()
     while True:
@@ -108,7 +108,7 @@ class _Run:
         self._writer = HistoryWriter(manager.storage, manager.context.system)
 
     def round(self) -> Archived:
-        """One holding of the lock."""
+        """Archives what may leave now, under one lease of the lock."""
         for _ in range(_TRIES_MAX):
             before = self._finish_others()
             tail = self._context.log.tail()
@@ -132,7 +132,7 @@ class _Run:
         raise Unavailable(f"other archivers of {self._storage.uri} were faster {_TRIES_MAX} times: try again")
 
     def merge(self) -> None:
-        """Merges level files; what another archiver merges is left to it."""
+        """Merges level files, unless another archiver is merging them."""
         with table_lock(self._context):
             try:
                 self._writer.merge(self._options.merged_files)
@@ -143,9 +143,9 @@ class _Run:
         return Candidates.take(self._storage, self._context.snapshots, before)
 
     def _finish_others(self) -> Snapshot:
-        """Removes from the active timeline what is in the history: of an archiver that died, and what came back.
+        """Removes instants from the active timeline that are in the history, as an archiver died or files came late.
 
-        What a savepoint keeps stays, although it is in both. Returns what it has seen.
+        Instants with a savepoint stay in both. Returns the snapshot that it used.
         """
         active = self._context.snapshots.at_rest()
         history = History.load(self._storage) if active.has_history else History.empty(self._storage)
@@ -167,7 +167,7 @@ class _Run:
     def _held_by_files(
         self, candidates: Candidates, leaving: list[Instant], hold: Hold
     ) -> tuple[Hold, tuple[str, ...]]:
-        """The hold that is left when orphans that are old enough are gone, and the paths of those."""
+        """Removes orphans that are old enough; returns the hold that is left then, and the removed paths."""
         now_ms = self._context.observer.storage_time_ms()
         holds, removed = [hold], []
         for instant in sorted(
@@ -186,12 +186,12 @@ class _Run:
                     holds.append(cancelled_hold(candidates, over))
         first = first_hold(candidates, holds)
         for instant in (one for one in leaving if one.requested < first.time):
-            spared = spared_hold(candidates, instant)
-            if spared is not None and not self._is_old(instant, now_ms):
-                holds.append(spared)
+            left_out = left_out_hold(candidates, instant)
+            if left_out is not None and not self._is_old(instant, now_ms):
+                holds.append(left_out)
         first = first_hold(candidates, holds)
         leaving = [one for one in leaving if one.requested < first.time]
-        files = look_at_files(self._storage, self._config, candidates, leaving, first.time)
+        files = holds_of_files(self._storage, self._config, candidates, leaving, first.time)
         holds.extend(files.holds)
         for orphan in files.orphans:
             if now_ms - orphan.modified_ms >= self._options.orphan_age_s * 1000:
@@ -203,17 +203,17 @@ class _Run:
         return files.hold_of_past(candidates, first_hold(candidates, holds)), tuple(removed)
 
     def _is_old(self, instant: Instant, now_ms: int) -> bool:
-        """Whether no request can be under way any more that was made before it was there."""
+        """Whether requests made before the instant's file existed can no longer be in flight."""
         return now_ms - self._storage.stat(instant.path).modified_ms >= self._options.orphan_age_s * 1000
 
     def _remove_cancelled(self, candidates: Candidates, hold: Hold) -> None:
-        """Takes away the plans that were cancelled before the boundary; their names are free already."""
+        """Removes the plans that were cancelled before the boundary; their tombstones are gone already."""
         for over in candidates.whole.active.aborted:
             if over.requested < hold.time:
                 self._storage.delete(over.path)
 
     def _archive(self, seen: Candidates, hold: Hold) -> list[str]:
-        """Under the lock: what may still leave. Errors: `ArchiverOvertaken`, `NotFound` if others archive the same."""
+        """Archives what may still leave, under the lock. Errors: `ArchiverOvertaken`, `NotFound` if others do it."""
         with table_lock(self._context):
             candidates = self._candidates(seen.whole.active)
             hold = min(hold, timeline_hold(self._storage, candidates, self._options), key=_time)
@@ -234,7 +234,7 @@ class _Run:
         return HistoryRow(instant.requested, instant.completion or "", instant.action, metadata, plan or None)
 
     def _remove(self, instants: Iterable[Instant], archived: Collection[str]) -> None:
-        """Pending files first, so that nobody takes them for pending ones; then the completed ones, oldest first."""
+        """Removes pending files first, so that their instants never seem pending; then completed ones, oldest first."""
         gone = sorted(
             (one for one in instants if one.requested in archived and one.action != SAVEPOINT),
             key=lambda one: (one.state == COMPLETED, one.requested, one.state == REQUESTED),

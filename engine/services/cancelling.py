@@ -1,4 +1,4 @@
-"""Cancelling plans of table services: asked for by anybody, carried out by anybody, and by each clean."""
+"""Cancelling plans of table services: any process may request it, and any process, or a clean, carries it out."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def request_cancel(
 
 
 def execute_cancel(manager: TransactionManager, instant: str) -> bool:
-    """Ends a plan whose cancellation was asked for; see `cancellation.execute_cancel`."""
+    """Ends a plan whose cancellation was requested; see `cancellation.execute_cancel`."""
     return cancellation.execute_cancel(manager.context, instant, outputs_of)
 
 
 def open_requests(manager: TransactionManager) -> list[CancelRequest]:
-    """What was asked for and is not carried out yet, by the plans' requested times; what is left over goes."""
+    """Requests that are not carried out yet, by the plans' requested times; removes those of plans that are gone."""
     context = manager.context
     found = cancel_requests(context.storage)  # first, so that the plans of all of them are on the timeline below
     if not found:
@@ -57,15 +57,15 @@ def open_requests(manager: TransactionManager) -> list[CancelRequest]:
 
 
 def execute_open(manager: TransactionManager) -> list[str]:
-    """Carries out each cancellation of a whole plan that is open; returns the instants that have ended with that.
+    """Carries out each open cancellation of a whole plan; returns the instants that it ended.
 
-    What a live process is at work on is left to it, and to the next call.
+    Plans that a live process executes are left to it, and to the next call.
     """
     ended = []
     for request in open_requests(manager):
         is_over = any(one.requested == request.instant for one in manager.snapshot.aborted)
-        if not request.whole and not is_over:  # else it came late, and goes
-            continue  # whoever carries the plan out leaves that part alone
+        if not request.whole and not is_over:  # one of an ended plan came late, and is removed
+            continue  # the plan's executor leaves that part out
         try:
             if execute_cancel(manager, request.instant):
                 ended.append(request.instant)
@@ -75,7 +75,7 @@ def execute_open(manager: TransactionManager) -> list[str]:
 
 
 def tidy_cancelled(manager: TransactionManager, instant: str) -> None:
-    """For an executor that has given its plan up: if that was cancelled, carries it out, now or with the next clean."""
+    """For an executor that gave its plan up: if it was cancelled, ends it now, or leaves that to the next clean."""
     try:
         if is_cancelled(manager.storage, instant):
             execute_cancel(manager, instant)
@@ -84,9 +84,9 @@ def tidy_cancelled(manager: TransactionManager, instant: str) -> None:
 
 
 def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[ServicePlan]:
-    """Pending plans that wait for longer than they say that they may, oldest first; a cleaner cancels them.
+    """Pending plans that are past their cancellation policy, oldest first; a clean cancels them.
 
-    A plan that a live process works on is not among them, nor one that is younger than `least_age_ms`.
+    Plans that a live process executes are not among them, nor those younger than `least_age_ms`.
     """
     context = manager.context
     _, snapshot = context.look()
@@ -108,27 +108,27 @@ def past_policy(manager: TransactionManager, least_age_ms: int = 0) -> list[Serv
 
 
 def aborted_plans(manager: TransactionManager) -> list[ServicePlan]:
-    """The plans that were cancelled and are still on the timeline, oldest first."""
+    """Cancelled plans that are still on the timeline, oldest first."""
     _, snapshot = manager.context.look()
     found = []
     for over in snapshot.aborted:
         try:
             found.append(read_aborted_plan(manager.storage, over))
-        except NotFound:  # an archiver has taken it away since
+        except NotFound:  # an archiver has removed it since
             continue
     return found
 
 
 def sweep_aborted(manager: TransactionManager, plan: ServicePlan) -> None:
-    """Removes what came late for a cancelled plan. A base file of a cancelled compaction hides rows from Java."""
+    """Removes late files of a cancelled plan. A base file of a cancelled compaction would hide rows from Java."""
     cancellation.sweep_aborted(manager.context, plan, outputs_of)
 
 
 def outputs_of(plan: ServicePlan) -> PlanOutputs:
-    """The names that our executors give the files of a plan; other engines' are found by their instant.
+    """The names that our executors give the files of a plan; files of other engines are found by their instant.
 
-    A clustering begins file groups in which there is nothing else, so its names get tombstones. A compaction's lie
-    among files that are read.
+    A clustering's files begin new file groups, so their names get tombstones. A compaction's lie in live file groups,
+    and are removed.
     """
     groups = sorted(plan.groups)
     if plan.action == CLUSTERING:
@@ -151,6 +151,6 @@ def _names(groups: Iterable[FileGroup], instant: str) -> tuple[str, ...]:
 
 
 def _instants_since(manager: TransactionManager, plan: Instant) -> int:
-    """How many instants have been requested since a plan was, whatever has become of them."""
+    """How many instants have been requested since a plan was, in any state."""
     later = {requested_time(name) for name in manager.snapshot.names if name > plan.requested}
     return sum(parse_file_name(f"{one}.inflight") is not None for one in later - {plan.requested})

@@ -1,12 +1,12 @@
-"""What a clean may take away: files that no reader within retention, no savepoint and no waiting plan needs.
+"""Plans cleans: chooses files that no reader within retention, no savepoint and no waiting plan needs.
 
-All is about moments. Whoever began at a moment reads, of each file group, the version that was the latest one then; so
-what is kept are the versions that were the latest at the moment up to which the retention reaches, or became it later.
-A plan that waits needs what was the latest when it was made: for its file groups the kept moments begin there.
+A reader that began at some moment reads, of each file group, the version that was the latest one then. So a clean keeps
+the versions that were the latest at the moment to which the retention reaches, or later. A waiting plan needs the
+versions that were the latest when it was made: for its file groups the kept moments begin there.
 
-A version that is not kept does not become the latest again: versions are superseded by what has completed. So the names
-that a plan has are dead for good, also for a clean that is carried out late, twice, or by somebody who was paused. Only
-whoever undoes a completed instant can revive one, and has to look at the cleans first, those that wait among them.
+A version that is not kept never becomes the latest again, as completed writes have superseded it. So the files in a
+plan are dead for good, even if the clean is executed late, twice, or by a process that was paused. Only a rollback or
+restore of a completed instant can revive one, and has to check the cleans first, the waiting ones included.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.base.cancel_requests import plan_of
 
 UNTIL = "lakelatch.clean.until"  # all that was superseded by then is cleaned, or held
-HELD = "lakelatch.clean.held"  # partitions to look at again, by what holds files in them back
-KEPT = "lakelatch.clean.kept"  # how much was
+HELD = "lakelatch.clean.held"  # partitions to check again, by what holds files in them
+KEPT = "lakelatch.clean.kept"  # the policy, and how much it kept
 _SAVEPOINTS = "savepointed_timestamps"  # Hudi's own, for the same purpose
 _HOUR_MS = 3_600_000
 _CLEANS_LOOKED_AT_MAX = 10
@@ -56,7 +56,7 @@ _COMMITS_WITHOUT_RECORD = 100
 
 @dataclass(frozen=True)
 class LastClean:
-    """What the last clean of ours has left for the next one."""
+    """Metadata that our last clean left for the next one."""
 
     until: str
     held: Mapping[str, tuple[str, ...]]
@@ -64,7 +64,7 @@ class LastClean:
 
 @dataclass(frozen=True)
 class Found:
-    """What a look has found so far: files that may go, and partitions that have to be looked at again."""
+    """Files that may be removed, and partitions that have to be checked again."""
 
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     held: dict[str, set[str]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Found:
 
 @dataclass(frozen=True)
 class CleanPlanner:
-    """One look at a table, at a clean's place in the log. `now_ms` is by the storage's clock."""
+    """Plans one clean, as of its slot in the log. `now_ms` is by the storage's clock."""
 
     storage: Storage
     config: TableConfig
@@ -88,7 +88,7 @@ class CleanPlanner:
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig, options: CleaningOptions, writer: str) -> CleanPlanner:
-        now_ms = Observer(storage).storage_time_ms()  # before the looks: what is young then was young before, too
+        now_ms = Observer(storage).storage_time_ms()  # before the listings, so that no file seems older than it is
         return cls(storage, config, options, writer, now_ms, WholeTimeline.load(storage))
 
     def is_due(self) -> bool:
@@ -97,9 +97,9 @@ class CleanPlanner:
         return sum((one.completion or "") > last for one in self._writes) >= self.options.trigger_commits
 
     def plan(self) -> CleanPlan | None:
-        """What is to go; None if there is nothing to do, or a clean is waiting to be carried out.
+        """The plan; None if there is nothing to do, or a clean is waiting to be executed.
 
-        Errors: `CorruptTable` if a file is missing in a partition from which files are to go.
+        Errors: `CorruptTable` if a file is missing in a partition from which files are to be removed.
         """
         if any(one.action == CLEAN for one in self.whole.active.pending):
             return None
@@ -121,12 +121,12 @@ class CleanPlanner:
             return None
         if found.files:
             TableView(self.storage, self.config, self.whole).ensure_whole(found.files)
-        # What a clean of some partitions says of a moment is not so of the others: the next one goes on from before it.
+        # A clean of some partitions says nothing about the others: the next one starts from the clean before it.
         earliest = None if self.options.is_filtered else self._earliest
         return CleanPlan(found.files, self.options.policy, earliest, self._writes[-1].requested, self._extra(found))
 
     def _may_find(self, last: LastClean | None) -> bool:
-        """Whether a version, or a file of what was undone a day ago, can have become superfluous."""
+        """Whether a version, or a file of an instant undone a day ago, can have become superfluous."""
         if last is not None:
             stale = any(map(self._is_released, last.held))
         else:
@@ -135,7 +135,7 @@ class CleanPlanner:
         return any(stale or (one.completion or "") <= self.moment for one in self._writes)
 
     def _is_worth_recording(self, last: LastClean | None, looked_at: int) -> bool:
-        """Whether a clean that removes nothing spares the next one a whole listing, or the reading of many commits."""
+        """Whether a clean that removes nothing saves the next one a full listing, or the reading of many commits."""
         if self.options.is_filtered:
             return False
         return looked_at >= _COMMITS_WITHOUT_RECORD or (last is None and self.options.incremental)
@@ -144,7 +144,7 @@ class CleanPlanner:
 
     @cached_property
     def moment(self) -> str:
-        """Readers that began at this time or later keep what they need; "" if all that there is has to stay.
+        """Readers that began at this time or later keep the files that they need; "" if all files have to stay.
 
         As in Hudi, the state before the earliest commit that is kept can still be read.
         """
@@ -175,14 +175,14 @@ class CleanPlanner:
 
     @cached_property
     def _earliest(self) -> Instant:
-        """For other engines: the write whose requested time is the least of those that are kept, or under way."""
+        """For other engines: the write with the least requested time among those that are kept or in progress."""
         later = [one for one in self._writes if (one.completion or "") > self.moment]
         under_way = [one for one in self.whole.active.pending if one.action in PENDING_WRITE_ACTIONS]
         return min([*later, *under_way, self._writes[-1]], key=lambda one: one.requested)
 
     @cached_property
     def _needed_since(self) -> Mapping[FileGroup, str]:
-        """When the oldest plan that waits was made, for each file group in one."""
+        """For each file group in a waiting plan, when the oldest such plan was made."""
         found: dict[FileGroup, str] = {}
         waiting = [one for one in self.whole.active.pending if one.action in REWRITING_SERVICES]
         for plan in filter(None, (plan_of(self.storage, one) for one in waiting)):  # None: nothing is needed for it now
@@ -201,7 +201,7 @@ class CleanPlanner:
 
     @property
     def _begun_savepoints(self) -> set[str]:
-        """Of writes whose savepoint is being made: nobody knows yet which files it keeps."""
+        """Requested times of writes whose savepoint is not complete, so that its files are not known yet."""
         begun = {one.requested for one in self.whole.active.instants if one.action == SAVEPOINT}
         return begun.difference(self._savepoints)
 
@@ -217,14 +217,14 @@ class CleanPlanner:
 
     @cached_property
     def _last_clean(self) -> LastClean | None:
-        """Of ours; None if everything has to be looked at."""
+        """Our last clean; None if all partitions have to be checked."""
         cleans = sorted((one for one in self.whole.active.completed if one.action == CLEAN), reverse=True)
         for clean in cleans[:_CLEANS_LOOKED_AT_MAX]:
             extra = read_clean_extra(self.whole.content(clean), clean.path)
             if UNTIL in extra:
                 before = extra.get(KEPT, "").rpartition(" ")[0]
                 if before == KEEP_LATEST_FILE_VERSIONS and extra[KEPT] != self._kept_now:
-                    return None  # what it has kept may be superfluous now, however long ago it was superseded
+                    return None  # files that it kept may be superfluous now, however long ago they were superseded
                 try:
                     held = {why: tuple(found) for why, found in json.loads(extra.get(HELD, "{}")).items()}
                 except (ValueError, TypeError, AttributeError) as error:
@@ -233,7 +233,7 @@ class CleanPlanner:
         return None
 
     def _changed_since(self, last: LastClean, found: Found) -> tuple[set[str], int]:
-        """Partitions in which something may have become superfluous since, and of how many commits that was read."""
+        """Partitions in which files may have become superfluous since, and the number of commits read to find out."""
         until = None if self.options.policy == KEEP_LATEST_FILE_VERSIONS else self.moment
         changed: set[str] = set()
         writes = self.whole.completed(WRITE_ACTIONS, last.until, until)
@@ -249,9 +249,9 @@ class CleanPlanner:
         return changed, len(writes)
 
     def _undone_in(self, instants: Iterable[Instant], found: Found) -> set[str]:
-        """Partitions in which these rollbacks and restores have found files.
+        """Partitions in which these rollbacks and restores found files.
 
-        They are looked at once more after a day: a base file of what was undone has no tombstone, and may come late.
+        They are checked once more after a day: a base file of an undone instant has no tombstone, and may come late.
         """
         undone: set[str] = set()
         for one in instants:
@@ -282,7 +282,7 @@ class CleanPlanner:
     # -- one partition ------------------------------------------------------------------------------------------------
 
     def _look(self, partition: str, names: Collection[str], found: Found) -> list[str]:
-        """Names of the files in a partition that may go."""
+        """Names of the files in a partition that may be removed."""
         instants = {file.instant for file in map(parse_data_file, names) if file is not None}
         completions = self.whole.completion_times(instants)
         groups = versions(names, completions)
@@ -297,7 +297,7 @@ class CleanPlanner:
                 for one in holders:
                     found.hold(f"savepoint {one}", partition)
                 if not holders:
-                    gone.extend(name for name in version.files if not self._bars(partition, name, found))
+                    gone.extend(name for name in version.files if not self._is_needed_tombstone(partition, name, found))
         return gone + self._tombstones(partition, groups, found) + self._leftovers(partition, names, completions, found)
 
     def _kept(self, partition: str, file_id: str, group: list[Version], found: Found) -> int:
@@ -305,7 +305,7 @@ class CleanPlanner:
         replaced = self._replaced.get((partition, file_id))
         if replaced is not None and replaced <= self.moment:
             kept = 0
-            found.hold(self._after_tombstones(self.now_ms), partition)  # for files of it that come late
+            found.hold(self._after_tombstones(self.now_ms), partition)  # for its late files
         elif self.options.policy == KEEP_LATEST_FILE_VERSIONS and replaced is None:
             kept = min(self.options.versions, len(group))
         else:
@@ -318,7 +318,7 @@ class CleanPlanner:
         return kept
 
     def _forgotten_since(self, partition: str, file_id: str, latest: Version) -> str | None:
-        """The compaction of others that made the latest version, if readers need what that has read."""
+        """The compaction of another engine that made the latest version, if readers still need its inputs."""
         for base in map(parse_data_file, latest.files):
             is_others = isinstance(base, BaseFile) and may_forget(self.config, partition, base)
             if is_others and base is not None and (partition, file_id) in self._forgotten_by(base.instant):
@@ -326,9 +326,9 @@ class CleanPlanner:
         return None
 
     def _forgotten_by(self, compaction: str) -> Collection[FileGroup]:
-        """The file groups of a compaction of others whose deletes are not kept elsewhere, or were not until lately.
+        """The file groups of another engine's compaction whose deletes are not kept elsewhere, or only since lately.
 
-        Who planned a read before they were kept has as much time as a late request.
+        A read that was planned before they were kept has as much time as a late request.
         """
         if compaction not in self._forgotten:
             is_needed = is_carried_out_by_others(self.whole, compaction) and not self._was_kept_before(compaction)
@@ -339,11 +339,11 @@ class CleanPlanner:
         note = self._status("", note_of(compaction))
         return note is not None and note.modified_ms + self.options.tombstone_hours * _HOUR_MS <= self.now_ms
 
-    def _bars(self, partition: str, name: str, found: Found) -> bool:
-        """Whether it is the tombstone of an attempt that was given up, and a request for its name may still come.
+    def _is_needed_tombstone(self, partition: str, name: str, found: Found) -> bool:
+        """Whether the file is the tombstone of a failed attempt whose late request may still arrive.
 
-        A file that came back behind a replace commit would be read by hudi-rs once that was archived. Until then the
-        tombstone holds the archive, as every file of a replaced file group does.
+        hudi-rs would read a late file of a replaced file group once the replace commit was archived. Until then the
+        tombstone holds archiving up, as every file of a replaced file group does.
         """
         file = parse_data_file(name)
         if not isinstance(file, LogFile) or path_below(partition, name) in self._written_by(file.instant):
@@ -352,7 +352,7 @@ class CleanPlanner:
         return status is not None and not status.size_bytes and not self._is_old(status.modified_ms, partition, found)
 
     def _written_by(self, instant: str) -> frozenset[str]:
-        """Paths that a completed write names, which are no tombstones, and need not be looked at one by one."""
+        """Paths named by a completed write, which are no tombstones and need no requests."""
         if instant not in self._written:
             one = self.whole.find(instant)
             stats = self.whole.metadata(one).stats if one is not None and one.action in WRITE_ACTIONS else ()
@@ -360,7 +360,7 @@ class CleanPlanner:
         return self._written[instant]
 
     def _tombstones(self, partition: str, groups: Mapping[str, list[Version]], found: Found) -> list[str]:
-        """Those that are a file group by themselves, beside the live one of their bucket, once they are old."""
+        """Old tombstones that form a file group of their own, besides the live one of their bucket."""
         live = {one: group for one, group in groups.items() if (partition, one) not in self._replaced}
         if two_of_one_bucket(list(live), self.config.bucket_count) is None:
             return []
@@ -380,10 +380,10 @@ class CleanPlanner:
     def _leftovers(
         self, partition: str, names: Collection[str], completions: Mapping[str, str], found: Found
     ) -> list[str]:
-        """Files of instants that have ended without a commit, tombstones most of all, once they are old.
+        """Old files of instants that ended without a commit, mostly tombstones.
 
-        Old by the storage's clock: no request that makes such a file is still under way then, and its instant, which is
-        neither on the timeline nor claimed, cannot complete.
+        They are old by the storage's clock: no request that makes such a file is in flight any more, and its instant,
+        which is neither on the timeline nor claimed, cannot complete.
         """
         gone = []
         for name in names:
@@ -403,7 +403,7 @@ class CleanPlanner:
 
     @cached_property
     def _at_work(self) -> frozenset[str]:
-        # What a plan that was cancelled has left stays until the archive takes it.
+        # Files of a cancelled plan stay until the plan is archived.
         pending = {one.requested for one in self.whole.active.instants if one.state != COMPLETED}
         return frozenset(pending.union(Observer(self.storage).instants()))
 
@@ -414,6 +414,6 @@ class CleanPlanner:
         return False
 
     def _after_tombstones(self, modified_ms: int) -> str:
-        """Rounded up to an hour, so that there are few of them."""
+        """The time until which tombstones stay, rounded up to an hour, so that there are few such times."""
         hours = -(-modified_ms // _HOUR_MS) + self.options.tombstone_hours
         return f"until {to_instant(int(hours * _HOUR_MS))}"

@@ -1,7 +1,7 @@
-"""Cleaning: planned at one point of the log, carried out later, by anybody, any number of times to the same end.
+"""Cleaning: planned at one slot of the log and executed later, by any process, as often as it likes.
 
-A plan names every file that it takes away, and nothing that it names becomes live again (`clean_planning`). So a clean
-that is carried out twice, or by an executor that was paused while another one finished it, removes what is dead.
+A plan names every file that it removes, and none of them becomes live again (`clean_planning`). So a clean that is
+executed twice, or by an executor that was paused while another one finished it, removes dead files only.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _log = logging.getLogger("lakelatch.services")
 
 @dataclass(frozen=True)
 class CleanResult:
-    """A completed clean: the paths of the files that are gone, and the bytes that they had.
+    """A completed clean: the paths of the removed files, and the bytes that they had.
 
-    Files that an executor before this one has removed are among them, and their bytes are not.
+    The bytes of files that an earlier executor removed are not counted.
     """
 
     instant: str
@@ -49,7 +49,7 @@ class CleanResult:
 
 @dataclass(frozen=True)
 class Clean(PlannedService[CleanResult]):
-    """Files that nobody needs any more go: by threads of this process, or in tasks if one has too many of them.
+    """Removes files that are no longer needed: by threads of this process, or in tasks if there are many.
 
     `if_due`: a plan is made only if enough has been committed since the last one.
     """
@@ -61,11 +61,11 @@ class Clean(PlannedService[CleanResult]):
     action, needs_tasks = CLEAN, False
 
     def due(self, counters: Counters) -> bool:
-        """Whether something may have become old since the last clean looked, or a clean waits.
+        """Whether files may have become superfluous since the last clean, or a clean waits.
 
-        A write adds log files to the latest slices, and takes nothing away. Only compactions, clusterings and
-        overwrites leave anything behind, and rollbacks, restores and cancelled plans their tombstones. Where only some
-        partitions are cleaned, names do not say whether the last clean has looked at them.
+        A write adds log files to the latest slices, and supersedes nothing. Only compactions, clusterings and
+        overwrites leave old files, and rollbacks, restores and cancelled plans leave tombstones. Where only some
+        partitions are cleaned, names do not say whether the last clean included them.
         """
         options = self.options
         if counters.waiting(CLEAN):
@@ -75,15 +75,15 @@ class Clean(PlannedService[CleanResult]):
             return False
         left = [one.completion or "" for one in counters.completed(COMMIT, REPLACE_COMMIT)]
         undone = (one.completion or "" for one in counters.completed(ROLLBACK, RESTORE))
-        bars = [*undone, *(one.requested for one in counters.snapshot.aborted)]
+        tombstones = [*undone, *(one.requested for one in counters.snapshot.aborted)]
         day_ms = int(options.tombstone_hours * _HOUR_MS)
         looked = last and not options.is_filtered
-        seen, bars_seen = (self._moment(counters, last), earlier(to_ms(last), day_ms)) if looked else ("", "")
+        seen, tombstones_seen = (self._moment(counters, last), earlier(to_ms(last), day_ms)) if looked else ("", "")
         superseded = any(seen < time <= self._moment(counters, "") for time in left)
-        return superseded or any(bars_seen < time <= counters.earlier(day_ms) for time in bars)
+        return superseded or any(tombstones_seen < time <= counters.earlier(day_ms) for time in tombstones)
 
     def _moment(self, counters: Counters, before: str) -> str:
-        """What was superseded until then may go: as of now, or as a clean at the time `before` saw it."""
+        """The time until which superseded files may be removed: as of now, or for a clean at the time `before`."""
         options, writes = self.options, counters.writes
         if options.policy == KEEP_LATEST_BY_HOURS:
             return earlier(to_ms(before) if before else counters.now_ms, options.hours * _HOUR_MS)
@@ -104,13 +104,12 @@ class Clean(PlannedService[CleanResult]):
         return instant
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
-        """Whether the clean is ours, or is left: one of another engine, which does not beat, is that engine's until its
-        last file is older than a heartbeat may be."""
+        """Whether the clean is ours or was abandoned. Another engine's has no heartbeat, and counts as abandoned once
+        its last file is older than a heartbeat may be."""
         return _is_ours(context.manager.storage, instant) or _is_left(context.manager, instant)
 
     def execute(self, context: ServiceContext, instant: str) -> CleanResult:
-        """Removes exactly the plan's files, and completes it. Errors: also `CorruptTable` for a plan that nobody can
-        read."""
+        """Removes exactly the plan's files, and completes it. Errors: also `CorruptTable` for an unreadable plan."""
         manager = context.manager
         transaction = manager.execute(instant, CLEAN)
         try:
@@ -127,15 +126,15 @@ class Clean(PlannedService[CleanResult]):
         return CleanResult(instant, event.time, plan.paths, size)
 
     def remove(self, context: ServiceContext, paths: Sequence[str]) -> int:
-        """Removes files, and says how many bytes they had. A file that is not there has none."""
+        """Removes files, and returns how many bytes they had; missing files have none."""
         most, work = self.files_of_task, _RemoveFiles(context.table.storage, self.options.parallelism)
         parts = [tuple(paths[start : start + most]) for start in range(0, len(paths), most)]
-        what, small = "lakelatch: files that nobody needs are removed", len(parts) < 2
+        what, small = "lakelatch: files that are not needed are removed", len(parts) < 2
         removed = context.executor.map(work, parts, _Removed, what, small)
         return sum(part.size_bytes for part in removed)
 
     def run(self, context: ServiceContext) -> list[CleanResult]:
-        """See `PlannedService`. Before that it cancels plans of services that have waited for too long."""
+        """See `PlannedService`. First cancels plans of services that have waited for too long."""
         cancel_overdue(context.manager, self.options)
         return super().run(context)
 
@@ -144,10 +143,10 @@ class Clean(PlannedService[CleanResult]):
 
 
 def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> list[str]:
-    """Calls off plans that are past their policy, and carries out all that were called off; those that ended here.
+    """Cancels plans that are past their policy, and carries out all open cancellations; returns the plans that ended.
 
-    A plan that a live process works on is left to it, and one that is younger than the delay to whoever is about to.
-    Files that came late for a plan that has ended so go as well, and savepoints that nobody has finished.
+    Plans that a live process executes are left to it, and those younger than the delay to executors to come. Late files
+    of cancelled plans are removed as well, and unfinished savepoints.
     """
     for plan in past_policy(manager, options.cancel_delay_minutes * _MINUTE_MS):
         try:
@@ -162,7 +161,7 @@ def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> lis
 
 
 def preview(storage: Storage, config: TableConfig, options: CleaningOptions, writer: str = "") -> CleanPlan | None:
-    """What a clean would take away now; nothing is changed. None if there is nothing, or a clean waits."""
+    """The files that a clean would remove now; changes nothing. None if there are none, or a clean waits."""
     return CleanPlanner.load(storage, config, options, writer).plan()
 
 
@@ -174,14 +173,14 @@ def read_plan(storage: Storage, instant: str) -> CleanPlan:
 
 @dataclass(frozen=True)
 class _Removed:
-    """What a task of a clean reports."""
+    """The report of a clean's task."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True)
 class _RemoveFiles:
-    """Removes files with so many threads. A task that is run again finds what is left, and counts no other bytes."""
+    """Removes files with several threads. A task that runs again removes, and counts, only the files that are left."""
 
     storage: Storage
     parallelism: int
@@ -210,6 +209,6 @@ def _is_ours(storage: Storage, instant: str) -> bool:
 
 
 def _is_left(manager: TransactionManager, instant: str) -> bool:
-    """Whether the executor of another engine's clean is gone, as far as its last file tells."""
+    """Whether the executor of another engine's clean seems gone, by the age of its last file."""
     begun = requested(instant, CLEAN), inflight(instant, CLEAN)
     return manager.context.observer.is_silent(*(one.path for one in begun))

@@ -1,7 +1,7 @@
 """Clustering: file groups are rewritten with their rows in another order, each as one file of the same bucket.
 
-Planned at one point of the log, and carried out later by anybody: names and content follow from the plan, as those of a
-compaction do. It completes as a replace commit, so writers that come later go on in the new file groups.
+It is planned at one slot of the log, and any process may execute it later: the plan determines names and content, as
+for a compaction. It completes as a replace commit, so later writers write to the new file groups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakelatch.engine.services.clustering_commit import (
     Clustered,
     ClusteringCommit,
     Place,
-    called_off,
+    is_cancel_requested,
     place_of,
     touched_since,
 )
@@ -63,7 +63,7 @@ _PLAN_KEY, _PLAN_OF_BUCKETS = "lakelatch.clustering", "buckets"  # in plans of o
 
 @dataclass(frozen=True)
 class Clustering(RewritingService):
-    """File groups get successors in which their rows are sorted. `commits` is after how many writes it is due."""
+    """Replaces file groups by successors with sorted rows. It is due after `commits` writes."""
 
     options: ClusteringOptions = field(default_factory=ClusteringOptions)
     cancellation: CancellationOptions = field(default_factory=CancellationOptions)
@@ -73,7 +73,7 @@ class Clustering(RewritingService):
     leaves_after = (*PlannedService.leaves_after, WriteConflict)
 
     def due(self, counters: Counters) -> bool:
-        """Whether so many writes completed since the last clustering, and none waits."""
+        """Whether `commits` writes completed since the last clustering, and none waits."""
         if counters.waiting(CLUSTERING):
             return False
         ours = {one for one in counters.completed(REPLACE_COMMIT) if counters.has_plan(one, CLUSTERING)}
@@ -95,7 +95,7 @@ class Clustering(RewritingService):
         if not groups:
             return None
         view.ensure_whole({one.partition for one in groups})
-        # Never empty: a plan that says nothing of it is taken for another engine's.
+        # Never empty: a plan without it is taken for another engine's.
         policy = self.cancellation.policy_of(
             CLUSTERING, planned_against=snapshot.latest_completion or snapshot.latest_time
         )
@@ -103,7 +103,7 @@ class Clustering(RewritingService):
         return ClusteringPlan(groups, options.params(), extra, table.storage.uri).to_avro()
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
-        """Whether the plan is there and is one of ours; Java's are left to Java."""
+        """Whether the plan exists and is ours; Java's are left to Java."""
         try:
             return _is_ours(ClusteringPlan.read(context.table.storage, requested(instant, CLUSTERING).path))
         except NotFound:
@@ -114,11 +114,11 @@ class Clustering(RewritingService):
         path = requested(instant, CLUSTERING).path
         plan = ClusteringPlan.read(storage, path)
         if not _is_ours(plan):
-            raise InvalidRequest(f"{path} is the plan of another engine: let that carry it out")
+            raise InvalidRequest(f"{path} is the plan of another engine: let that engine execute it")
         return CompactionPlan(tuple(map(_operation_of, plan.groups)), {**plan.params, **plan.extra})
 
     def wanted(self, table: OpenedTable, operations: Operations) -> Operations:
-        """All of them: each task looks for itself, and the commit decides."""
+        """All operations: each task checks its own, and the commit decides."""
         return operations
 
     def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> ClusterTask:
@@ -141,9 +141,9 @@ class Clustering(RewritingService):
         return Staged(metadata, commit.work), (commit.check,)
 
     def give_up(self, run: Execution, error: BaseException) -> None:
-        """Ends a plan that others were faster than, or have called off, as cancelled, so that its names get tombstones.
+        """Ends a plan that lost to a conflict or was cancelled, as cancelled, so that its names get tombstones.
 
-        What fails is left to the next executor, which comes to the same end, or to the next clean.
+        If that fails, the next executor, or the next clean, does it.
         """
         if not isinstance(error, WriteConflict | PlanCancelled):
             super().give_up(run, error)
@@ -163,9 +163,9 @@ class Clustering(RewritingService):
 
 @dataclass(frozen=True)
 class ClusterTask(CompactTask):
-    """What every task of one clustering needs.
+    """The task of a clustering.
 
-    `together` are the places that must all be untouched if the plan cannot be carried out in part; empty if it can.
+    `together` are the places that must all be untouched if the plan cannot be executed in part; empty if it can.
     """
 
     service = "clustering"
@@ -180,16 +180,18 @@ class ClusterTask(CompactTask):
         return target_of(operation, self.instant)
 
     def run(self, operation: CompactionOperation) -> FileReport | None:
-        """See `RewriteTask`. None also for a group that was written to since or called off: it would be for nothing."""
+        """See `RewriteTask`. None also for a group that was written to since, or cancelled."""
         group = operation.partition, operation.file_id
         storage = self.table.storage
         touched = touched_since(storage, self.instant)
-        if not touched.isdisjoint(self.together or {place_of(group)}) or called_off(storage, self.instant, group):
+        if not touched.isdisjoint(self.together or {place_of(group)}):
+            return None
+        if is_cancel_requested(storage, self.instant, group):
             return None
         return super().run(operation)
 
     def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
-        """In the plan's order; rows that are equal in it by record key, unless the base file was sorted otherwise."""
+        """The merged rows in the plan's order; equal ones by record key, unless the base file was sorted otherwise."""
         if not self.columns:
             return super().merged(operation)
         table = self.table
@@ -199,13 +201,13 @@ class ClusterTask(CompactTask):
         return in_another_order(parts, self.columns, partial(order_of, columns=self.columns, layout=self.layout))
 
     def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
-        """The files of one new file group as the commit names them; the base file is its first."""
+        """The commit's entries for the files of one new file group; the base file is its first."""
         *kept, base = super().stats(report, operation)
         return (*kept, replace(base, previous_commit=None, num_inserts=base.num_writes))
 
 
 def target_of(operation: CompactionOperation, instant: str) -> str:
-    """The file id of the file group that takes the place of a planned one. Errors: `CorruptTable`."""
+    """The file id of the file group that replaces a planned one. Errors: `CorruptTable`."""
     bucket = bucket_of_file_id(operation.file_id)
     if bucket is None:
         raise CorruptTable(
@@ -215,7 +217,7 @@ def target_of(operation: CompactionOperation, instant: str) -> str:
 
 
 def _due(view: TableView, busy: Collection[FileGroup], options: ClusteringOptions) -> Iterator[ClusteringGroup]:
-    """The file groups that pay: small enough, in no plan that waits, and not sorted like this already."""
+    """The file groups worth clustering: small enough, in no waiting plan, and not sorted this way already."""
     wanted = _order_of(options.params())
     left = options.groups_max
     forgotten = ForgottenDeletes(view)
@@ -248,7 +250,7 @@ def _pays(view: TableView, found: FileSlice, columns: Collection[str], wanted: s
 
 
 def _group_of(view: TableView, found: FileSlice) -> ClusteringGroup | None:
-    """The slice as it is planned; None if there are only tombstones in it."""
+    """The plan's entry for a slice; None if it has only tombstones."""
     operation = operation_on(view, found)
     if operation.base_file is None and not operation.delta_files:
         return None
@@ -260,7 +262,7 @@ def _group_of(view: TableView, found: FileSlice) -> ClusteringGroup | None:
 
 
 def _operation_of(group: ClusteringGroup) -> CompactionOperation:
-    """A planned file group as tasks take it."""
+    """The operation of a task on a planned file group."""
     names = (*group.delta_files, *([group.base_file] if group.base_file else ()))
     instants = [file.instant for file in map(parse_data_file, names) if file is not None]
     base = parse_data_file(group.base_file) if group.base_file else None
@@ -269,7 +271,7 @@ def _operation_of(group: ClusteringGroup) -> CompactionOperation:
 
 
 def _writes_since_clustering(table: OpenedTable, snapshot: Snapshot) -> int:
-    """How many writes have completed since the last clustering, compactions among them, as Hudi counts."""
+    """The number of writes completed since the last clustering, including compactions, as Hudi counts."""
     moved = replace_commits(table.storage, snapshot.moving)
     last = max((one.instant.completion or "" for one in moved if one.operation_type == CLUSTER), default="")
     return sum((found.completion or "") > last for found in snapshot.writes)

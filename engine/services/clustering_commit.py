@@ -1,8 +1,8 @@
-"""What a clustering takes away and puts in its place, resolved at its place in the log.
+"""The commit of a clustering: which file groups it replaces is resolved at its slot in the log.
 
-It replaces what it has read. So a file group to which somebody has written since the plan is left alone: the old one
-stays live, and the new one's file id is named as *replaced by the same commit*. No reader shows a file of it, be
-it there already or put by an executor that was paused for a day.
+It replaces what it has read. So a file group that was written to since the plan is left out: the old one stays live,
+and the new one's file id is named as *replaced by the same commit*. No reader shows a file of it, whether it exists
+already or is put by an executor that was paused for a day.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SLICES_ONLY = frozenset(SERVICES_THAT_ADD_A_SLICE.values())
 
 
 def place_of(group: FileGroup) -> Place:
-    """What a file group is compared by: a bucket of a partition has one live file group, whoever names it."""
+    """The partition and bucket of a file group, by which groups are compared: a bucket has one live file group."""
     bucket = bucket_of_file_id(group[1])
     return group[0], group[1] if bucket is None else bucket
 
 
 def touched_since(storage: Storage, instant: str) -> frozenset[Place]:
-    """Where writes have completed since a plan, as far as the timeline shows them by now; only a commit knows all."""
+    """Places where writes completed since a plan, as far as the timeline shows them; only the commit knows all."""
     found: set[Place] = set()
     for other in map(parse_file_name, storage.names(TIMELINE_FOLDER)):
         if other is not None and other.action in WRITE_ACTIONS and (other.completion or "") > instant:
@@ -48,8 +48,8 @@ def touched_since(storage: Storage, instant: str) -> frozenset[Place]:
     return frozenset(found)
 
 
-def called_off(storage: Storage, instant: str, group: FileGroup) -> bool:
-    """Whether somebody has asked by now that a planned file group is left alone."""
+def is_cancel_requested(storage: Storage, instant: str, group: FileGroup) -> bool:
+    """Whether the cancellation of a planned file group has been requested."""
     asked = request_of(storage, instant, CLUSTERING)
     return asked is not None and asked.covers([group])
 
@@ -64,7 +64,7 @@ def _places_of(storage: Storage, instant: Instant) -> frozenset[Place]:
 
 @dataclass(frozen=True)
 class Clustered:
-    """One file group of the plan: what becomes of it, and the files of its successor if they were made."""
+    """One file group of the plan: its operation and target, and the files of its successor if they were made."""
 
     operation: CompactionOperation
     target: str
@@ -72,7 +72,7 @@ class Clustered:
 
     @property
     def group(self) -> FileGroup:
-        """The file group that is to be replaced."""
+        """The file group to be replaced."""
         return self.operation.partition, self.operation.file_id
 
     @property
@@ -84,7 +84,7 @@ class Clustered:
 
 @dataclass(frozen=True)
 class ClusteringCommit:
-    """A clustering on its way. `metadata` has all but files and replaced file groups."""
+    """A clustering about to commit. `metadata` lacks files and replaced file groups."""
 
     storage: Storage
     instant: str
@@ -94,14 +94,14 @@ class ClusteringCommit:
 
     @property
     def work(self) -> Work:
-        """All that is lost without a commit."""
+        """The work that is lost without a commit."""
         return Work.of(replace(self.metadata, stats=tuple(stat for one in self.clustered for stat in one.stats)))
 
     def check(self, snapshot: Snapshot, at: At) -> Changed | Conflict:
-        """What was made is committed, but for file groups that others have touched, or that somebody has cancelled.
+        """Commits the new file groups, except those that other writes touched, or whose cancellation was requested.
 
-        A conflict if nothing is left, or if the plan is to be carried out whole. Errors: `Unavailable` if executors
-        have taken a file group for touched that was not.
+        A conflict if none is left, or if the plan is indivisible. Errors: `Unavailable` if tasks left a file group out
+        for a write that was undone since.
         """
         touched = self._touched(snapshot, at.since)
         alone = {*touched, *cancelled_groups(at.context, at.state)}
@@ -125,7 +125,7 @@ class ClusteringCommit:
         return Changed(replace(at.staged, metadata=metadata, spared=spared))
 
     def _touched(self, snapshot: Snapshot, completed: list[OtherWrite]) -> Mapping[FileGroup, OtherWrite]:
-        """The planned file groups that are not as they were read, with who has changed them."""
+        """The planned file groups that changed since they were read, each with the write that did."""
         by_place: dict[Place, OtherWrite] = {}
         for write in completed:
             if write.operation_type not in _SLICES_ONLY:
@@ -141,7 +141,7 @@ class ClusteringCommit:
         return touched
 
     def _undone(self, snapshot: Snapshot) -> set[str]:
-        """Writes whose rows were read and which somebody has rolled back since: they must not come back."""
+        """Writes whose rows were read and that were rolled back since: their rows must not come back."""
         instants = {instant for one in self.clustered for instant in one.instants}
         read = {instant for instant in instants if not snapshot.has_completed(instant)}
         return read.difference(WholeTimeline.load(self.storage).completion_times(read)) if read else read

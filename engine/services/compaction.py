@@ -1,8 +1,8 @@
-"""Compaction: planned at one point of the log, carried out later, by anybody, any number of times to the same end.
+"""Compaction: planned at one slot of the log and executed later, by any process, as often as it likes.
 
 A plan names, for each file group, the base file and exactly the log files that completed before the plan's time.
-Carrying it out creates one base file for each group, put-if-absent under a name that depends on nothing but the plan:
-tasks that are retried, executors that were paused, and two executors of one plan all make the same file once.
+Executing it creates one base file for each group, put-if-absent under a name that depends on nothing but the plan:
+retried tasks, paused executors, and two executors of one plan all make the same file once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _log = logging.getLogger("lakelatch.engine")
 
 @dataclass(frozen=True)
 class Compaction(RewritingService):
-    """File groups with log files get a new base file, in which these are merged."""
+    """Merges the log files of file groups into a new base file each."""
 
     options: CompactionOptions = field(default_factory=CompactionOptions)
     cancellation: CancellationOptions = field(default_factory=CancellationOptions)
@@ -71,7 +71,7 @@ class Compaction(RewritingService):
     action, operation, compacts = COMPACTION, COMPACT, True
 
     def due(self, counters: Counters) -> bool:
-        """By Hudi's triggers. While a plan waits only if plans are counted from the last request."""
+        """Whether Hudi's trigger fires. While a plan waits, only the one that counts from the last request can."""
         trigger, waiting = self.trigger, counters.waiting(COMPACTION)
         if waiting and trigger.strategy != AFTER_LAST_REQUEST:
             return False
@@ -89,7 +89,7 @@ class Compaction(RewritingService):
         ensure_has_logs(table)
 
     def prepare(self, context: ServiceContext) -> None:
-        """Finishes what other engines have left of compactions, where tasks may run."""
+        """Finishes compactions that other engines executed, where tasks may run."""
         if context.executor.tasks:
             finish_foreign_compactions(context.executor, context.table)
 
@@ -109,7 +109,7 @@ class Compaction(RewritingService):
         return CompactTask(table, instant, times, plan.extra.get(KEEP_DELETES) == "true")
 
     def give_up(self, run: Execution, error: BaseException) -> None:
-        """An engine with other names for its files may have carried it out; see `RewritingService`."""
+        """See `RewritingService`. Another engine may have executed the plan, with other names for its files."""
         super().give_up(run, error)
         if isinstance(error, TransactionEnded):
             remove_left_over_bases(run.context.table, run.instant, run.plan.file_groups)
@@ -123,11 +123,11 @@ def _base_bytes(storage: Storage, operation: CompactionOperation) -> int:
 
 @dataclass(frozen=True)
 class CompactTask(RewriteTask):
-    """What every task of one compaction needs."""
+    """The task of a compaction."""
 
     service = "compaction"
 
-    #: The most rows of a row group; None for what is usual.
+    #: The most rows of a row group; None for the default.
     group_rows: ClassVar[int | None] = None
 
     keep_deletes: bool
@@ -145,9 +145,9 @@ class CompactTask(RewriteTask):
     def run(self, operation: CompactionOperation) -> FileReport | None:
         """See `RewriteTask`.
 
-        Deletes that won are kept in a file beside it. Without them, a row that is
-        older than its delete and completes after this plan would come back; without the compaction it would not.
-        It is a log file, but for deletes of column groups, which Hudi's readers would take for rows.
+        Winning deletes are kept in a file of their own. Without them, a row that is older than its delete and completes
+        after this plan would come back, as it would not without the compaction. It is a log file, except for deletes
+        of column groups, which Hudi's readers would take for rows.
         """
         name, file_id = self.name_of(operation), self.target_of(operation)
         gathered = GatheredRows()
@@ -172,15 +172,15 @@ class CompactTask(RewriteTask):
         return FileReport(operation.partition, file_id, name, gathered.records, 0, size_bytes, 0, kept_bytes=kept_bytes)
 
     def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
-        """What the base file is made of, in its order."""
+        """The rows of the base file, in its order."""
         table = self.table
         return merge_in_order(table.storage, slice_of(operation), table.full_schema, table.config, self.completions)
 
     def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
-        """The base file as the compaction's commit names it, after the log file of kept deletes, if there is one.
+        """The commit's entry for the base file, after that for the log file of kept deletes, if there is one.
 
-        Java's incremental reads merge the files that a window's commits name, and no others. The base file comes last:
-        where Java wants one file of a group, it takes that.
+        Java's incremental reads merge only files that a window's commits name. The base file comes last, as Java takes
+        the last file of a group where it wants one.
         """
         base = WriteStat(
             partition=report.partition,
@@ -220,19 +220,19 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
     )
 
 
-# -- what is left to do where another engine has carried out a plan ---------------------------------------------------
+# -- finishing plans that another engine executed ---------------------------------------------------------------------
 #
-# An engine that does not look at our heartbeats (Java Hudi below 1.2, and any version as a single writer) takes a plan
-# over from a live executor of ours; any engine does so from a dead one. Both then leave their base files under one
-# instant, which hudi-rs refuses to read. And no other engine keeps the deletes of a plan that asks for it.
+# An engine that ignores our heartbeats (Java Hudi below 1.2, and any version as a single writer) takes a plan over from
+# a live executor of ours; any engine does so from a dead one. Then both leave base files of the same instant, which
+# hudi-rs refuses to read. And no other engine keeps the deletes of a plan that asks for it.
 
 
 @dataclass(frozen=True)
 class KeepDeletes(CompactTask):
-    """Keeps the deletes of a compaction that another engine has carried out, as ours would have kept them."""
+    """Keeps the deletes of a compaction that another engine executed, as ours would have kept them."""
 
     def run(self, operation: CompactionOperation) -> FileReport | None:
-        """See `RewriteTask`; there is never a base file to report. The plan has ended, so no claim is looked at."""
+        """See `RewriteTask`; makes no base file to report. The plan has ended, so claims do not matter."""
         table = self.table
         name = kept_deletes_file(operation.partition, operation.file_id, self.instant).name
         try:
@@ -250,7 +250,7 @@ class KeepDeletes(CompactTask):
 def finish_foreign_compactions(executor: Executor, table: OpenedTable) -> None:
     """Removes base files that no commit names, and keeps the deletes that the plans asked for.
 
-    It looks at compactions on the active timeline that others completed, and is safe to repeat and to do at once.
+    It covers the compactions on the active timeline that others completed. Repeated and concurrent calls are safe.
     """
     view = TableView.load(table.storage, table.config)
     for instant, plan in carried_out_by_others(view):
@@ -264,7 +264,7 @@ def finish_foreign_compactions(executor: Executor, table: OpenedTable) -> None:
 
 
 def _without_kept_deletes(view: TableView, instant: str, operations: Operations) -> Operations:
-    """Those whose base file is still the newest of its group: behind a later one nothing could be kept any more."""
+    """Operations without kept deletes whose base file is still the newest of its group: older ones are too late."""
     newest = {
         (found.partition, found.file_id): found
         for found in view.slices(sorted({one.partition for one in operations}))

@@ -1,7 +1,7 @@
-"""Which of the file groups that are due a compaction takes, by the names of Hudi's strategies.
+"""Chooses among the file groups that are due for compaction, by Hudi's strategies.
 
-What a compaction saves is the merging of logs at each read, and what it costs is reading and writing the base file. So
-a few bytes of logs beside a large base file can wait, and a plan that is bounded takes first what saves most.
+A compaction saves merging the logs at each read, and costs reading and writing the base file. So a large base file with
+few bytes of logs can wait, and a bounded plan first takes the file groups that save most.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def chosen(
     options: CompactionOptions,
     base_bytes: Callable[[Sequence[CompactionOperation]], Sequence[int]],
 ) -> _Operations:
-    """Those that the plan takes, in its order. `base_bytes` is asked for the sizes of base files only if they count."""
+    """The operations of the plan, in order. `base_bytes` is called only if the sizes of base files matter."""
     found = list(operations)
     if options.target_io_mb is not None or options.least_log_ratio:
         sizes = base_bytes(found)
@@ -47,7 +47,7 @@ def _pays(operation: CompactionOperation, base_bytes: int, options: CompactionOp
 
 
 def _with_io(operation: CompactionOperation, base_bytes: int) -> CompactionOperation:
-    """Without a base file, what is written is about as much as the logs."""
+    """The operation with metrics of its IO. Without a base file, about as much is written as the logs have."""
     log_bytes = operation.metrics[_LOG_BYTES]
     read_mb, write_mb = (base_bytes + log_bytes) / _MB, (base_bytes or log_bytes) / _MB
     io = {_IO_MB: read_mb + write_mb, "TOTAL_IO_READ_MB": read_mb, "TOTAL_IO_WRITE_MB": write_mb}
@@ -55,7 +55,7 @@ def _with_io(operation: CompactionOperation, base_bytes: int) -> CompactionOpera
 
 
 def _bounded(operations: _Operations, options: CompactionOptions) -> _Operations:
-    """As many as fit, and one more if the last of them does not fill it: so there is always progress."""
+    """The first operations up to the target, the last of which may exceed it, so that there is always progress."""
     if options.target_io_mb is None:
         return operations
     found, left_mb = [], float(options.target_io_mb)
@@ -78,7 +78,7 @@ def _by_log_count(operations: _Operations, options: CompactionOptions) -> _Opera
 
 
 def _latest_partitions(operations: _Operations, options: CompactionOptions) -> _Operations:
-    """By name, as dates are written with the year first; Hudi takes no others."""
+    """Operations of the last partitions by name, as dates begin with the year; Hudi sorts the same way."""
     by_name = {one.partition: re.sub(r"(^|/)[^/=]*=", r"\1", one.partition) for one in operations}
     latest = sorted(by_name, key=lambda partition: by_name[partition], reverse=True)[: options.latest_partitions]
     return [one for partition in latest for one in operations if one.partition == partition]

@@ -1,6 +1,6 @@
-"""What the names on the active timeline say of table services that may be due: nothing is read or listed for it.
+"""Counts of instants on the active timeline, by which services decide whether they are due, without any request.
 
-A wrong answer costs time and never data: a service looks for itself, under the table's lock, what there is to do.
+A wrong answer costs time and never data: a service decides under the table's lock what there is to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ by_completion = attrgetter("completion")
 class Counters:
     """Counts of a snapshot, as of one moment.
 
-    A count costs what has completed since the service's last run, or since the beginning if there was none.
+    The cost of a count is the number of instants completed since the service's last run, or of all if it never ran.
     """
 
     snapshot: Snapshot
@@ -31,12 +31,12 @@ class Counters:
 
     @classmethod
     def of(cls, snapshot: Snapshot, now_ms: int, since: Iterable[Instant] = ()) -> Counters:
-        """As of the folder's last listing, and with what the caller itself has completed `since`."""
+        """Counts the last listing of the folder, and the instants that the caller itself has completed `since`."""
         return cls(snapshot.completed_with(since), now_ms)
 
     @property
     def writes(self) -> tuple[Instant, ...]:
-        """Completed writes, and the services that rewrite, in order of completion."""
+        """Completed writes and rewriting services, in order of completion."""
         return self.snapshot.writes
 
     def waiting(self, action: str) -> list[str]:
@@ -44,16 +44,16 @@ class Counters:
         return pending_plans(self.snapshot, action)
 
     def completed(self, *actions: str) -> Iterator[Instant]:
-        """Those of these actions that have completed."""
+        """Completed instants of these actions."""
         return chain.from_iterable(self.snapshot.by_action.get(action, ()) for action in actions)
 
     def completed_after(self, time: str, action: str) -> Iterator[Instant]:
-        """Those that completed after a time, in order of completion."""
+        """Instants of the action that completed after a time, in order of completion."""
         found = self.snapshot.by_action.get(action, ())
         return islice(found, count_until(found, time), None)
 
     def deltas_after(self, time: str) -> Iterator[Instant]:
-        """Delta commits that wrote rows, and completed after a time."""
+        """Delta commits of writes that completed after a time."""
         return (one for one in self.completed_after(time, DELTA_COMMIT) if not self.has_plan(one, LOG_COMPACTION))
 
     def has_plan(self, instant: Instant, action: str) -> bool:
@@ -61,7 +61,7 @@ class Counters:
         return any(one.state == REQUESTED and one.action == action for one in self.snapshot.of(instant.requested))
 
     def earlier(self, by_ms: int) -> str:
-        """The time so long ago, by the clock of this machine."""
+        """The time `by_ms` ago, by the clock of this machine."""
         return earlier(self.now_ms, by_ms)
 
 
@@ -76,15 +76,15 @@ def last_requested(instants: Iterable[Instant]) -> str:
 
 
 def count_until(instants: Sequence[Instant], time: str) -> int:
-    """How many of these, which are in order of completion, completed until then."""
+    """How many of these instants, given in order of completion, completed until a time."""
     return bisect_right(instants, time, key=by_completion)
 
 
 def has_so_many(instants: Iterator[Instant], least: int) -> bool:
-    """Whether there are at least so many, without counting further."""
+    """Whether there are at least `least` instants, without counting further."""
     return len(list(islice(instants, max(least, 0)))) >= least
 
 
 def earlier(time_ms: int, by_ms: int) -> str:
-    """The time so long before another one."""
+    """The instant `by_ms` before a time."""
     return to_instant(max(0, time_ms - by_ms))

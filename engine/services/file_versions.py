@@ -1,4 +1,4 @@
-"""The versions of file groups: all files of each, and who may still need it."""
+"""The versions of file groups: all files of each, and which of them readers of a moment need."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Version:
 
 
 def versions(names: Iterable[str], completions: Mapping[str, str]) -> dict[str, list[Version]]:
-    """The versions of each file group among a partition's files, latest first. Files that do not count are left out.
+    """The versions of each file group among a partition's files, latest first, without files that do not count.
 
-    Unlike the slices that readers get, these have every file: of two base files of one instant both, and logs that
-    others repeat.
+    Unlike the slices of readers, they have every file: both of two base files of one instant, and logs that compacted
+    logs repeat.
     """
     bases: dict[str, dict[str, list[str]]] = {}
     logs: dict[str, list[LogFile]] = {}
@@ -53,5 +53,5 @@ def versions(names: Iterable[str], completions: Mapping[str, str]) -> dict[str, 
 
 
 def needed_at(found: list[Version], moment: str) -> int:
-    """How many of the versions, latest first, readers need that began at this moment or later."""
+    """How many of the versions, latest first, readers need that began at a moment or later."""
     return next((count for count, version in enumerate(found, 1) if version.since <= moment), len(found))

@@ -1,10 +1,9 @@
-"""Log compaction: runs of log files of a file group are repeated as one, which our readers take in their place.
+"""Log compaction: a run of log files of a file group is merged into one, which our readers read instead.
 
-What a run comes to is written to a *compacted log*, whose name puts it directly behind the run's last file. A reader
-that knows nothing of it merges the run and then its repetition, and finds the same rows; ours leave the run out. A run
-never reaches past the requested time of a write that is under way, so whatever completes later keeps its place before
-or behind the whole of it. That is what makes log compaction exact: also for equal ordering values, for deletes without
-one, and under commit-time ordering.
+The merged run is written to a *compacted log*, whose name sorts directly after the run's last file. A reader that does
+not know it merges the run and then its repetition, and finds the same rows; ours leave the run out. A run never extends
+past the requested time of a write in progress, so whatever completes later sorts before or after the whole run. This
+makes log compaction exact, even for equal ordering values, for deletes without one, and under commit-time ordering.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, Wri
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
-_PLAN_KEY = "lakelatch.log.compaction"  # marks plans of ours in their extra metadata: a Java writer's are not for us
+_PLAN_KEY = "lakelatch.log.compaction"  # marks our plans in their extra metadata: those of Java are not for us
 _PLAN_OF_RUNS = "runs"
 
 
 @dataclass(frozen=True)
 class LogCompaction(RewritingService):
-    """Runs of log files are repeated as one each, for file groups that are not due for a compaction yet."""
+    """Merges runs of log files into one each, for file groups that are not due for a compaction yet."""
 
     options: CompactionOptions = field(default_factory=CompactionOptions)
 
     action, operation, makes_bases = LOG_COMPACTION, LOG_COMPACT, False
 
     def due(self, counters: Counters) -> bool:
-        """Whether any file group can have so many new logs since it was compacted in either way, and none waits."""
+        """Whether a file group may have enough new logs since its last (log) compaction, and no plan waits."""
         if counters.waiting(LOG_COMPACTION):
             return False
         ours = (one for one in counters.completed(DELTA_COMMIT) if counters.has_plan(one, LOG_COMPACTION))
@@ -65,15 +64,15 @@ class LogCompaction(RewritingService):
 
     def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
         table = context.table
-        under_way = instants_under_way(context.manager, snapshot)  # first: who completes meanwhile does no harm in both
+        under_way = instants_under_way(context.manager, snapshot)  # first: a write may be listed twice, but not missed
         due = due_operations(table, snapshot, self.options.least_logs_of_run)
         runs = (run for operation in due for run in runs_of(operation, under_way))
-        # The name of one that was called off may have a tombstone, or its executor may have come too late.
+        # A cancelled plan may have left a tombstone of this name, or its executor a late file.
         operations = tuple(run for run in runs if not table.storage.exists(_path_of(run)))
         return CompactionPlan(operations, {_PLAN_KEY: _PLAN_OF_RUNS}).to_avro() if operations else None
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
-        """Whether the plan is one of ours, since Java's wait for Java; True where there is no such plan."""
+        """Whether the plan is ours; Java's are left to Java. True if there is no such plan."""
         try:
             return self.read(context.table.storage, instant).extra.get(_PLAN_KEY) == _PLAN_OF_RUNS
         except NotFound:
@@ -82,7 +81,7 @@ class LogCompaction(RewritingService):
     def execute(self, context: ServiceContext, instant: str) -> CommitResult:
         """See `RewritingService`. Errors: also `InvalidRequest` for a Java writer's plan."""
         if not self.may_execute(context, instant):
-            raise InvalidRequest(f"the log compaction {instant} was planned by another writer: let that carry it out")
+            raise InvalidRequest(f"the log compaction {instant} is another engine's: let that engine execute it")
         return super().execute(context, instant)
 
     def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> RewriteTask:
@@ -90,12 +89,12 @@ class LogCompaction(RewritingService):
 
 
 def instants_under_way(manager: TransactionManager, snapshot: Snapshot) -> list[str]:
-    """Requested times of whatever may still complete, dead writers and claims without a requested file included."""
+    """Requested times of all that may still complete, including dead writers and claims without a requested file."""
     return sorted({*manager.context.observer.instants(), *(instant.requested for instant in snapshot.pending)})
 
 
 def runs_of(operation: CompactionOperation, under_way: list[str]) -> Operations:
-    """The operation cut where a write is under way; only runs of two files or more, each ordered as it is merged."""
+    """Splits an operation at writes in progress; returns runs of two files or more, each in merge order."""
 
     def write_before(name: str) -> int:
         return bisect_right(under_way, _log_file(name).instant)
@@ -109,12 +108,12 @@ def _path_of(run: CompactionOperation) -> str:
 
 
 class LogCompactionTask(RewriteTask):
-    """What every task of one log compaction needs."""
+    """The task of a log compaction."""
 
     service = "log compaction"
 
     def name_of(self, operation: CompactionOperation) -> str:
-        """The compacted log's name, which depends on the plan alone."""
+        """The compacted log's name, which depends only on the plan."""
         file = compacted_log(_log_file(operation.delta_files[-1]))
         check_own_file(file)
         return file.name
@@ -123,7 +122,7 @@ class LogCompactionTask(RewriteTask):
         """See `RewriteTask`."""
         run = FileSlice(operation.partition, operation.file_id, operation.base_instant, None, operation.delta_files)
         table = self.table
-        # The blocks are of the run's last instant, as their file is: whoever reads it, reads them.
+        # The blocks have the instant of the run's last file, as their own file has, so that readers of it read them.
         instant = _log_file(operation.delta_files[-1]).instant
         block_format = data_block_format(table.config, table.schema)
         file = BytesIO()
@@ -143,7 +142,7 @@ class LogCompactionTask(RewriteTask):
         return FileReport(operation.partition, operation.file_id, name, *counts, len(data), version)
 
     def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
-        """The compacted log as the commit names it."""
+        """The commit's entry for the compacted log."""
         stat = report.to_stat(operation.base_instant)
         total = len(operation.delta_files)
         return (replace(stat, num_update_writes=0, base_file=operation.base_file or "", total_log_files=total),)

@@ -1,7 +1,7 @@
-"""Rollback of a completed commit, and restore to one: what may be undone, and what stands in its way.
+"""Rollback of a completed commit, and restore to one: checks that they are allowed, and begins them.
 
-Both are decided at their place in the log, where nothing can complete any more that they have not seen. The steps
-after that are those of `transactions/rollback.py` and `transactions/restore.py`.
+Both are decided at their slot in the log, before which nothing can complete unseen. The steps after that are those of
+`transactions/rollback.py` and `transactions/restore.py`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _PLANS = (COMPACTION, LOG_COMPACTION, CLUSTERING)
 
 @dataclass(frozen=True)
 class Undone:
-    """What a rollback or restore has taken away: requested times, the last completed one first, and how many files.
+    """The result of a rollback or restore: the requested times undone, the last completed first, and how many files.
 
-    `instant` is its own requested time, which every later commit is above.
+    `instant` is its own requested time; every later commit has a greater one.
     """
 
     instant: str
@@ -57,15 +57,14 @@ class Undone:
 
 
 def roll_back(manager: TransactionManager, instant: str) -> Undone:
-    """Takes back a completed commit on which no later one builds.
+    """Rolls back a completed commit on which no later one builds.
 
-    Later commits of other file groups stay. A transaction under way on the same file groups loses, unless it is under
-    non-blocking control, where it has not looked at what was there.
+    Later commits of other file groups stay. A transaction in progress on the same file groups conflicts, unless it is
+    under non-blocking control and so has not read them.
 
-    Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline, for one that
-    a savepoint keeps, for one that a later commit or a plan builds on, and for one that has superseded files which a
-    clean has removed since, or is about to. `CorruptTable`, with nothing changed either, for one that has superseded
-    files of which one is missing, and no clean has removed it.
+    Errors: `InvalidRequest`, with nothing changed, if there is no such completed commit on the active timeline, a
+    savepoint keeps it, a later commit or a plan builds on it, or a clean has removed files that it superseded, or is
+    about to. `CorruptTable`, with nothing changed either, if such a file is missing and no clean has removed it.
     """
     storage = manager.storage
 
@@ -111,20 +110,19 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
 
 
 def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone:
-    """Takes the table back to where it was when the commit of this requested time completed, a savepoint or not.
+    """Restores the table to its state when the commit of this requested time completed, with a savepoint or without.
 
-    What completed later is undone, services included, and so are plans that were made later. Every transaction that is
-    under way ends, under either concurrency mode. Readers see the table as it was at some moment, or an error: ours as
-    it is afterwards, as soon as the restore is on the timeline. Others' see one completed file go after another. If a
-    clean has removed files of what is undone, rows are missing for them until all of these have gone.
+    Everything that completed later is undone, services included, and so are later plans. Every transaction in progress
+    ends, under either concurrency mode. Readers see the table as it was at some moment, or an error. Ours see the
+    restored table as soon as the restore is on the timeline; others see completed files disappear one by one, and lack
+    rows meanwhile if a clean has removed files of undone instants.
 
-    Errors: `InvalidRequest`, with nothing changed, for what is no completed commit of the active timeline; if a
+    Errors: `InvalidRequest`, with nothing changed, if there is no such completed commit on the active timeline; if a
     later one was archived, or is kept by a savepoint; if a clean has removed files that are needed, or has begun to.
-    `CorruptTable`, with nothing changed either, if a file is missing that is live again afterwards and that no clean
-    has removed. `Unavailable` while another restore is under way.
+    `CorruptTable`, with nothing changed either, if a file that would be live again is missing and no clean has removed
+    it. `Unavailable` during another restore.
 
-    Costs a request for each write of both timelines that this process does not remember, and a listing of each
-    partition.
+    Costs a request for each write of both timelines that this process has not cached, and a listing of each partition.
     """
     storage = manager.storage
 
@@ -144,7 +142,7 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
                 clean=cleans[0],
             )
         view = TableView(storage, config, WholeTimeline.load(storage), target.completion, expects=archived_too)
-        view.ensure_there(view.slices())  # for what nobody has taken is live again, and has to be there
+        view.ensure_there(view.slices())  # they are live again afterwards
         plans = [one for one in snapshot.pending if one.action in _PLANS and one.requested > (target.completion or "")]
         instants = tuple((one.requested, one.action) for one in (*plans[::-1], *later))
         _ensure_same_start(snapshot, frozenset(one for one, _ in instants))
@@ -156,7 +154,7 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
 
 
 def ensure_no_restore(manager: TransactionManager, snapshot: Snapshot) -> None:
-    """Errors: `Unavailable` while a restore is on the timeline that has not completed."""
+    """Raises `Unavailable` while the timeline has a restore that has not completed."""
     for pending in (one for one in snapshot.pending if one.action == RESTORE):
         raise Unavailable(
             f"restore {pending.requested} is under way: try again when it has completed. If its process died, any "
@@ -166,18 +164,18 @@ def ensure_no_restore(manager: TransactionManager, snapshot: Snapshot) -> None:
 
 
 def _completed_after(snapshot: Snapshot, commit: Instant) -> list[Instant]:
-    """Completed writes later than this one, by completion."""
+    """Writes that completed after this one, by completion."""
     return [one for one in snapshot.writes if (one.completion or "") > (commit.completion or "")]
 
 
 def _ensure_there_without(
     manager: TransactionManager, snapshot: Snapshot, commit: Instant, metadata: CommitMetadata
 ) -> None:
-    """What a commit has superseded, and what is live again without it, is all there.
+    """Checks that all files exist that the commit superseded, and that are live again without it.
 
-    Nobody has written to these file groups since, so it is what was there right before. A write of log files alone
-    supersedes nothing. Errors: `InvalidRequest` for what a clean has removed, or is about to; `CorruptTable` for what
-    is missing otherwise.
+    No write has touched these file groups since, so they are the files live right before it. A write of log files only
+    supersedes nothing. Errors: `InvalidRequest` if a clean has removed one, or is about to; `CorruptTable` if one is
+    missing otherwise.
     """
     storage = manager.storage
     bases = (stat for stat in metadata.stats if isinstance(parse_data_file(stat.path.rpartition("/")[2]), BaseFile))
@@ -203,7 +201,7 @@ def _ensure_there_without(
         if (partition, name) in names:
             raise InvalidRequest(
                 f"the clean {clean} is about to remove {path_below(partition, name)}, which would be live again "
-                f"without {commit.requested}: let what is there stand, or restore the table to a later commit",
+                f"without {commit.requested}: leave the table as it is, or restore it to a later commit",
                 instant=commit.requested,
                 clean=clean,
             )
@@ -212,8 +210,8 @@ def _ensure_there_without(
 def _ensure_same_start(snapshot: Snapshot, gone: frozenset[str]) -> None:
     """`InvalidRequest` if files that belong to no commit would be older than the first completed write that is left.
 
-    hudi-rs and Java take whatever is older than that one for committed. Log files that failed writes have left are
-    empty, and harmless; a write that is under way has rows, and a cancelled clustering empty base files.
+    hudi-rs and Java take everything older than that one for committed. Log files of failed writes are empty and
+    harmless; a write in progress has rows, and a cancelled clustering has empty base files.
     """
     writes = {one.requested for one in snapshot.writes}
     first, left = min(writes), min(writes - gone, default="")
@@ -232,7 +230,7 @@ def _ensure_same_start(snapshot: Snapshot, gone: frozenset[str]) -> None:
 
 
 def _ensure_no_savepoint(snapshot: Snapshot, commits: Iterable[Instant], instant: str) -> None:
-    """`InvalidRequest` if one of these commits is kept: the table as of it would lack what is undone."""
+    """`InvalidRequest` if a savepoint keeps one of these commits: the table as of it would lack what is undone."""
     kept = {one.requested for one in completed_savepoints(snapshot)}
     for commit in (one for one in commits if one.requested in kept):
         raise InvalidRequest(
@@ -244,9 +242,9 @@ def _ensure_no_savepoint(snapshot: Snapshot, commits: Iterable[Instant], instant
 
 
 def _ensure_not_archived(manager: TransactionManager, snapshot: Snapshot, target: Instant) -> None:
-    """An instant that is in the history counts for every reader, whatever becomes of its files on the timeline.
+    """`InvalidRequest` if a later commit is in the history, where it counts for every reader.
 
-    They may still be there, if its archiver has died, or is at work.
+    Its files may still be on the timeline, if its archiver has died or is still at work.
     """
     if HISTORY_NAME not in snapshot.names:
         return
@@ -263,9 +261,9 @@ def _was_archived(one: Instant, instant: str) -> InvalidRequest:
 
 
 def _meet(commit: Instant, groups: Iterable[FileGroup], others: Iterable[FileGroup]) -> bool:
-    """Whether file groups of a commit are among others: by bucket, and, if it replaced file groups, by partition.
+    """Whether file groups of a commit overlap others: by bucket or, if it replaced file groups, by partition.
 
-    A replace commit moves every bucket of its partitions, also one in which it found no file.
+    A replace commit moves every bucket of its partitions, even one in which it found no file.
     """
 
     def part(group: FileGroup) -> tuple[str, object]:

@@ -1,4 +1,4 @@
-"""Table services that rewrite file groups: how they are planned, and how a plan is carried out."""
+"""Table services that rewrite file groups: how they are planned, and how a plan is executed."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
 Operations: TypeAlias = tuple[CompactionOperation, ...]
-#: Each operation with the files that it has come to; none where it was left alone, or nothing was in it.
+#: Each operation with its new files; none if it was left out, or had no rows.
 Made: TypeAlias = list[tuple[CompactionOperation, tuple[WriteStat, ...]]]
 _log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)
 class RewriteTask(ABC):
-    """What carries out planned operations, wherever it runs. Pickles.
+    """The work on planned operations, in this process or elsewhere. Pickles.
 
-    `completions` has what the merge of a table with column groups needs, and is empty for other tables.
+    `completions` are for merges of tables with column groups, and empty for other tables.
     """
 
-    #: What it is a part of, as people call it.
+    #: The service's name in texts.
     service: ClassVar[str]
 
     table: OpenedTable
@@ -73,18 +73,18 @@ class RewriteTask(ABC):
 
     @abstractmethod
     def name_of(self, operation: CompactionOperation) -> str:
-        """The one name that the operation's file has, whoever makes it."""
+        """The name of the operation's file, which is the same for all executors."""
 
     @abstractmethod
     def run(self, operation: CompactionOperation) -> FileReport | None:
-        """Makes the operation's file, or finds that another attempt has made it; None if there is nothing in it.
+        """Makes the operation's file, or finds that another attempt has made it; None if it would be empty.
 
         Errors: `TransactionEnded` if the plan has ended.
         """
 
     @abstractmethod
     def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
-        """The operation's files as the commit names them."""
+        """The commit's entries for the operation's files."""
 
     def __call__(self, operation: CompactionOperation, token: str) -> FileReport | None:
         """`run`, as an executor calls it. Errors: also `PlanCancelled`, so that a cancelled plan stops early."""
@@ -92,17 +92,17 @@ class RewriteTask(ABC):
         return self.run(operation)
 
     def run_all(self, executor: Executor, operations: Operations) -> list[FileReport]:
-        """Runs the operations wherever the executor does, and says for what."""
+        """Runs the operations on an executor."""
         what = f"lakelatch: {self.service} of {self.table.config.name!r}"
         return executor.map(self, operations, FileReport, what)
 
     def ensure_wanted(self) -> None:
-        """Errors: `PlanCancelled`."""
+        """Raises `PlanCancelled` if the plan was cancelled."""
         if is_cancelled(self.table.storage, self.instant):
             raise PlanCancelled.of("the plan", self.instant)
 
     def put(self, operation: CompactionOperation, name: str, data: bytes) -> None:
-        """Puts a file of the operation, unless it is there already."""
+        """Puts a file of the operation, unless it exists."""
         ensure_beating(self.table.storage, self.instant)
         path = path_below(operation.partition, name)
         self.table.storage.put_if_absent(path, add_checksum(data, path))
@@ -115,10 +115,7 @@ class RewriteTask(ABC):
         footer: Callable[[], Mapping[str, str]],
         group_rows: int | None = None,
     ) -> int:
-        """Puts rows that come in parts as a file of the operation, unless it is there already; how many bytes it has.
-
-        See `put_base_file`.
-        """
+        """Puts a file of the operation from rows in parts, unless it exists; returns its bytes. See `put_base_file`."""
         path = path_below(operation.partition, name)
         ensure_wanted = partial(ensure_beating, self.table.storage, self.instant)
         table = self.table
@@ -129,7 +126,7 @@ class RewriteTask(ABC):
 
 @dataclass(frozen=True)
 class Execution:
-    """A plan that is being carried out. `plan` is empty until it was read."""
+    """The execution of a plan. `plan` is empty until it was read."""
 
     context: ServiceContext
     transaction: Transaction
@@ -142,7 +139,7 @@ class Execution:
 
 
 class RewritingService(PlannedService[CommitResult]):
-    """A service whose tasks each make one file of an operation, under a name that depends on nothing but the plan."""
+    """A service whose tasks each make one operation's file, under a name that depends on nothing but the plan."""
 
     #: The operation of its commit.
     operation: ClassVar[str]
@@ -153,7 +150,7 @@ class RewritingService(PlannedService[CommitResult]):
 
     @abstractmethod
     def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> RewriteTask:
-        """What carries the plan's operations out; `times` are `RewriteTask.completions`."""
+        """The task for the plan's operations; `times` are `RewriteTask.completions`."""
 
     def describe(self, result: CommitResult) -> str:
         kind = "base" if self.makes_bases else "log"
@@ -164,11 +161,11 @@ class RewritingService(PlannedService[CommitResult]):
         return CompactionPlan.read(storage, requested(instant, self.action).path)
 
     def wanted(self, table: OpenedTable, operations: Operations) -> Operations:
-        """The operations that are of any use by now."""
+        """The operations that are still useful."""
         return _still_there(table, operations)
 
     def staged(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[Staged, tuple[Check, ...]]:
-        """What is to be committed, and the checks that decide more of it at its place in the log."""
+        """The files to commit, and the checks that decide on them at the commit's slot in the log."""
         metadata = replace(metadata, stats=tuple(stat for _, stats in made for stat in stats))
         return Staged(metadata, Work.of(metadata)), ()
 
@@ -205,13 +202,13 @@ class RewritingService(PlannedService[CommitResult]):
         return CommitResult.of(instant, committed.completion, committed.metadata)
 
     def give_up(self, run: Execution, error: BaseException) -> None:
-        """Leaves a plan that could not be carried out to the next executor, or ends it if it was cancelled."""
+        """Leaves a failed plan to the next executor, or ends it if it was cancelled."""
         run.transaction.release()
         tidy_cancelled(run.context.manager, run.instant)
 
 
 def busy_groups(storage: Storage, snapshot: Snapshot) -> set[FileGroup]:
-    """(partition, file id) of every file group in a plan that waits: two plans of one would read the same files."""
+    """(partition, file id) of every file group in a waiting plan: a second plan would read the same files."""
     return {
         group
         for action in REWRITING_SERVICES
@@ -221,10 +218,10 @@ def busy_groups(storage: Storage, snapshot: Snapshot) -> set[FileGroup]:
 
 
 def due_operations(table: OpenedTable, snapshot: Snapshot, least_logs: int) -> list[CompactionOperation]:
-    """An operation for each file group with so many logs to merge that is in no plan that waits.
+    """An operation for each file group that has at least `least_logs` logs to merge and is in no waiting plan.
 
-    Without those whose deletes another engine has forgotten and nobody has kept since: nobody could after that. Errors:
-    `CorruptTable` if a file is missing in one of their partitions: without it, the loss would be for good.
+    File groups whose deletes another engine dropped are left out until these are kept, as that is not possible later.
+    Errors: `CorruptTable` if a file is missing in one of their partitions: its loss would become permanent.
     """
     busy = busy_groups(table.storage, snapshot)
     view = TableView.load(table.storage, table.config)
@@ -236,7 +233,7 @@ def due_operations(table: OpenedTable, snapshot: Snapshot, least_logs: int) -> l
             if known is None:
                 continue
             operation = operation_on(view, known)
-            if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # tombstones are none
+            if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # not counting tombstones
                 due.append(operation)
     if due:
         view.ensure_whole({one.partition for one in due})
@@ -244,7 +241,7 @@ def due_operations(table: OpenedTable, snapshot: Snapshot, least_logs: int) -> l
 
 
 def ensure_has_logs(table: OpenedTable) -> None:
-    """`InvalidRequest` for a copy-on-write table, in which a compaction would find nothing, ever."""
+    """`InvalidRequest` for a copy-on-write table, which never has log files to compact."""
     if table.config.copies_on_write:
         raise InvalidRequest(
             f"the table {table.config.name!r} is {table.config.table_type}: each commit writes base files, so there "
@@ -253,7 +250,7 @@ def ensure_has_logs(table: OpenedTable) -> None:
 
 
 def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
-    """A planned operation on all logs of a slice that hold something."""
+    """The planned operation on a slice, with all of its logs that are not empty."""
     sizes = {name: view.storage.stat(found.path_of(name)).size_bytes for name in found.log_files}
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file is the tombstone of a failed attempt
     for name in (name for name in found.log_files if not sizes[name]):
@@ -276,7 +273,7 @@ def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
 
 
 def begin_plan(manager: TransactionManager, instant: str, action: str) -> Transaction:
-    """Begins to carry a plan out; one that was cancelled is tidied up instead. Errors: those of `manager.execute`."""
+    """Begins to execute a plan; a cancelled one is ended instead. Errors: those of `manager.execute`."""
     try:
         return manager.execute(instant, action)
     except PlanCancelled:
@@ -285,9 +282,9 @@ def begin_plan(manager: TransactionManager, instant: str, action: str) -> Transa
 
 
 def _refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, error: NotFound) -> None:
-    """`CorruptTable` in the place of a `NotFound` if what is gone is needed: by a plan that waits, of live file groups.
+    """`CorruptTable` instead of `NotFound` if the plan still waits, and files of live file groups are missing.
 
-    Whoever is slow finds files gone that were cleaned after others had carried the plan out.
+    For a slow executor, files are missing that were cleaned after another one had completed the plan.
     """
     storage = table.storage
     wanted = [
@@ -301,14 +298,14 @@ def _refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, e
     for path in (path for path, is_there in zip(wanted, there, strict=True) if not is_there and waits):
         raise CorruptTable(
             f"the file {path!r} is missing, which {plan.path} is to rewrite: its rows would be left out for good. "
-            "Restore it from a copy, or call the plan off (`lakelatch cancel request`)",
+            "Restore it from a copy, or cancel the plan (`lakelatch cancel request`)",
             path=path,
             instant=plan.requested,
         ) from error
 
 
 def _ensure_names(operations: Operations, path: str) -> None:
-    """`CorruptTable` for a plan whose files could not lie in a table."""
+    """`CorruptTable` for a plan with names that are no data files of a table."""
     for one in operations:
         files = [parse_data_file(name) for name in one.delta_files]
         bases = [] if one.base_file is None else [parse_data_file(one.base_file)]
@@ -318,16 +315,16 @@ def _ensure_names(operations: Operations, path: str) -> None:
 
 
 def _still_there(table: OpenedTable, operations: Operations) -> Operations:
-    """Without file groups that were replaced since they were planned: nobody would read what became of them."""
+    """The operations without those on file groups that were replaced since, whose results no reader would read."""
     replaced = TableView.load(table.storage, table.config).replaced()
     return tuple(one for one in operations if (one.partition, one.file_id) not in replaced)
 
 
 def remove_left_over_bases(table: OpenedTable, instant: str, groups: Collection[FileGroup]) -> None:
-    """Removes them from these file groups, where the commit names another one; nothing if it has not completed.
+    """Removes base files of the instant from file groups for which its commit names another one; none if it is pending.
 
-    Readers of ours pass over them, and hudi-rs refuses two base files of one instant. Whoever is still writing one
-    leaves it again, for the next call. What cannot be removed now is left as well.
+    Our readers ignore them, and hudi-rs refuses two base files of one instant. A process that is still writing one
+    leaves it again, for the next call. Files that cannot be removed now are left as well.
     """
     try:
         _remove_left_over(TableView.load(table.storage, table.config), instant, groups)

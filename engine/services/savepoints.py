@@ -1,7 +1,7 @@
-"""Savepoints: commits whose files cleaners must keep, and to which the table can be restored.
+"""Savepoints: commits whose files cleans must keep, and to which the table can be restored.
 
 A savepoint has the requested time of the commit that it keeps. It goes through the commit log like a commit: a clean
-that is planned after its slot sees it, and one that was planned before is looked at before the slot.
+planned after its slot sees it, and cleans planned before are checked before the slot is put.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakelatch.transactions.manager import TransactionManager
 
 @dataclass(frozen=True)
 class Savepoint:
-    """A commit that is kept. `instant` is its requested time, `completion` that of the savepoint."""
+    """A commit that is kept. `instant` is its requested time, and `completion` the savepoint's completion time."""
 
     instant: str
     completion: str
@@ -39,7 +39,7 @@ class Savepoint:
 
 
 def savepoints(storage: Storage) -> list[Savepoint]:
-    """The table's savepoints, ours and Java's, oldest commit first."""
+    """The table's savepoints, including Java's, oldest commit first."""
     found = []
     for instant in Snapshot.load(storage).completed:
         if instant.action == SAVEPOINT:
@@ -52,14 +52,15 @@ def savepoints(storage: Storage) -> list[Savepoint]:
 
 
 def create_savepoint(config: TableConfig, manager: TransactionManager, instant: str, comment: str = "") -> Savepoint:
-    """Keeps the table as it was when the commit of this requested time completed; that again changes nothing.
+    """Keeps the table as of the completion of the commit with this requested time; repeating it changes nothing.
 
-    Errors: `InvalidRequest` for what is no completed commit of the active timeline, and for one of whose files a clean
-    has removed some, or is about to.
+    Errors: `InvalidRequest` if there is no such completed commit on the active timeline, or a clean has removed some of
+    its files, or is about to.
     """
     context, storage = manager.context, manager.storage
     commit_on_timeline(_look(manager), storage, instant)  # refused before anything is made
-    ensure_created(storage, inflight(instant, SAVEPOINT).path, b"", context.system)  # the witness of the slot's file
+    # Without it the slot's file is not made: see `delete_savepoint`.
+    ensure_created(storage, inflight(instant, SAVEPOINT).path, b"", context.system)
     failpoint("savepoint.after_inflight")
     operation_id = context.system.new_id()
     kept: list[SavepointMetadata] = []
@@ -85,7 +86,7 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
     with table_lock(context) as lease:
         try:
             event = run(context, Deciding(decide, above=instant), lease)
-        except InvalidRequest:  # what is begun holds cleaners up, and archivers
+        except InvalidRequest:  # a pending savepoint would hold up cleans and archiving
             storage.delete(inflight(instant, SAVEPOINT).path)
             raise
     if isinstance(event, GivenUp):
@@ -94,7 +95,7 @@ def create_savepoint(config: TableConfig, manager: TransactionManager, instant: 
 
 
 def delete_savepoint(manager: TransactionManager, instant: str) -> None:
-    """Gives the savepoint of this commit up: cleaners may take its files from now on.
+    """Deletes the savepoint of this commit: cleans may remove its files from now on.
 
     Errors: `InvalidRequest` if there is none.
     """
@@ -103,16 +104,16 @@ def delete_savepoint(manager: TransactionManager, instant: str) -> None:
         there = _savepoint_of(_look(manager), instant)
         if there is None:
             raise InvalidRequest(f"there is no savepoint of {instant}: {_named(storage)}", instant=instant)
-        # Its witness first: whoever finds the slot's file missing would make it again beside it.
+        # The inflight file first: while it exists, a writer that finds the slot's file missing makes it again.
         storage.delete(inflight(instant, SAVEPOINT).path)
         failpoint("savepoint.after_witness")
         storage.delete(there.path)
 
 
 def forget_begun(manager: TransactionManager, least_age_ms: int) -> None:
-    """Removes what processes have left that died while they made a savepoint: until then cleaners keep all for it.
+    """Removes pending savepoints of processes that died: until then cleans keep everything for them.
 
-    One that was only paused finds the witness of its slot gone, and has failed.
+    A process that was only paused fails, as its inflight file is gone.
     """
     timeline = Snapshot.load(manager.storage)
     made = {one.requested for one in timeline.completed if one.action == SAVEPOINT}
@@ -135,8 +136,7 @@ def latest_commit(manager: TransactionManager) -> str:
 
 
 def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> Instant:
-    """The completed write of this requested time on the active timeline. Errors: `InvalidRequest` that says what it is
-    instead."""
+    """The completed write of this requested time on the active timeline. Errors: `InvalidRequest`, with the reason."""
     for found in snapshot.writes:
         if found.requested == instant:
             return found
@@ -144,31 +144,31 @@ def commit_on_timeline(snapshot: Snapshot, storage: Storage, instant: str) -> In
     if pending is not None:
         why = f"{pending.action} {instant} has not completed"
     elif find_archived(storage, snapshot.names, instant) is not None:
-        why = f"{instant} was archived: what completed since its archive cannot be told apart any more"
+        why = f"{instant} was archived: commits that completed after it cannot be separated any more"
     else:
         why = f"there is no completed commit {instant} on the timeline"
     raise InvalidRequest(f"{why}. Name the requested time of a completed commit, as `lakelatch timeline` shows it")
 
 
 def _look(manager: TransactionManager) -> Snapshot:
-    """The timeline, after the projection of the log's tail."""
+    """The timeline, after the log's tail has been shown on it."""
     tail, snapshot = manager.context.look()
     manager.context.log.ensure_same_locks(tail)
     return snapshot
 
 
 def completed_savepoints(snapshot: Snapshot) -> tuple[Instant, ...]:
-    """Those that are on the timeline, by completion time."""
+    """Completed savepoints on the timeline, by completion time."""
     return snapshot.by_action.get(SAVEPOINT, ())
 
 
 def files_of_cleans(snapshot: Snapshot, storage: Storage) -> Iterator[tuple[str, str, str]]:
-    """What cleans that have not completed are about to remove: the clean, a partition, and the name of a file in it."""
+    """Files that pending cleans are about to remove: the clean, a partition, and the name of a file in it."""
     for clean in (one for one in snapshot.pending if one.action == CLEAN):
         plan = requested(clean.requested, CLEAN)
         try:
             files = CleanPlan.from_avro(read_plan(storage, plan), plan.path).files
-        except NotFound:  # it has gone meanwhile
+        except NotFound:  # it has completed and left meanwhile
             continue
         yield from ((clean.requested, partition, name) for partition, names in files.items() for name in names)
 
@@ -191,7 +191,7 @@ def _files_of(storage: Storage, config: TableConfig, commit: Instant) -> dict[st
 def _ensure_no_clean_takes(
     snapshot: Snapshot, storage: Storage, files: dict[str, tuple[str, ...]], commit: Instant
 ) -> None:
-    """A pending clean was planned before the savepoint, and would remove what it says."""
+    """`InvalidRequest` if a pending clean, which was planned before the savepoint, removes one of its files."""
     kept = {name for names in files.values() for name in names}
     for clean, _, name in sorted(files_of_cleans(snapshot, storage)):
         if name in kept:

@@ -1,9 +1,9 @@
-"""Looking whether everything is there that has to be: what `lakelatch verify` does. Nothing is changed.
+"""Verification (`lakelatch verify`): checks that all files exist that have to. Nothing is changed.
 
-Whatever somebody names is expected: slots of the commit log their completed files, completed writes of both timelines
-their data files, plans and savepoints theirs. What cleans have removed, what was rolled back or restored, and attempts
-that failed may be gone; what was replaced is there until a clean takes it. A table at work moves under the look, so
-that what one look misses counts only if a second one, of a timeline that was listed later, misses it as well.
+Every file that is named has to exist: the completed files of slots of the commit log, and the data files of completed
+writes of both timelines, of plans and of savepoints. Files that cleans removed, that were rolled back or restored, and
+those of failed attempts may be gone; replaced files stay until a clean removes them. A live table changes during a
+check, so a finding counts only if a second check, of a timeline that was listed later, makes it as well.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from lakelatch.timeline.service_metadata import read_cleaned, read_rolled_back, 
 from lakelatch.timeline.table_config import TableConfig
 
 MISSING, DAMAGED, SUPERFLUOUS = "missing", "damaged", "superfluous"
-_LOOKS_MAX = 5
-_AT_ONCE = 8  # files whose bytes are looked at
+_CHECKS_MAX = 5
+_AT_ONCE = 8  # files that are read at the same time
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One file that is not as it has to be: `missing`, `damaged`, or `superfluous`, which no write names."""
+    """One file that is `missing`, `damaged`, or `superfluous`, as no write names it."""
 
     kind: str
     path: str
@@ -55,8 +55,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification has found. `files` are the data files that it has looked for, and `deep` says whether their
-    bytes were looked at; `unchecked` of these have no checksum, as those of other engines."""
+    """The result of a verification. `files` is the number of data files that it looked for, and `deep` says whether it
+    read them; `unchecked` of these have no checksum, as those of other engines."""
 
     findings: tuple[Finding, ...]
     files: int
@@ -70,41 +70,41 @@ class Verification:
 
 
 def verify(storage: Storage, config: TableConfig, deep: bool = False) -> Verification:
-    """Everything that is missing, damaged or superfluous, as far as anything tells.
+    """Finds everything that is missing, damaged or superfluous.
 
     Costs a request for each slot, each completed instant of the active timeline and each archived write, and a listing
     of each partition; twice, if anything is found. `deep` reads all data files as well, and compares checksums. Errors:
     those of the storage.
     """
-    look = _Look(storage, config)
-    for _ in range(_LOOKS_MAX if look.findings else 0):
-        before, look = look, _Look(storage, config)
-        if look.findings == before.findings:
+    check = _Check(storage, config)
+    for _ in range(_CHECKS_MAX if check.findings else 0):
+        before, check = check, _Check(storage, config)
+        if check.findings == before.findings:
             break
-        # What came or went meanwhile says nothing: only what two looks in a row have found stays.
-        look.findings = look.findings & before.findings
-    look.findings = {one for one in look.findings if one.kind != MISSING or not storage.exists(one.path)}
-    unchecked = look.check_bytes() if deep else 0
-    return Verification(tuple(sorted(look.findings)), look.count, deep, unchecked)
+        # Files may have come or gone meanwhile: only findings of two checks in a row count.
+        check.findings = check.findings & before.findings
+    check.findings = {one for one in check.findings if one.kind != MISSING or not storage.exists(one.path)}
+    unchecked = check.check_bytes() if deep else 0
+    return Verification(tuple(sorted(check.findings)), check.count, deep, unchecked)
 
 
-class _Look:
-    """One look at all of it."""
+class _Check:
+    """One check of the whole table."""
 
     def __init__(self, storage: Storage, config: TableConfig) -> None:
         self.storage = storage
         self.findings: set[Finding] = set()
         self.count = 0
-        self._there: list[str] = []  # expected data files that are there
+        self._there: list[str] = []  # expected data files that exist
         self._slots()
         with self._noting(TIMELINE_FOLDER):
             self._whole = WholeTimeline.load(storage)
             self._writes = self._read_timeline()
-            self._look_at_files(TableView(storage, config, self._whole))
+            self._data_files(TableView(storage, config, self._whole))
         self._index()
 
     def check_bytes(self) -> int:
-        """Reads what is there, and notes what is damaged; how many files have no checksum."""
+        """Reads the existing files and notes damaged ones; returns how many files have no checksum."""
         unchecked = 0
         for start in range(0, len(self._there), _AT_ONCE):
             part = self._there[start : start + _AT_ONCE]
@@ -124,10 +124,10 @@ class _Look:
     # -- the commit log -----------------------------------------------------------------------------------------------
 
     def _slots(self) -> None:
-        """Slots that cannot be read, their content, and completed files; the tail's own file the next writer makes.
+        """Checks slots, their content, and their completed files, except the tail's, which the next writer makes.
 
-        What lies below the watermark of the last one is not part of the log: a removal that was not finished has left
-        it, or a writer that was paused has put it there.
+        Slots below the watermark of the last one are not part of the log: an unfinished removal left them, or a writer
+        that was paused put them there.
         """
         log, numbers = CommitLog(self.storage), map(slot_number, self.storage.names(LOG_FOLDER))
         found: list[Event] = []
@@ -152,7 +152,7 @@ class _Look:
     # -- both timelines -----------------------------------------------------------------------------------------------
 
     def _read_timeline(self) -> list[tuple[Instant, CommitMetadata]]:
-        """The completed writes with what they say; all else that is on the timeline is read as well."""
+        """Reads all completed instants of both timelines; returns the writes with their metadata."""
         whole, found = self._whole, list[tuple[Instant, CommitMetadata]]()
         readers: dict[str, Callable[[bytes, str], object]] = {
             CLEAN: read_cleaned,
@@ -175,7 +175,7 @@ class _Look:
 
     # -- data files ---------------------------------------------------------------------------------------------------
 
-    def _look_at_files(self, view: TableView) -> None:
+    def _data_files(self, view: TableView) -> None:
         named = [(instant, expected_of(metadata)) for instant, metadata in self._writes]
         expectation = Expectation(named)
         view = TableView(view.storage, view.config, view.whole, expects=lambda _: expectation)
@@ -197,8 +197,8 @@ class _Look:
             self._kept_deletes(listed, replaced)
 
     def _past(self, listed: Mapping[str, Iterable[str]], expectation: Expectation) -> None:
-        """Files of older slices, and of replaced file groups, that no clean has removed: readers of the past would miss
-        their rows, and so would the table after a restore."""
+        """Checks files of older slices and replaced file groups that no clean has removed: time travel reads need them,
+        and so does the table after a restore."""
         cleaned = cleaned_after(self._whole, "")
         known = {one.path for one in self.findings}
         for partition, names in listed.items():
@@ -217,7 +217,7 @@ class _Look:
                         self._note(MISSING, path_below(partition, name), f"the savepoint {one.path} keeps it")
 
     def _plans(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[FileGroup, str]) -> None:
-        """What waiting plans are to rewrite, but for file groups that were replaced since they were made."""
+        """Checks the inputs of waiting plans, except for file groups that were replaced since."""
         for one in self._whole.active.pending:
             plan = requested(one.requested, one.action)
             with self._noting(plan.path):
@@ -234,10 +234,10 @@ class _Look:
                             self._note(MISSING, path_below(group.partition, name), f"{plan.path} is to rewrite it")
 
     def _superfluous(self, listed: Mapping[str, Iterable[str]]) -> None:
-        """Files with bytes under instants of ours that do not name them: readers show every file of such an instant.
+        """Finds files with bytes under our instants that do not name them: readers show every file of an instant.
 
-        But for what the instant itself replaces: a clustering that has left a bucket alone, since somebody had written
-        to it meanwhile, gives up what it began there, for a clean to take.
+        File groups that the instant itself replaces are none: a clustering that left a bucket out, as it was written to
+        meanwhile, leaves the new file group there to a clean.
         """
         given_up = {
             (instant.requested, *group)
@@ -254,13 +254,13 @@ class _Look:
                 if (file.instant, partition, file.file_id) in given_up:
                     continue
                 if isinstance(file, LogFile) and (is_compacted_log(file) or is_kept_deletes(file)):
-                    continue  # one that was called off, or of another engine's compaction
+                    continue  # of a cancelled plan, or of another engine's compaction
                 with self._noting(path):
                     if self.storage.stat(path).size_bytes:
                         self._note(SUPERFLUOUS, path, f"the write {file.instant} does not name it")
 
     def _kept_deletes(self, listed: Mapping[str, Iterable[str]], replaced: Mapping[FileGroup, str]) -> None:
-        """Deletes of column groups lie beside the newest base files, whose footers name them and nothing else."""
+        """Checks files of kept deletes of column groups, which only footers of the newest base files name."""
         newest: dict[FileGroup, BaseFile] = {}
         for path in self._there:
             partition, _, name = path.rpartition("/")
@@ -269,17 +269,17 @@ class _Look:
                 found = newest.setdefault((partition, file.file_id), file)
                 newest[partition, file.file_id] = max(found, file, key=lambda one: one.instant)
 
-        def look(partition: str, path: str) -> None:
+        def check(partition: str, path: str) -> None:
             with self._noting(path):
                 kept = open_base_file(self.storage, path, []).footer.get(KEPT_DELETES_FOOTER.encode(), b"").decode()
                 if kept and kept not in listed.get(partition, ()):
                     self._note(MISSING, path_below(partition, kept), f"{path} has kept deletes in it")
 
-        looks = ((partition, path_below(partition, file.name)) for (partition, _), file in newest.items())
-        self.storage.together(*(partial(look, *one) for one in looks))
+        bases = ((partition, path_below(partition, file.name)) for (partition, _), file in newest.items())
+        self.storage.together(*(partial(check, *one) for one in bases))
 
     def _index(self) -> None:
-        """A damaged index is not used, and nothing is lost with it."""
+        """Finds damaged indexes, which are superfluous: they are not used, and hold nothing else."""
         for name in self.storage.names(INDEX_FOLDER):
             path = f"{INDEX_FOLDER}/{name}"
             try:
@@ -297,12 +297,12 @@ class _Look:
 
     @contextmanager
     def _noting(self, path: str) -> Iterator[None]:
-        """What turns out to be damaged, or gone, within; of several files the error says which."""
+        """Notes files that turn out to be damaged or missing in this block; an error may name its file."""
         try:
             yield
         except NotFound as error:
             self._note(MISSING, path, error.message)
         except CorruptTable as error:
             found = Finding(DAMAGED, str(error.details.get("path") or path), error.message)
-            if replace(found, kind=MISSING) not in self.findings:  # the slots have said it
+            if replace(found, kind=MISSING) not in self.findings:  # found by the slots already
                 self.findings.add(found)

@@ -1,1 +1,1 @@
-"""A table as it is opened and made: its properties, its schema, its columns."""
+"""Opening and making tables: properties, schema, columns."""

@@ -1,4 +1,4 @@
-"""What may be done with a table that another engine made, and what has to be set for it."""
+"""Adoption of tables of other engines: whether they may be read and written, and the properties to set for it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Adoption:
-    """What was found. `refusals` say why it cannot be written, each with its way out; without any, `settings` are the
-    properties that are missing for that. `unreadable` says why not even reading it is possible."""
+    """The result of an examination. `refusals` say why the table cannot be written, each with a way out; if there are
+    none, `settings` are the properties missing for that. `unreadable` says why it cannot even be read."""
 
     config: TableConfig
     refusals: tuple[str, ...] = ()
@@ -59,15 +59,15 @@ class Adoption:
 
     @property
     def may_be_written(self) -> bool:
-        """Once `settings` are there; compaction and the other services are writes as well."""
+        """Whether it may be written once `settings` are set; table services are writes as well."""
         return not self.refusals and not self.unreadable
 
 
 def examine(storage: Storage, now_ms: int, bucket_count: int | None, hash_fields: Sequence[str]) -> Adoption:
-    """Looks at a table's properties, timeline and file groups, and at rows of some of them; changes nothing.
+    """Examines a table's properties, timeline and file groups, and rows of some of these; changes nothing.
 
     `now_ms` is the storage's time. `bucket_count` and `hash_fields` are what its writers are known to have set;
-    without them the fields are those of the record key, and the count is what the rows allow.
+    without them the fields are those of the record key, and the count is inferred from the rows.
 
     Errors: `InvalidRequest` where there is no table, or one that cannot be opened at all; `CorruptTable`.
     """
@@ -104,7 +104,7 @@ def examine(storage: Storage, now_ms: int, bucket_count: int | None, hash_fields
 
 
 def _by_properties(config: TableConfig) -> Iterator[str]:
-    """What no setting of ours could change."""
+    """Refusals by properties that cannot be set here."""
     raw = config.raw
     indexes = config.metadata_partitions or raw.get("hoodie.table.metadata.partitions.inflight", "")
     if indexes:
@@ -179,14 +179,14 @@ def _counts_of(table: OpenedTable, slices: Sequence[FileSlice], fields: Sequence
 
 
 def _hashed_texts(table: OpenedTable, rows: pa.Table, fields: Sequence[str]) -> list[pa.Array]:
-    """The texts that Java hashes: of a key of one field that is `field:value`, that text."""
+    """The texts that Java hashes: `field:value` for a key of one field that is stored so, else the values."""
     if table.config.prefixed_keys and tuple(fields) == table.config.record_key_fields:
         return [record_keys(rows, fields, True)]
     return [value_texts(rows, name) for name in fields]
 
 
 def _problem_of_count(counts: list[int] | None, wanted: int | None, fields: Sequence[str]) -> str:
-    """Why the number of buckets is not known, or not this one; "" if it is."""
+    """The refusal if the number of buckets is unknown, or not the wanted one; "" otherwise."""
     named = ",".join(fields)
     if counts is None:
         return "" if wanted else "it has no rows to find the number of buckets by: name it (--buckets)"
@@ -202,7 +202,7 @@ def _problem_of_count(counts: list[int] | None, wanted: int | None, fields: Sequ
 
 
 def _settings(config: TableConfig, count: int, fields: Sequence[str]) -> dict[str, str]:
-    """Properties that are missing. The hashed fields are named only if they are not those of the key."""
+    """The missing properties. Hashed fields are named only if they are not those of the key."""
     wanted = {INDEX_TYPE: "BUCKET", BUCKET_ENGINE: "SIMPLE", BUCKET_COUNT: str(count), TIMEZONE: "UTC"}
     if tuple(fields) != config.record_key_fields:
         wanted[HASH_FIELD] = ",".join(fields)

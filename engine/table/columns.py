@@ -1,4 +1,4 @@
-"""The columns that a write must hold and may fill: those of the table, or of some of its column groups."""
+"""The columns that a write must have and may have: those of the table, or of some of its column groups."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def fitted(
 ) -> OpenedTable:
     """The table as a write of these columns leaves it. Errors: `InvalidRequest`, naming columns and the way out.
 
-    They must be the table's (a delete needs only those that name the row); order does not matter. With `mergeSchema`
-    there may be others, and wider types, which become the table's; that a number becomes a text needs
-    `lakelatch.write.numbers.to.text` as well. An upsert may have `_hoodie_is_deleted` besides. If
-    the columns that the writer has `known` are given, it may lack all others.
+    The columns must be the table's (a delete needs only those that identify the row); order does not matter. With
+    `mergeSchema` there may be others, and wider types, which become the table's; turning numbers into text needs
+    `lakelatch.write.numbers.to.text` as well. An upsert may also have `_hoodie_is_deleted`. Columns that are not among
+    the `known` ones, if these are given, may be missing.
     """
     deleting = options.operation == DELETE
     flagged = IS_DELETED_COLUMN in data_schema.names and IS_DELETED_COLUMN not in table.schema.names
@@ -54,7 +54,7 @@ def fitted(
     for name, other in compared.alike:
         raise InvalidRequest(
             f"the column {name!r} differs from {other!r} only in the case of its letters, and most engines take them "
-            f"for one: call it {other!r}"
+            f"for one: rename it to {other!r}"
         )
     changes = options.merge_schema and not deleting and not table.config.column_groups
     if compared.added and not changes:
@@ -89,7 +89,7 @@ def _check_missing(
         required = {*parts, *required_columns(config, table.schema.names, data_schema.names, options)}
     elif options.operation == DELETE:
         required = naming
-        if options.non_blocking and config.ordering_field:  # without a time of its own it would win by chance
+        if options.non_blocking and config.ordering_field:  # without an ordering value it would win by chance
             required = {*naming, config.ordering_field}
     elif options.null_for_missing:
         required = {name for name in required if name not in compared.missing or name in _ordering_and_keys(config)}
@@ -110,7 +110,7 @@ def _check_missing(
 
 
 def _check_type(config: TableConfig, one: Mismatch, allowed: bool, widens: bool) -> None:
-    """`InvalidRequest` unless the column may become of the type that is given."""
+    """`InvalidRequest` unless the column may have, or change to, the given type."""
     given, stored = shown_type(one.given), shown_type(one.stored)
     what = f"the column {one.column!r} is {given}, and in the table {config.name!r} it is {stored}: "
     orderings = {config.ordering_field, *(group.ordering for group in config.column_groups)}
@@ -137,7 +137,7 @@ def _ordering_and_keys(config: TableConfig) -> set[str]:
 
 
 def _check_flag(table: OpenedTable, data_schema: pa.Schema) -> None:
-    """For a frame that says of each row whether it deletes, in a table whose rows do not say it."""
+    """Checks the flag of an upsert by which rows delete, in a table without that column."""
     kind = data_schema.field(IS_DELETED_COLUMN).type
     if not pa.types.is_boolean(kind):
         raise InvalidRequest(
@@ -153,7 +153,7 @@ def _check_flag(table: OpenedTable, data_schema: pa.Schema) -> None:
 def required_columns(
     config: TableConfig, names: Collection[str], given: Collection[str], options: WriteOptions
 ) -> set[str]:
-    """Of the table's columns `names`, those that a write with the columns `given` must have.
+    """Those of the table's columns `names` that a write with the columns `given` must have.
 
     Errors: `InvalidRequest` for a write that fills no group, or deletes none under non-blocking control.
     """
@@ -164,7 +164,7 @@ def required_columns(
         if options.non_blocking and not set(orderings) & set(given):  # it would win by chance
             raise InvalidRequest(
                 f"a non-blocking delete in the table {config.name!r} needs the ordering column of each group that it "
-                f"deletes, and the data has none of {', '.join(orderings)}: add those that it speaks of"
+                f"deletes, and the data has none of {', '.join(orderings)}: add those of the groups to delete"
             )
         return required
     spoken = [group for group in groups if set(group.names) & set(given)]
@@ -179,7 +179,7 @@ def required_columns(
 
 
 def check_rows(rows: pa.Table, config: TableConfig, names: Collection[str], deleting: bool) -> None:
-    """Each row must say, by its ordering columns, which groups it speaks for. Errors: `InvalidRequest`."""
+    """`InvalidRequest` unless each row has a value in the ordering column of a group, which says that it fills it."""
     groups = [group for group in groups_of(config, names) if set(group.names) & set(rows.column_names)]
     given = [group for group in groups if group.ordering in rows.column_names]
     if not deleting:
@@ -194,12 +194,12 @@ def check_rows(rows: pa.Table, config: TableConfig, names: Collection[str], dele
     if count:
         raise InvalidRequest(
             f"{count} rows have no value in {' nor in '.join(repr(group.ordering) for group in given)}: without one "
-            "nobody can say which row is newer. Fill it, or remove those rows"
+            "it is unknown which row is newer. Fill it, or remove those rows"
         )
 
 
 def delete_rows(rows: pa.Table, config: TableConfig, names: Collection[str]) -> pa.Table | None:
-    """The rows as they delete groups: those whose ordering columns they have. None if they have none of them."""
+    """The rows as deletes of the groups whose ordering columns they have; None if they have none."""
     given = [group for group in groups_of(config, names) if group.ordering in rows.column_names]
     if not given:
         return None
@@ -212,7 +212,7 @@ def delete_rows(rows: pa.Table, config: TableConfig, names: Collection[str]) -> 
 
 
 def _check_silence(rows: pa.Table, groups: Collection[ColumnGroup]) -> None:
-    """A value in a group (with an ordering column) that has none to be ordered by would be lost."""
+    """`InvalidRequest` for values of a group in rows without its ordering value: they would be lost."""
     for group in groups:
         silent = pc.is_null(rows[group.ordering])
         for name in group.columns:
@@ -220,7 +220,7 @@ def _check_silence(rows: pa.Table, groups: Collection[ColumnGroup]) -> None:
             if count:
                 raise InvalidRequest(
                     f"{count} rows have a value in {name!r} and none in {group.ordering!r}, which orders its group: "
-                    "without one nobody can say which row is newer. Fill it, or clear the group's columns"
+                    "without one it is unknown which row is newer. Fill it, or clear the group's columns"
                 )
 
 

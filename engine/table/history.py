@@ -1,4 +1,4 @@
-"""What a table can say of itself: what has completed, and what was fixed when it was made."""
+"""A table's history and properties, as users see them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class TableDetail:
-    """What was fixed when a table was made."""
+    """The properties that were fixed when a table was made."""
 
     uri: str
     name: str
@@ -56,7 +56,7 @@ class TableDetail:
 
 
 def shown_table(path: str, open_it: Callable[[], OpenedTable]) -> str:
-    """What a notebook shows of the table that is held: what was fixed, and its columns. Reads no data; raises nothing.
+    """A table's fixed properties and columns as HTML for notebooks. Reads no data; raises nothing.
 
     Options are not shown: they may hold secrets.
     """
@@ -70,13 +70,13 @@ def shown_table(path: str, open_it: Callable[[], OpenedTable]) -> str:
 
 
 def html_of(lines: Mapping[str, str]) -> str:
-    """Names and texts as a table for notebooks, whatever characters they have."""
+    """Names and texts as an HTML table for notebooks, escaped."""
     shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in lines.items())
     return f"<table>{shown}</table>"
 
 
 def detail_of(table: OpenedTable) -> TableDetail:
-    """The table's properties, by the names that `Table.create` has for them."""
+    """The table's properties, under their names in `Table.create`."""
     config = table.config
     return TableDetail(
         uri=table.storage.uri,
@@ -92,9 +92,9 @@ def detail_of(table: OpenedTable) -> TableDetail:
 
 
 def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]:
-    """The completed instants of the active timeline, newest first; behind each restore, what it took away.
+    """The completed instants of the active timeline, newest first, and after each restore the instants that it undid.
 
-    Of that nothing is left but its requested time and action, and `undone_by` says by whom it was undone. Errors:
+    Only the requested times and actions of the latter are left, and `undone_by` names the restore. Errors:
     `InvalidRequest` for a limit below 1.
     """
     if limit is not None and limit < 1:
@@ -107,7 +107,7 @@ def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]
 
 
 def last_commit_until(table: OpenedTable, time: str) -> str:
-    """The requested time of the write that had completed last by then. Errors: `InvalidRequest` if there is none."""
+    """The requested time of the last write completed until a time. Errors: `InvalidRequest` if there is none."""
     found = WholeTimeline.load(table.storage).completed(WRITE_ACTIONS, until=time)
     if not found:
         raise InvalidRequest(f"as_of={time}: nothing had been committed to {table.storage.uri} by then", option="as_of")
@@ -115,7 +115,7 @@ def last_commit_until(table: OpenedTable, time: str) -> str:
 
 
 def conflict_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]:
-    """The writes that lost lately, newest first. Errors: `InvalidRequest` for a limit below 1."""
+    """The writes that lost a conflict recently, newest first. Errors: `InvalidRequest` for a limit below 1."""
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit={limit}: it is the number of conflicts to show, or None for all", option="limit")
     return [_loss(one) for one in recent_losses(table.storage)[::-1][:limit]]

@@ -1,4 +1,4 @@
-"""Making a table: what is fixed for good, checked, and put where no other writer has made it meanwhile."""
+"""Making a table: checks the properties that are fixed for good, and puts them unless another writer was faster."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from lakelatch.timeline.table_config import (
 from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.checks import At, Check
 
-_UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # properties files would need escapes, which other readers do not know
+_UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # would be escaped in properties files, which other readers do not know
 
 
 def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable:
-    """The table for writing, made if there is none. Of several first writers one makes it; the others must agree.
+    """Opens a table for writing, or makes it. If there are several first writers, one does, and the others must agree.
 
     `schema` is that of the data, without meta columns. Errors: `InvalidRequest`, and the table is as it was.
     """
@@ -69,18 +69,18 @@ def open_for_write(storage: Storage, options: WriteOptions, schema: pa.Schema) -
 
 
 def prepare_table(
-    storage: Storage, options: WriteOptions, schema: pa.Schema, beside: MemoryCheck | None = None
+    storage: Storage, options: WriteOptions, schema: pa.Schema, memory_check: MemoryCheck | None = None
 ) -> OpenedTable:
-    """The table for writing; if there is none, one that is made with its first commit: a write that fails leaves none.
+    """Opens a table for writing; a new one is made with its first commit, so that a failed write leaves none.
 
-    `schema` is that of the data, without meta columns; `beside` is asked at the same time. Errors: `InvalidRequest`,
-    and the table is as it was.
+    `schema` is that of the data, without meta columns; `memory_check` makes its requests at the same time. Errors:
+    `InvalidRequest`, with nothing changed.
     """
     try:
-        return agreeing(table_at(storage, *looked_at(storage, beside)), options)
+        return agreeing(table_at(storage, *looked_at(storage, memory_check)), options)
     except InvalidRequest:
-        if beside is not None:  # it was asked of what was there then
-            beside.forget()
+        if memory_check is not None:  # its answers are of before
+            memory_check.forget()
         if is_table(storage):  # perhaps only by now
             return open_existing(storage, options)
     try:
@@ -95,7 +95,7 @@ def prepare_table(
 
 
 def makes_table(table: OpenedTable) -> tuple[Check, ...]:
-    """The last check of a new table's first commit, which makes it: nothing refuses that any more but its slot."""
+    """The last check of a new table's first commit, which makes the table: after it only the slot can be lost."""
 
     def check(snapshot: Snapshot, at: At) -> None:
         make_table(table)
@@ -104,7 +104,7 @@ def makes_table(table: OpenedTable) -> tuple[Check, ...]:
 
 
 def make_table(table: OpenedTable) -> None:
-    """Makes a new table. Errors: `WriteConflict` if another writer has made one that is not the same."""
+    """Makes a new table. Errors: `WriteConflict` if another writer has made a different one."""
     storage, properties = table.storage, table.config.to_properties()
     failpoint("create.before_properties")
     try:
@@ -118,7 +118,7 @@ def make_table(table: OpenedTable) -> None:
 
 
 def made_by_others(table: OpenedTable) -> WriteConflict | None:
-    """That another writer has made a new table meanwhile, which is not the same; None if nobody has."""
+    """The conflict with another writer who has made a different table meanwhile; None if there is none."""
     if not table.is_new or not is_table(table.storage) or _is_same(table, load_table_config(table.storage)):
         return None
     return WriteConflict(
@@ -128,7 +128,7 @@ def made_by_others(table: OpenedTable) -> WriteConflict | None:
 
 
 def _is_same(table: OpenedTable, found: TableConfig) -> bool:
-    """Whether a table that is there is the new one but for the order of its columns."""
+    """Whether an existing table is the same as the new one, except for the order of its columns."""
     if replace(found, create_schema=None) != replace(table.config, create_schema=None):
         return False
     compared = Comparison.of(parsed_schema(found.create_schema or "", PROPERTIES_PATH).columns, table.schema)
@@ -178,7 +178,7 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
 
 
 def _check_times(config: TableConfig, schema: pa.Schema) -> None:
-    """`InvalidRequest` unless each partition field is of a type of which its key generator makes folders."""
+    """`InvalidRequest` unless the key generator can make folders of each partition field's type."""
     fields = config.partition_fields
     if config.key_generator == TIMESTAMP_KEYS and (len(fields), len(config.record_key_fields)) != (1, 1):
         raise InvalidRequest(
@@ -201,7 +201,7 @@ def _check_times(config: TableConfig, schema: pa.Schema) -> None:
 
 
 def _check_place(storage: Storage) -> None:
-    """`InvalidRequest` where a new table would take files for its own. Those of a first write that failed are."""
+    """`InvalidRequest` where a new table would adopt files that are not of its own failed first writes."""
     timeline = Snapshot.look(storage)
     if timeline.has_history or timeline.writes:
         raise InvalidRequest(
@@ -218,7 +218,7 @@ def _check_place(storage: Storage) -> None:
 
 
 def _table_name(storage: Storage, given: str | None) -> str:
-    """The name that was asked for, or one made of the folder's, which may hold what a table's name must not."""
+    """The given name, or one made from the folder's, without the characters that are not allowed in names."""
     if given is None:
         return _UNFIT_IN_NAMES.sub("_", storage.uri.rstrip("/").rpartition("/")[2])
     if not given or _UNFIT_IN_NAMES.search(given):
@@ -248,14 +248,14 @@ def _check_fields(schema: pa.Schema, options: WriteOptions, hash_fields: tuple[s
 
 
 def check_unique(schema: pa.Schema) -> None:
-    """Errors: `InvalidRequest` for a name that occurs more than once."""
+    """`InvalidRequest` for a name that occurs more than once."""
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise InvalidRequest(f"the column(s) {', '.join(twice)} occur more than once: drop or rename them")
 
 
 def check_groups(config: TableConfig, schema: pa.Schema) -> None:
-    """The groups of a table that is about to be made. Errors: `InvalidRequest`, naming the group and the column."""
+    """Checks the column groups of a new table. Errors: `InvalidRequest`, naming the group and the column."""
     keys = {*config.record_key_fields, *config.partition_fields}
     ordering = config.ordering_field if config.merge_mode == EVENT_TIME else None
     for group in config.column_groups:
@@ -277,7 +277,7 @@ def check_groups(config: TableConfig, schema: pa.Schema) -> None:
         sortable_type(schema.field(group.ordering).type)
     if config.column_groups and ordering in keys:
         raise InvalidRequest(
-            f"the ordering field {ordering!r} identifies the row, and with {COLUMN_GROUPS} it has to tell which writes "
+            f"the ordering field {ordering!r} identifies the row, and with {COLUMN_GROUPS} it has to say which writes "
             "fill the columns outside of all groups: choose another one"
         )
     if config.column_groups and IS_DELETED_COLUMN in schema.names:

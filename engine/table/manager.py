@@ -1,4 +1,4 @@
-"""Opening a transaction manager: its lock provider, its time generator, its settings, and what is remembered."""
+"""Opening a transaction manager: its lock provider, its time generator, its settings, and cached state."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from lakelatch.transactions.manager import TransactionManager
 
 T = TypeVar("T")
 
-_TABLES_MAX = 32  # that a process remembers: those it wrote last; and as many lock services
+_TABLES_MAX = 32  # cached tables of a process, the last that it wrote; and as many lock services
 _log = logging.getLogger("lakelatch.transactions")
 _memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
-_lock_options: OrderedDict[Hashable, Mapping[str, str]] = OrderedDict()  # that tables record, as they were seen last
+_lock_options: OrderedDict[Hashable, Mapping[str, str]] = OrderedDict()  # recorded in tables, as last read
 _answering: OrderedDict[Hashable, None] = OrderedDict()  # lock services, by identity, that have answered this process
-_told: OrderedDict[Hashable, None] = OrderedDict()  # and those of which it was told that they do not
+_logged: OrderedDict[Hashable, None] = OrderedDict()  # lock services whose missing answer was logged
 _guard = threading.Lock()
 
 
@@ -49,14 +49,14 @@ def open_manager(
     config: TableConfig | None = None,
     is_new: bool = False,
 ) -> Iterator[TransactionManager]:
-    """The manager that the options describe; its lock provider is closed at the end.
+    """Opens the manager that the options describe; its lock provider is closed at the end.
 
-    What the options do not say of locks, the table says: `config`, if the caller has opened it, `is_new` if it is still
-    to be made. If not, its properties are read, once in a process. The lock service is asked whether it is there, but
-    for a table that the caller has opened. One that is not is told in the log, once in a process, since a write may
-    never need it; where there is no table yet it is an error.
-    `remembers`: it begins with what the last such manager of this table in this process has read, and leaves what it
-    reads to the next one, unless the block fails.
+    Lock options that are not given come from the table: from `config`, if the caller has opened it (`is_new` if it is
+    still to be made), or else from its properties, which are read once in a process. Unless the caller has opened the
+    table, the lock service is called once in a process. If it does not answer, that is logged, since a write may never
+    need it; for a new table it is an error.
+    `remembers`: the manager begins with the state that the last such manager of this table in this process has read,
+    and leaves its own to the next one, unless the block fails.
 
     Errors: `InvalidRequest` for options, and those of a lock service that does not answer before a table is made.
     """
@@ -80,7 +80,7 @@ def open_manager(
 
 
 def takes_other_locks(manager: TransactionManager, table: OpenedTable, options: ManagerOptions) -> bool:
-    """Whether the table says other lock options by now than the manager was opened with: then open it again."""
+    """Whether the table's lock options differ by now from those of the manager, which is to be opened again then."""
     storage, recorded = manager.storage, None if table.is_new else table.config.lock_options
     with _guard:
         before = _lock_options.pop(storage, None)
@@ -93,7 +93,7 @@ def takes_other_locks(manager: TransactionManager, table: OpenedTable, options: 
 
 
 def _recorded(storage: Storage) -> Mapping[str, str] | None:
-    """What the table says of its locks, as this process has seen it last; None if there was no table."""
+    """The lock options recorded in the table, as this process read them last; None if there was no table."""
     with _guard:
         known = _lock_options.get(storage)
     if known is not None:
@@ -106,10 +106,10 @@ def _recorded(storage: Storage) -> Mapping[str, str] | None:
 
 
 def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
-    """Hears once in a process from a lock service whether it is there: elision may never ask it."""
+    """Calls a lock service once in a process, to see whether it answers: with elision no write may ever call it."""
     identity = type(provider), provider.identity
     with _guard:
-        if identity in _answering or (identity in _told and not is_new):
+        if identity in _answering or (identity in _logged and not is_new):
             return
     try:
         provider.ask()
@@ -122,7 +122,7 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
                 **error.details,
             ) from error
         with _guard:
-            _remember(_told, identity, None)
+            _remember(_logged, identity, None)
         _log.warning(
             "the locks of the table at %s (%s) cannot be asked for: what needs none goes on, and what meets another "
             "writer, as every table service does, will wait for them in vain. %s",
@@ -136,10 +136,10 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
 
 
 def _begin_anew() -> None:
-    """In a forked child: another thread of its parent may have had the lock."""
+    """Resets a forked child: another thread of its parent may have held the lock."""
     global _guard
     _guard = threading.Lock()
-    for known in (_memories, _lock_options, _answering, _told):
+    for known in (_memories, _lock_options, _answering, _logged):
         known.clear()
 
 
@@ -147,7 +147,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _take_memory(place: Hashable) -> TableMemory | None:
-    """What is remembered, out of reach of others until it is kept again: who fails leaves nothing behind."""
+    """Takes a table's cached state out, until it is kept again: a call that fails leaves none."""
     with _guard:
         return _memories.pop(place, None)
 
@@ -169,9 +169,9 @@ def _remember(known: OrderedDict[Hashable, T], place: Hashable, value: T) -> Non
 def table_at_rest(
     path: str, options: Mapping[str, object] | None, system: System
 ) -> Iterator[tuple[OpenedTable, TransactionManager, ServiceOptions]]:
-    """An existing table, its manager and the options parsed, after the dead were rolled back.
+    """An existing table, its manager and the parsed options, after a rollback of dead writers.
 
-    Errors: `InvalidRequest` for the options, and for a table that may only be read.
+    Errors: `InvalidRequest` for the options, and for a read-only table.
     """
     parsed = Call(options).services()
     table = require_writable(open_storage(path, parsed.manager.storage)).with_base_files(parsed.base_files)

@@ -1,4 +1,4 @@
-"""Opening a table: its properties, its columns at a moment, and what lies where there is none."""
+"""Opening a table: its properties, its columns at a moment, and helpful errors where there is no table."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ from lakelatch.transactions.base.context import MemoryCheck
 _DATA_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
 
 
-def open_table(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTable:
-    """The table for reading, as it is now; `InvalidRequest` where there is none. `beside` is asked at the same time."""
-    return table_at(storage, *look_at(storage, beside))
+def open_table(storage: Storage, memory_check: MemoryCheck | None = None) -> OpenedTable:
+    """Opens a table for reading; `memory_check` makes its requests meanwhile. `InvalidRequest` if there is none."""
+    return table_at(storage, *look_at(storage, memory_check))
 
 
-def look_at(storage: Storage, beside: MemoryCheck | None = None) -> tuple[TableConfig, Snapshot]:
-    """The table's configuration, and its timeline as one listing shows it; `beside` has made that listing if given.
+def look_at(storage: Storage, memory_check: MemoryCheck | None = None) -> tuple[TableConfig, Snapshot]:
+    """The table's configuration, and its timeline by one listing, which is that of `memory_check` if given.
 
     Errors: those of `load_config`; `CorruptTable` for a timeline that is gone.
     """
-    with _telling(storage):
-        return looked_at(storage, beside)
+    with _describing(storage):
+        return looked_at(storage, memory_check)
 
 
 def load_config(storage: Storage) -> TableConfig:
-    """As `load_table_config`; where there is no table, the error says what lies there."""
-    with _telling(storage):
+    """As `load_table_config`; where there is no table, the error describes what is there."""
+    with _describing(storage):
         return load_table_config(storage)
 
 
 @contextmanager
-def _telling(storage: Storage) -> Iterator[None]:
+def _describing(storage: Storage) -> Iterator[None]:
+    """Adds to the error for a missing table what is there instead."""
     try:
         yield
     except InvalidRequest as error:
@@ -64,12 +65,12 @@ def _telling(storage: Storage) -> Iterator[None]:
 
 
 def what_is_there(storage: Storage) -> tuple[str, str]:
-    """What lies at a place that is no table, and what to do, as parts of an error's text."""
+    """A description of a place that is no table, and what to do, as parts of an error's text."""
     if isinstance(storage, LocalStorage) and os.path.isfile(storage.root):
         return "it is a file", "name the table's folder"
     try:
         found = storage.list("")
-    except LakelatchError:  # what the caller has to say is more
+    except LakelatchError:  # the caller's own error says more
         return "it cannot be listed", "check the path"
     elsewhere = "and write that to another path with lakelatch.write(frame, path, options)"
     if "_delta_log" in found.folders:
@@ -80,7 +81,7 @@ def what_is_there(storage: Storage) -> tuple[str, str]:
         return "it is a partition of a table", "name the table's own folder, and the partition in a condition"
     if ".hoodie" in found.folders:
         way_out = "restore that file from a copy, or write to it if nothing was committed"
-        return "it has a folder .hoodie without that file, as before a first write has committed", way_out
+        return "it has a folder .hoodie without that file, as before the first commit", way_out
     plain = [name for name in found.files if name.endswith(_DATA_FILES)]
     parts = [name for name in found.folders if "=" in name]
     if plain or parts:
@@ -95,17 +96,17 @@ def what_is_there(storage: Storage) -> tuple[str, str]:
     return "nothing is there", "check the path, write to it, or make the table with lakelatch.Table.create"
 
 
-def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig, Snapshot]:
-    """The properties and the timeline, with one round of requests. Errors: `InvalidRequest` if there is no table."""
+def looked_at(storage: Storage, memory_check: MemoryCheck | None) -> tuple[TableConfig, Snapshot]:
+    """Reads the properties and the timeline in one round of requests. Errors: `InvalidRequest` if there is no table."""
     configs: list[TableConfig] = []
     looks: list[Snapshot] = []
 
     def configure() -> None:
         configs.append(load_table_config(storage))
 
-    if beside is not None:
-        storage.together(configure, *beside.requests)
-        looks.append(beside.listing)
+    if memory_check is not None:
+        storage.together(configure, *memory_check.requests)
+        looks.append(memory_check.listing)
     else:
         storage.together(configure, lambda: looks.append(Snapshot.look(storage)))
     if not looks[0].by_requested and not looks[0].has_history:
@@ -114,10 +115,10 @@ def looked_at(storage: Storage, beside: MemoryCheck | None) -> tuple[TableConfig
 
 
 def _ensure_never_written(storage: Storage) -> None:
-    """`CorruptTable` for a table without a timeline whose commit log says that there was one: it would read as empty.
+    """`CorruptTable` for a table without a timeline whose commit log says that it had one: it would read as empty.
 
-    Whoever has put a slot had its instant on the timeline before, but for those that say which locks the table has.
-    Costs a request for a table that nobody has written, and one for each slot that there is.
+    The instant of a slot is on the timeline before the slot is put, except for slots that record the table's locks.
+    Costs a request for a table that was never written, and one for each slot.
     """
     log = LogReader(storage)
     slots = [event.number for event in log.standing(log.tail()) if event.kind != LOCKS]
@@ -130,7 +131,7 @@ def _ensure_never_written(storage: Storage) -> None:
 
 
 def table_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: str | None = None) -> OpenedTable:
-    """The table of this configuration with its columns at a completion time, or as of the timeline.
+    """The table of this configuration, with its columns as of a completion time, or of the timeline.
 
     Errors: those of `open_table`.
     """
@@ -139,25 +140,25 @@ def table_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: 
 
 
 def as_of_now(table: OpenedTable) -> OpenedTable:
-    """A table with the columns that it has now: what rewrites files must know all that is in them."""
+    """The table with its current columns: services that rewrite files must know all columns in them."""
     found = table_at(table.storage, table.config, Snapshot.look(table.storage))
     return replace(found, base_files=table.base_files)
 
 
-def require_writable(storage: Storage, beside: MemoryCheck | None = None) -> OpenedTable:
-    """An existing table for a table service; `InvalidRequest` if it may only be read."""
-    table = open_table(storage, beside)
+def require_writable(storage: Storage, memory_check: MemoryCheck | None = None) -> OpenedTable:
+    """Opens an existing table for a table service; `InvalidRequest` if it is read-only."""
+    table = open_table(storage, memory_check)
     check_writable(table.config)
     return table
 
 
-def open_existing(storage: Storage, options: WriteOptions, beside: MemoryCheck | None = None) -> OpenedTable:
-    """An existing table for a write without rows; `InvalidRequest` as for one with rows."""
-    return agreeing(table_at(storage, *look_at(storage, beside)), options)
+def open_existing(storage: Storage, options: WriteOptions, memory_check: MemoryCheck | None = None) -> OpenedTable:
+    """Opens an existing table for a write; `InvalidRequest` if there is none, or the options do not agree with it."""
+    return agreeing(table_at(storage, *look_at(storage, memory_check)), options)
 
 
 def agreeing(table: OpenedTable, options: WriteOptions) -> OpenedTable:
-    """The table, with which options of a write agree. Errors: `InvalidRequest`."""
+    """The table, after checking that the options of a write agree with it. Errors: `InvalidRequest`."""
     check_writable(table.config)
     check_agreement(options, table.config)
     check_mode(options, table.config)
@@ -172,5 +173,5 @@ def open_existing_storage(path: str, options: Mapping[str, object] | None) -> St
 
 
 def open_place(path: str, options: Mapping[str, object] | None) -> Storage:
-    """Where a table lies, or would, reached as the options say; `InvalidRequest` for them."""
+    """The storage of a path, with or without a table, by the storage options. Errors: `InvalidRequest` for options."""
     return open_storage(path, Call(options).services().manager.storage)

@@ -1,7 +1,7 @@
-"""A table's columns at a moment, which its writes say; and that no commit forgets what those before it have said.
+"""A table's columns at a moment, as its writes record them; no commit loses columns that commits before it added.
 
-What counts is the schema of the write that completed last. Compactions and clusterings carry one as well, and do not
-count: another engine's may be older than a write that completed while they were at work. Java passes over them, too.
+The schema is that of the write that completed last. Compactions and clusterings carry one as well, which does not
+count: another engine's may be older than a write that completed during the service. Java ignores them, too.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _SERVICES = (COMPACT, CLUSTER, LOG_COMPACT, "INDEX")
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Columns without meta columns, and the file that says so."""
+    """Columns without meta columns, and the file that records them."""
 
     columns: pa.Schema
     path: str
 
 
 def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: str | None = None) -> TableSchema:
-    """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for types nobody can read."""
+    """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for unsupported types."""
     completed = timeline.by_completion
     if moment is not None:
         completed = tuple(one for one in completed if (one.completion or "") <= moment)
@@ -66,11 +66,11 @@ def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment:
 
 
 def keeps_schema(table: OpenedTable, adds_columns: bool = True) -> Check:
-    """The check by which the schema becomes that of the commit's place in the log, with what the write has added to it.
+    """The check that makes the commit's schema that of its slot in the log, with the columns that the write adds.
 
-    Free unless another write has completed since the table was opened. Columns that both have added, with types that do
-    not go together, are a conflict: who completes first has them. It comes before checks that look for what was
-    cancelled, which have to be as late as they can be.
+    Costs nothing unless another write has completed since the table was opened. If both add a column, with types that
+    do not fit together, that is a conflict, and the first to complete wins. It comes before checks for cancellations,
+    which have to be as late as possible.
     """
 
     def check(snapshot: Snapshot, at: At) -> Changed | Conflict | None:
@@ -83,10 +83,10 @@ def keeps_schema(table: OpenedTable, adds_columns: bool = True) -> Check:
 
 
 def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: str) -> None:
-    """After a commit that changed the columns: another one, without rows, if that was not the last to be requested.
+    """After a commit that changed the columns: commits them again, without rows, if a later requested write lacks them.
 
     Other engines take the columns from the write that was requested last, which may have completed before this one.
-    Nothing fails here: without it, they find the columns with the next commit.
+    Failures are only logged: without this commit, other engines find the columns with the next one.
     """
     if not table.changes_schema:
         return
@@ -113,7 +113,7 @@ def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: s
 
 def _merged(table: OpenedTable, latest: TableSchema, at: At) -> Changed | Conflict:
     metadata, compared = at.staged.metadata, Comparison.of(latest.columns, table.schema)
-    # What others have made wider stays so.
+    # Columns that others have widened stay wide.
     if not compared.alike and all(may_become(one.given, one.stored) for one in compared.unfit):
         schema = arrow_to_avro(compared.schema, table.config.name)
         return Changed(replace(at.staged, metadata=replace(metadata, extra={**metadata.extra, SCHEMA_KEY: schema})))
@@ -129,11 +129,11 @@ def _merged(table: OpenedTable, latest: TableSchema, at: At) -> Changed | Confli
 def _said_last(
     storage: Storage, config: TableConfig, completed: Sequence[Instant], known: str = ""
 ) -> TableSchema | None:
-    """The schema of the last of these instants that says one; the answer is `known` if that is this file's.
+    """The last schema in these instants, given in order of completion; not read again if it is in the file `known`.
 
-    They are in the order of their completion, and no more of them are visited than it takes.
+    Only as many instants are visited as it takes.
     """
-    # In a merge-on-read table commits are compactions, but for those of before it was converted.
+    # In a merge-on-read table commits are compactions, except for those from before it was converted.
     last = (COMMIT,) if config.table_type == MERGE_ON_READ else ()
     first = [action for action in WRITE_ACTIONS if action not in last]
     for instant in chain.from_iterable(_latest(completed, actions) for actions in (first, last)):
@@ -150,7 +150,7 @@ def _latest(completed: Sequence[Instant], actions: Collection[str]) -> Iterator[
 
 
 def _said_by(storage: Storage, instant: Instant) -> TableSchema | None:
-    """What a completed write says. It never changes, so each is read once a process."""
+    """The schema in a completed write. It never changes, so each is read once in a process."""
     place = _place(storage, instant)
     if not place:
         place.append(_said_in(read_commit(storage, instant), instant))
@@ -158,13 +158,13 @@ def _said_by(storage: Storage, instant: Instant) -> TableSchema | None:
 
 
 def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
-    """Spares this process to read what it has committed, and has it know which files there are to be; raises nothing.
+    """Caches the schema and the files of this process's own commit, so that it need not read them; raises nothing.
 
-    `action` is the pending one's name.
+    `action` is that of the pending instant.
     """
     instant = completed(committed.instant, action, committed.completion)
     remember(storage, instant, committed.metadata)
-    with suppress(LakelatchError):  # whoever reads it is told
+    with suppress(LakelatchError):  # reading it raises the error
         _place(storage, instant)[:] = [_said_in(committed.metadata, instant)]
 
 
@@ -176,18 +176,18 @@ def _said_in(metadata: CommitMetadata, instant: Instant) -> TableSchema | None:
 
 @lru_cache(maxsize=1024)
 def _place(storage: Storage, instant: Instant) -> list[TableSchema | None]:
-    """Where a process keeps what it has read: an empty list at first."""
+    """The cache entry for an instant: an empty list at first."""
     return []
 
 
 def parsed_schema(avro_schema: str, path: str) -> TableSchema:
-    """The columns that a file names. Errors: `CorruptTable`, `InvalidRequest`, with the file."""
+    """The columns in a file's schema. Errors: `CorruptTable`, `InvalidRequest`, naming the file."""
     try:
         return TableSchema(_columns(avro_schema), path)
     except (CorruptTable, InvalidRequest) as error:
         raise type(error)(f"in {path}: {error.message}", path=path) from error
 
 
-@lru_cache(maxsize=128)  # commits say the same again and again
+@lru_cache(maxsize=128)  # most commits have the same schema
 def _columns(avro_schema: str) -> pa.Schema:
     return without_meta_columns(avro_to_arrow(avro_schema))

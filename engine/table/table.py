@@ -1,4 +1,4 @@
-"""A table as one call sees it, and what its writers must agree on."""
+"""A table as one call sees it, and the properties on which its writers must agree."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _EXTRACTOR = "hoodie.table.partition_extractor_class"
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table as this call sees it: where it lies, what its writers agreed on, its columns (without meta columns).
+    """A table as this call sees it: its storage, its properties, and its columns (without meta columns).
 
-    `schema_path` is the file that names the columns, to which a write that `changes_schema` adds what is in `schema`
-    alone. One that `is_new` is made with its first commit. `base_files` is how this call lays out those that it writes.
+    `schema_path` is the file that records the columns; a write that `changes_schema` adds those that are only in
+    `schema`. A table that `is_new` is made with its first commit. `base_files` are this call's options for them.
     """
 
     storage: Storage
@@ -66,26 +66,26 @@ class OpenedTable:
 
     @cached_property
     def full_schema(self) -> pa.Schema:
-        """The columns with the meta columns first, as data files have them."""
+        """The schema of data files, with the meta columns first."""
         return with_meta_columns(self.schema)
 
     @cached_property
     def avro_schema(self) -> str:
-        """The schema as commits carry it."""
+        """The schema in commits."""
         return arrow_to_avro(self.schema, self.config.name)
 
     @cached_property
     def full_avro_schema(self) -> str:
-        """The schema as base files carry it."""
+        """The schema in base files."""
         return arrow_to_avro(self.full_schema, self.config.name)
 
     def with_base_files(self, options: BaseFileOptions) -> OpenedTable:
-        """The table for a call with these options. Errors: `InvalidRequest` for columns that it does not have."""
+        """The table with these options for base files. Errors: `InvalidRequest` for unknown columns in them."""
         return replace(self, base_files=options.for_table(self.full_schema))
 
 
 def check_writable(config: TableConfig) -> None:
-    """`InvalidRequest` for a table that may only be read."""
+    """`InvalidRequest` for a table that is read-only here."""
     if config.metadata_partitions:
         raise InvalidRequest(
             f"the table {config.name!r} has a metadata table ({config.metadata_partitions}), which lakelatch does not "
@@ -106,7 +106,7 @@ def check_writable(config: TableConfig) -> None:
 
 
 def check_key_generator(config: TableConfig) -> None:
-    """`InvalidRequest` for a table whose other writers make keys or folders in a way that is not known here."""
+    """`InvalidRequest` for a table whose other writers make keys or folders in an unknown way."""
     name = config.raw.get(_KEY_GENERATOR_CLASS, "").rpartition(".")[2].removesuffix("KeyGenerator")
     for option, found in ((_KEY_GENERATOR_TYPE, config.raw.get(_KEY_GENERATOR_TYPE)), (_KEY_GENERATOR_CLASS, name)):
         if found and found.upper().replace("_", "").removesuffix("AVRO") not in _KEY_GENERATORS:
@@ -144,7 +144,7 @@ def check_key_generator(config: TableConfig) -> None:
 
 
 def check_agreement(options: WriteOptions, config: TableConfig) -> None:
-    """What the caller names must be what the table has. Errors: `InvalidRequest`."""
+    """`InvalidRequest` for options that differ from the table's properties."""
     claims = (
         (BUCKET_COUNT, options.bucket_count, config.bucket_count),
         (RECORD_KEY, options.record_key_fields, config.record_key_fields),
@@ -174,7 +174,7 @@ def check_agreement(options: WriteOptions, config: TableConfig) -> None:
 
 
 def check_mode(options: WriteOptions, config: TableConfig) -> None:
-    """`InvalidRequest` for non-blocking writes where two of one file group cannot both stay."""
+    """`InvalidRequest` for non-blocking writes to a table where two writes of one file group cannot both commit."""
     if not options.non_blocking:
         return
     if config.copies_on_write:

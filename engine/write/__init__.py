@@ -1,1 +1,1 @@
-"""From rows to a commit: tasks, base files, relocation, rebase, replace."""
+"""Writing rows: tasks, base files, relocation, rebase, replace, up to the commit."""

@@ -1,6 +1,6 @@
-"""A write as an intent of the loop of attempts: as many tries as its options say, each with an instant of its own.
+"""A write as an intent of the attempt loop: as many tries as its options allow, each with an instant of its own.
 
-A try that lost to another write leaves its files to the next one, which takes them over instead of making them anew.
+A try that loses to another write leaves its files to the next one, which reuses them instead of writing them again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger("lakelatch.engine")
 
 
 class Write(Commit, ABC):
-    """A write from its beginning to its commit. Subclasses say how a try begins, and what it writes."""
+    """A write from its beginning to its commit. Subclasses begin a try and stage its files."""
 
     def __init__(self, context: TransactionContext) -> None:
         super().__init__(context)
@@ -47,37 +47,37 @@ class Write(Commit, ABC):
         self._transaction: Transaction | None = None
         self._files: StagedFiles | None = None  # of this try, once they are staged
         self._kept: LostFiles | None = None  # of the tries before
-        self._became_logs = False  # this try is of files that lost as base files
-        self.instants = 0  # how many it has had, one a try
+        self._became_logs = False  # whether this try writes log files after its base files lost
+        self.instants = 0  # number of instants so far, one for each try
 
     @abstractmethod
     def begin(self, kept: LostFiles | None) -> Transaction:
-        """Begins a try, with what is left of those before it."""
+        """Begins a try; `kept` are the files of those before it."""
 
     @abstractmethod
     def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
-        """Writes the rows, or takes over the files that are left."""
+        """Writes the rows, or reuses the kept files."""
 
     def keeps(self, files: StagedFiles, again: bool) -> bool:
-        """Whether these files are for a next try, if this one loses; `again`: it may be tried as often as that."""
+        """Whether a next try reuses these files, if this one loses; `again` says whether the options allow another."""
         return False
 
     def gives_up(self) -> bool:
-        """Whether there is nothing to try again with, whatever the options say."""
+        """Whether another try is impossible, whatever the options say."""
         return False
 
     def write_logs(self, kept: bool) -> None:
-        """Has the next try write fewer base files, since others were in their way; `kept`: those of this one stay."""
+        """Makes the next try write fewer base files, as others conflicted with them; `kept`: this try's files stay."""
         return
 
     def explain(self, error: InvalidRequest) -> WriteConflict | None:
-        """The conflict that is behind a write that does not fit the table, if there is one."""
+        """The conflict that made the write not fit the table, if there is one."""
         return None
 
     def committed(self, register: BatchRegister | None = None) -> CommitResult:
-        """Does it; in a batch's register each try is named before it writes anything.
+        """Writes and commits; in a batch's register each try is registered before it writes anything.
 
-        Errors: `WriteConflict` of the last try, and what a try raises; then it was rolled back.
+        Errors: `WriteConflict` of the last try, and other errors of a try, which is rolled back.
         """
         self._register = register
         try:
@@ -92,7 +92,7 @@ class Write(Commit, ABC):
         return replace(_result(self._owner.state, self._context.storage, done), conflicts_retried=self._tried - 1)
 
     def prepare(self, look: Look) -> Verdict | None:
-        """Begins a try and stages it, if the last one is over; then it is closed."""
+        """Begins and stages a try, if the last one is over; then closes it to tasks."""
         if self._files is None:
             self._transaction = transaction = self.begin(self._kept)
             self.instants += 1
@@ -110,10 +110,10 @@ class Write(Commit, ABC):
         try:
             return super().decide(place)
         except (WriteConflict, InvalidRequest) as error:
-            return GivenUp(error)  # what is rolled back for it takes the lock, which is held here
+            return GivenUp(error)  # its rollback takes the lock, which is held here
 
     def follow(self, found: Added | Verdict) -> Outcome | None:
-        """What comes of it; None after a verdict that was followed, or for another try."""
+        """The outcome; None after a verdict that was followed, or for another try."""
         outcome: Outcome | None
         if isinstance(found, GivenUp) and self._transaction is not None:
             self._files = None
@@ -128,7 +128,7 @@ class Write(Commit, ABC):
         return outcome
 
     def _lose(self, outcome: Conflicted) -> None:
-        """Makes everything ready for the next try. Errors: `WriteConflict` if there is none."""
+        """Prepares the next try. Errors: `WriteConflict` if there is none."""
         files, conflict, self._files = self._files, outcome.conflict, None
         if outcome.files_kept and files is not None:
             if self._kept is not None:
@@ -138,7 +138,7 @@ class Write(Commit, ABC):
             raise conflict
         if files is not None and files.may_become_logs:
             _log.info("the rows of its base files become files of another instant: %s", conflict)
-            # Once as log files where something is by now, then everywhere; rows that are computed anew at once.
+            # First log files only in file groups that exist by now, then everywhere; at once if rows are recomputed.
             self.write_logs(outcome.files_kept and not self._became_logs)
             self._became_logs = True
             return
@@ -150,7 +150,7 @@ class Write(Commit, ABC):
         self._tried = next(self._tries)
 
     def _lost_by(self, transaction: Transaction, error: BaseException) -> Conflicted:
-        """The conflict that an error of this try is about, after rolling it back. Any other error is raised."""
+        """Rolls this try back after an error; returns the conflict behind it, or raises any other error."""
         failure = abort_after(transaction, error)
         conflict = failure if isinstance(failure, WriteConflict) else None
         if isinstance(failure, InvalidRequest):
@@ -170,9 +170,9 @@ def commit_files(
     executor: Executor = HERE,
     choose: Choice | None = None,
 ) -> CommitResult:
-    """Commits what tasks have written for a transaction that has begun; after an error it is rolled back.
+    """Commits the files that tasks wrote for a transaction; after an error it is rolled back.
 
-    `choose` says which partitions a deletion of partitions takes away. Errors: those of `Transaction.commit`.
+    `choose` selects the partitions of a deletion of partitions. Errors: those of `Transaction.commit`.
     """
     context = transaction.context
     try:
@@ -192,10 +192,9 @@ def _result(state: TransactionState, storage: Storage, done: Committed) -> Commi
 
 
 def abort_after(transaction: Transaction, error: BaseException) -> BaseException:
-    """Rolls a write back after an error, and returns the one that says what was wrong: itself, or what is behind it.
+    """Rolls a write back after an error, and returns the error to raise: the given one, or its cause.
 
-    Spark hands over no more than a text of what a task has raised. Of a conflict that a task has found the storage
-    knows all.
+    Spark only passes on the text of a task's error. The details of a conflict found by a task are in the storage.
     """
     transaction.fail(error)
     typed = error if isinstance(error, LakelatchError) else from_text(str(error))

@@ -1,4 +1,4 @@
-"""A base file in the making: rows that come in parts become one file, made once, and what is known of them then."""
+"""Making a base file: rows in parts become one file, put once, with statistics of the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SORTED_GROUP_ROWS = 64 * 1024
 
 @dataclass
 class GatheredRows:
-    """What is known of the rows when they have gone by. `parts` have their deletes alone."""
+    """Statistics of rows that have passed. `parts` keep only their deletes."""
 
     records: int = 0
     least: str | None = None
@@ -31,7 +31,7 @@ class GatheredRows:
     parts: list[Merged] = field(default_factory=list)
 
     def noting(self, parts: Iterable[Merged], name: str) -> Iterator[pa.Table]:
-        """The rows, with the name of the file that they go into, as Hudi's readers know them."""
+        """Passes the rows on, with the name of their file in Hudi's meta column, and gathers their statistics."""
         for part in parts:
             if part.deletes is not None or part.group_deletes is not None:
                 self.parts.append(part.without_rows())
@@ -44,7 +44,7 @@ class GatheredRows:
                 yield _with_file_name(part.rows, name)
 
     def key_bounds(self) -> Mapping[str, str]:
-        """The least and the greatest record key, as Hudi's footers have them."""
+        """The least and the greatest record key, under the names of Hudi's footers."""
         if self.least is None or self.greatest is None:
             return {}
         return {"hoodie_min_record_key": self.least, "hoodie_max_record_key": self.greatest}
@@ -60,10 +60,10 @@ def put_base_file(
     options: BaseFileOptions,
     group_rows: int | None = None,
 ) -> int:
-    """Puts rows as a file, unless it is there already; how many bytes it has.
+    """Puts rows as a file, unless it exists; returns its bytes.
 
-    A large one goes through a temporary file, so that memory holds a row group of it. `footer` is called when all rows
-    have come, and `ensure_wanted` before the file is put.
+    A large one goes through a temporary file, so that memory holds one row group. `footer` is called after the last
+    row, and `ensure_wanted` before the file is put.
     """
     first: list[pa.Table] = []
     size_bytes = 0
@@ -84,7 +84,7 @@ def put_base_file(
 
 
 def _drained(first: list[pa.Table], more: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The first parts, each of which is forgotten when it has been given, and the others."""
+    """Yields the first parts, each released once it was yielded, and then the others."""
     while first:
         yield first.pop(0)
     yield from more

@@ -1,9 +1,9 @@
-"""Which transactions have tried to write a batch, so that a repeated one is found without a search.
+"""A register of the transactions that tried to write a batch, so that a repeated one is found without a search.
 
 A write registers its instant under the batch's name before it can commit: put-if-absent, one file for each try.
-Whoever writes the batch resolves the tries that are there: one that has committed *is* the batch, and any other is
-aborted in the commit log, where its own commit, however late it wakes up, loses. A try that is registered later
-resolves this one in the same way. So of all tries of a batch at most one commits, whether their processes live or not.
+A writer of the batch resolves the registered tries: one that has committed *is* the batch, and any other is aborted in
+the commit log, so that its own commit fails however late it comes. A try registered later resolves this one in the same
+way. So at most one try of a batch commits, whether their processes live or not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger("lakelatch.engine")
 def written_once(
     manager: TransactionManager, batch: Batch | None, work: Callable[[BatchRegister | None], CommitResult]
 ) -> CommitResult:
-    """Does the work of a write, unless it is a batch that has been committed: then that commit's result.
+    """Does the work of a write; for a batch that was committed before, returns that commit's result instead.
 
     The work registers each transaction that it begins.
     """
@@ -73,14 +73,14 @@ class BatchRegister:
         self._batch = batch
         digest = hashlib.sha256(batch.application.encode("utf-8")).hexdigest()
         self._folder = f"{BATCHES_FOLDER}/{digest[:32]}"
-        # Tries that cannot commit, and those of this process, which ends them itself.
+        # Tries that cannot commit, and those of this writer, which ends them itself.
         self._resolved: dict[str, None] = {}
 
     def resolve(self) -> int:
-        """Makes sure that no try which is registered commits from here on; the number of the last one.
+        """Ensures that no registered try commits from now on; returns the number of the last one.
 
-        Errors: `BatchCommitted` if one has, `InvalidRequest` if a later batch has been begun and this one never was
-        committed.
+        Errors: `BatchCommitted` if one has committed, `InvalidRequest` if a later batch has begun and this one was
+        never committed.
         """
         tries = self._tries()
         own = [one for one in tries if one.batch == self._batch.number]
@@ -91,7 +91,7 @@ class BatchRegister:
         return max((one.number for one in own), default=0)
 
     def register(self, transaction: Transaction) -> None:
-        """Registers a transaction that has begun; it may not commit before. Errors: those of `resolve`."""
+        """Registers a transaction, which must not commit before that. Errors: those of `resolve`."""
         values = {
             "application": self._batch.application,
             "batch": self._batch.number,
@@ -109,7 +109,7 @@ class BatchRegister:
             del self._resolved[name]  # another process was faster
 
     def tidy(self) -> None:
-        """Removes the tries of earlier batches, which nobody repeats once this one has begun."""
+        """Removes the tries of earlier batches, which are not repeated once this one has begun."""
         try:
             for one in self._tries():
                 if one.batch < self._batch.number:
@@ -122,7 +122,7 @@ class BatchRegister:
         return [_Try(name, int(parts[1]), int(parts[2])) for name, parts in found if parts is not None]
 
     def _resolve(self, one: _Try) -> bool:
-        """False if the try is not there any more."""
+        """Ensures that the try does not commit; False if it is not registered any more."""
         path = f"{self._folder}/{one.name}"
         try:
             values = open_checksummed_json(self._storage.read(path)) or {}
@@ -139,10 +139,10 @@ class BatchRegister:
             aborted = roll_back(self._manager.context, requested, action)
         except CommitUnknown as error:  # of that rollback: nothing is unknown of the caller's own transaction
             raise Unavailable(
-                f"nobody knows whether {requested}, an earlier try of batch {self._batch.number} of "
+                f"it is unknown whether {requested}, an earlier try of batch {self._batch.number} of "
                 f"{self._batch.application!r}, was rolled back: write the batch again"
             ) from error
-        if not aborted:  # it has ended, or somebody else's rollback stands in the log
+        if not aborted:  # it has ended, or another rollback of it is in the log
             folder = self._manager.snapshot
             archived = find_archived(self._storage, folder.names, requested)
             past = [] if archived is None else [archived.instant]
@@ -153,13 +153,13 @@ class BatchRegister:
         return True
 
     def _ensure_not_passed(self, tries: list[_Try]) -> None:
-        """Errors: those of `resolve` for a batch that is not the last one."""
+        """Raises the errors of `resolve` for a batch that is not the last one."""
         latest = max((one.batch for one in tries), default=0)
         if latest > self._batch.number:
             self._find_earlier(latest)
 
     def _find_earlier(self, latest: int) -> None:
-        """The commit of a batch whose tries are gone: a walk over the timeline and its history, newest first."""
+        """Searches the timeline and its history, newest first, for the commit of a batch whose tries are gone."""
         tail = self._manager.context.log.tail()
         self._manager.context.log.project(tail)
         for instant in reversed(WholeTimeline.load(self._storage).completed(WRITE_ACTIONS)):
@@ -183,4 +183,4 @@ class BatchRegister:
 
 
 class BatchCommitted(LakelatchError):
-    """A try has committed; the detail `result` is what it said."""
+    """A try has committed; the detail `result` is its result."""

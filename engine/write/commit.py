@@ -1,8 +1,8 @@
-"""From what tasks have written to a commit, under the file ids that hold at its place in the log.
+"""Committing the files of tasks, under the file ids that are current at the commit's slot in the log.
 
-A write learns which file id each bucket has when it begins. If a replace commit completes before it, those of its files
-that lie in replaced file groups would never be read. Under non-blocking control they are copied under the successors'
-ids, and the same transaction commits them there; under optimistic control that is a conflict.
+A write reads the file id of each bucket when it begins. If a replace commit completes before it does, its files in
+replaced file groups would never be read. Under non-blocking control they are copied under the successors' ids, and the
+same transaction commits them there; under optimistic control that is a conflict.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
 
 
 def write_task(table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False) -> WriteTask:
-    """What each task of a transaction writes with, wherever it runs.
+    """The task of a transaction, for this process or others.
 
-    `in_bulk`: rows may become base files at once where nothing is; the caller sorts them as the task says.
+    `in_bulk`: rows may become base files at once in empty buckets; the caller sorts them as the task requires.
     """
     task = WriteTask(
         table.storage,
@@ -99,7 +99,7 @@ def commit_metadata(
 
 
 class StagedFiles:
-    """The files of a write on their way to a commit, and the checks that decide what it commits."""
+    """The files of a write before its commit, and the checks that decide what it commits."""
 
     def __init__(
         self,
@@ -124,22 +124,22 @@ class StagedFiles:
 
     @property
     def may_become_logs(self) -> bool:
-        """Whether they need not lose: log files in the place of base files would have nothing in their way."""
+        """Whether log files instead of these base files could not conflict."""
         return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
 
     def start(self, commit: Commit, keep_files: bool = False) -> Commit:
-        """The commit, ready for them. Of one that loses they are kept if that is asked for, but for what was merged."""
+        """Prepares the commit of these files. If it loses, they are kept if `keep_files`, unless they were merged."""
         placed = self._is_placed if self._replacement is None else self._replacement.check
         checks = in_order([keeps_schema(self.table), placed], makes_table(self.table))
         keep_files = keep_files and not self.table.config.copies_on_write
         return commit.start(self.transaction, self._staged(), checks, self._relocate, keep_files)
 
     def _staged(self) -> Staged:
-        """What is committed of them, if nothing has changed since they were written."""
+        """The staged files as they are committed if nothing has changed since they were written."""
         return Staged(self._metadata(), work_of(self.reports))
 
     def _relocate(self, displaced: Displaced) -> Staged:
-        """Makes the files that are needed elsewhere; they are committed in the place of those that were displaced."""
+        """Copies displaced files to their successors; the copies are committed instead."""
         if self._replacement is not None:
             self._place_holders(displaced.successors)
         else:
@@ -155,7 +155,7 @@ class StagedFiles:
         return Placement(self.table, at.state.instant, self.reports, non_blocking, mark).check(snapshot, at)
 
     def _place_holders(self, successors: Mapping[FileGroup, str]) -> None:
-        """Adds an empty file group in the place of each of those that are replaced without new rows."""
+        """Adds an empty successor for each file group that is replaced without new rows."""
         work = PlaceholderTask(self.transaction.markers, self.table.avro_schema).run
         by_successor = {(partition, file_id): old for (partition, old), file_id in sorted(successors.items())}
         places = [
@@ -167,7 +167,7 @@ class StagedFiles:
 
 
 def _ensure_once(reports: list[FileReport]) -> None:
-    """Two tasks that write one base file would have made it once, of the rows of one of them."""
+    """Ensures that no two tasks made the same base file: it would have the rows of only one of them."""
     paths = Counter((report.partition, report.file_name) for report in reports)
     for partition, name in (path for path, count in paths.items() if count > 1):
         raise InvariantBroken(f"two tasks have written {name!r} in the partition {partition!r}")
@@ -176,7 +176,7 @@ def _ensure_once(reports: list[FileReport]) -> None:
 def _relocated(
     transaction: Transaction, reports: list[FileReport], successors: Mapping[FileGroup, str], executor: Executor
 ) -> list[FileReport]:
-    """The reports after those files were copied that belong elsewhere."""
+    """Copies the files in replaced file groups to their successors; returns all reports."""
     displaced = [report for report in reports if (report.partition, report.file_id) in successors]
     stay = [report for report in reports if (report.partition, report.file_id) not in successors]
     relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)

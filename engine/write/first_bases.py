@@ -1,7 +1,7 @@
-"""A bulk load's base files at their place in the log: what would hide rows in either of two slices.
+"""Conflicts of a bulk load's base files at its slot in the log: with writes whose rows one would hide, or be hidden by.
 
-A base file begins its slice at the time at which its write was *requested*, long before it completes. What the write
-did not see when it began may lie on the wrong side of that time.
+A base file begins its slice at the *requested* time of its write, long before it completes. Writes that it did not see
+when it began may be on the wrong side of that time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 
 def first_bases(config: TableConfig, reports: Iterable[FileReport]) -> frozenset[FileGroup]:
-    """The file groups that a write to a merge-on-read table begins with a base file."""
+    """The file groups to which a write to a merge-on-read table gives their first base file."""
     if config.copies_on_write:
         return frozenset()
     return frozenset(
@@ -33,13 +33,13 @@ def first_bases(config: TableConfig, reports: Iterable[FileReport]) -> frozenset
     )
 
 
-def in_the_way(
+def base_file_conflict(
     storage: Storage, instant: str, groups: frozenset[FileGroup], snapshot: Snapshot, completed: list[OtherWrite]
 ) -> Conflict | None:
-    """The first of those beside which a base file of this requested time cannot be, in any of these file groups.
+    """The first conflict of base files with this requested time in these file groups, by completed writes and plans.
 
     A log file that completed by then would be below the base file, and so hidden. Of two base files one hides the
-    other, and a plan that waits ends in one. A log file that completed later is merged onto the base file.
+    other, and a waiting plan will make one. A log file that completed later is merged onto the base file.
     """
     if not groups:
         return None
@@ -51,7 +51,7 @@ def in_the_way(
 
 
 def _planned(storage: Storage, snapshot: Snapshot) -> Iterator[OtherWrite]:
-    """What is to be rewritten by plans that wait, also those that were made before the write began."""
+    """Waiting plans as writes, including those made before the write began."""
     for pending in snapshot.pending:
         plan = plan_of(storage, pending) if pending.action in REWRITING_SERVICES else None
         if plan is not None:
@@ -59,7 +59,7 @@ def _planned(storage: Storage, snapshot: Snapshot) -> Iterator[OtherWrite]:
 
 
 def _has_base_file(storage: Storage, write: OtherWrite, groups: frozenset[FileGroup]) -> bool:
-    """Whether it is another bulk load of one of these file groups."""
+    """Whether the write made a base file in one of these file groups, as another bulk load."""
     metadata = read_commit(storage, completed_instant(write.instant, write.action, write.time))
     return any(
         (stat.partition, stat.file_id) in groups and isinstance(parse_data_file(stat.path.rpartition("/")[2]), BaseFile)

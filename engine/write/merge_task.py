@@ -1,8 +1,8 @@
-"""The executors' side of a write to a copy-on-write table: a bucket's base file and new rows become its next base file.
+"""The tasks of a write to a copy-on-write table: a bucket's base file and new rows become its next base file.
 
-Which base file that is has been fixed when the write began, for all tasks and their attempts: whatever has completed
-since is nowhere in what they make, and so is a conflict at the commit. All attempts make the same file, under a name
-that follows from the write and the file group alone, so no attempt can leave a second one.
+All tasks and their attempts merge with the base file that was the latest when the write began. Writes completed since
+are not merged, and so conflict at the commit. All attempts make the same file, under a name that depends only on the
+write and the file group, so no attempt can leave a second one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOT_YET = "9" * 17  # a completion time after all others
 
 @dataclass(frozen=True)
 class MergeTask(WriteTask):
-    """What every task of one write needs. The `mark` is the timeline's when the write began.
+    """The task of a write that merges. The `mark` is the timeline's when the write began.
 
     The rows of a base file are ordered by `sort_columns`, if there are any.
     """
@@ -55,7 +55,7 @@ class MergeTask(WriteTask):
     sort_columns: tuple[str, ...] = ()
 
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
-        """Writes tagged rows that come bucket by bucket, a base file for each; memory holds the rows of one bucket.
+        """Writes a base file for each bucket of tagged rows, which come by bucket; memory holds the rows of one bucket.
 
         Errors: `InvariantBroken` for rows of a bucket that was written already.
         """
@@ -101,7 +101,7 @@ class MergeTask(WriteTask):
         return replace(report, records=records, deletes=rows.num_rows - records, merged_base=found.base_file or "")
 
     def announced_base(self, found: FileSlice, files: TaskFiles) -> str:
-        """The name of the slice's next base file, announced before the work: who has to lose learns it now."""
+        """The name of the slice's next base file, announced before the work, so that a conflict is found early."""
         file = planned_base_file(found.partition, found.file_id, self.instant)
         check_own_file(file)
         files.announce(found.partition, file.name)
@@ -110,9 +110,9 @@ class MergeTask(WriteTask):
     def put_base(
         self, name: str, found: FileSlice, merged: Iterable[Merged], files: TaskFiles, given: int | None = None
     ) -> FileReport:
-        """Puts rows as they come as a base file, which all attempts make alike; all of them count as records.
+        """Puts a base file of rows as they come, which is the same for all attempts; all rows count as records.
 
-        `given` is how many rows the write brought, if the file has others as well.
+        `given` is how many rows the write itself has, if the file has others as well.
         """
         gathered, schema = GatheredRows(), with_meta_columns(self.schema)
         group_rows = None
@@ -142,7 +142,7 @@ class MergeTask(WriteTask):
         )
 
     def _entries(self, rows: pa.Table, file_id: str, write_token: str, first_row: int) -> list[LogEntries]:
-        """The rows as a log file of them would have them, in its order."""
+        """The rows as entries of a log file, in its order."""
         records, deletes, cleared = self.contents(rows, file_id, write_token, first_row)
         found = [
             None if records is None else LogEntries(self.instant, records=records),
@@ -154,31 +154,31 @@ class MergeTask(WriteTask):
 
 @contextmanager
 def _gone_is_conflict() -> Iterator[None]:
-    """Errors: `WriteConflict` for what was there when the write began, and is gone."""
+    """Raises `WriteConflict` for files that existed when the write began, and are gone."""
     try:
         yield
     except (NotFound, TakenBack) as error:
         raise WriteConflict(
-            f"what this write merges its rows with is gone: {error.message}. Its commit was rolled back meanwhile, or "
-            "it was cleaned after later ones; write again"
+            f"a file with which this write merges its rows is gone: {error.message}. Its commit was rolled back "
+            "meanwhile, or it was cleaned after later ones; write again"
         ) from error
 
 
 def _by_bucket(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of one partition and bucket after those of another, as they come."""
+    """Groups sorted rows by partition and bucket."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
-        for piece in bucket_pieces(batch):
-            if held and bucket_of(held[0]) != bucket_of(piece):
+        for part in bucket_parts(batch):
+            if held and bucket_of(held[0]) != bucket_of(part):
                 yield pa.Table.from_batches(held).combine_chunks()
                 held = []
-            held.append(piece)
+            held.append(part)
     if held:
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def bucket_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch, cut where another bucket begins."""
+def bucket_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Splits a batch where another bucket begins."""
     count = batch.num_rows
     changes = [
         np.asarray(pc.not_equal(batch[name].slice(0, max(count - 1, 0)), batch[name].slice(1)))
@@ -191,5 +191,5 @@ def bucket_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def bucket_of(batch: pa.RecordBatch) -> tuple[str, int]:
-    """The partition and the bucket of rows that have the same."""
+    """The partition and the bucket of rows that share both."""
     return batch[PARTITION_COLUMN][0].as_py(), batch[BUCKET_COLUMN][0].as_py()

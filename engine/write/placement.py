@@ -1,7 +1,7 @@
-"""The file groups of a write's files, held against those that are live at its place in the log.
+"""Checks the file groups of a write's files against those that are live at its slot in the log.
 
-A write learns when it begins, or when its tasks list a partition, in which file group a bucket's rows belong. What has
-completed since may have replaced that one, or made the bucket's first under another file id.
+A write finds the file group of a bucket when it begins, or when its tasks list the partition. Writes completed since
+may have replaced that one, or made the bucket's first one under another file id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.first_bases import first_bases, in_the_way
+from lakelatch.engine.write.first_bases import base_file_conflict, first_bases
 from lakelatch.format.bucket_index import bucket_file_id, bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import FileIds, ReplaceCommit, cancelled_plans, replace_commits, undone_replaces
 from lakelatch.format.names import parse_data_file
@@ -30,7 +30,7 @@ Bucket = tuple[str, int]  # partition, number
 
 @dataclass(frozen=True)
 class Placement:
-    """One try of a write to commit."""
+    """The file groups of one try of a write."""
 
     table: OpenedTable
     instant: str
@@ -39,16 +39,17 @@ class Placement:
     mark: Mark  # of the timeline when the write began
 
     def check(self, snapshot: Snapshot, at: At) -> Changed | Conflict | Displaced | None:
-        """Free unless what has completed since the write began replaced file groups or named them anew.
+        """Costs nothing unless writes completed since this one began replaced file groups or gave them other ids.
 
-        A file group that another engine made for one of the write's buckets is a conflict, also under non-blocking
-        control: files that are copied leave tombstones under their old file id, and those would be a second file group
-        for Java's writers. So is a rollback of the replace commit that had made the file group: what that one took away
-        lives again.
+        A file group that another engine made for one of the write's buckets is a conflict, even under non-blocking
+        control: copied files leave tombstones under their old file id, which would be a second file group for Java's
+        writers. So is a rollback of the replace commit that made the file group: the groups that it replaced are live
+        again.
         """
         groups = {(report.partition, report.file_id) for report in self.reports}
         first, completed = first_bases(self.table.config, self.reports), at.since
-        found = in_the_way(self.table.storage, self.instant, first, snapshot, completed) or self._undone_below(snapshot)
+        found = base_file_conflict(self.table.storage, self.instant, first, snapshot, completed)
+        found = found or self._undone_below(snapshot)
         if found is not None:
             return found
         others = list(self._named_by_others(groups, completed))
@@ -82,9 +83,9 @@ class Placement:
         return Changed(replace(at.staged, possible=[one for one in completed if one.action != REPLACE_COMMIT]))
 
     def _undone_below(self, snapshot: Snapshot) -> Conflict | None:
-        """The conflict with another engine's rollback of a write whose base files were merged: theirs are in ours.
+        """The conflict with another engine's rollback of a write whose rows were merged into this one's base files.
 
-        One of ours is in the log, and found there.
+        Our own rollbacks are found in the log.
         """
         bases = {report: base.instant for report in self.reports if (base := parse_data_file(report.merged_base))}
         if not bases:
@@ -100,9 +101,9 @@ class Placement:
         return Conflict(undoing, frozenset(lost))
 
     def _undoing(self, snapshot: Snapshot) -> OtherWrite | None:
-        """The rollback or the restore since the write began that may have undone a replace commit, if there is one.
+        """The rollback or restore since the write began that may have undone a replace commit, if there is one.
 
-        Where that has left no trace, the replace commit. Tasks may have seen one that was not there at the beginning.
+        If it left no trace, the replace commit. Tasks may have used one that was not there when the write began.
         """
         fresh, gone = snapshot.since(self.mark)
         found = [one for one in map(parse_file_name, fresh) if one is not None and one.action in (ROLLBACK, RESTORE)]
@@ -127,7 +128,7 @@ class Placement:
             one.instant.requested: frozenset(group for group in successors if group[0] in one.partitions)
             for one in replaces
         }
-        # A bucket without a file was not replaced by name, and yet its file id is not the one to write to any more.
+        # A bucket without files is not named in a replace commit, but has another file id from then on.
         possible = [
             replace(write, file_groups=write.file_groups | by_partition.get(write.instant, frozenset()))
             for write in at.since
@@ -137,7 +138,7 @@ class Placement:
     def _named_by_others(
         self, groups: set[FileGroup], completed: list[OtherWrite]
     ) -> Iterator[tuple[OtherWrite, FileGroup]]:
-        """Writes to buckets of this one in file groups with other file ids than its own, or with drawn ones."""
+        """Completed writes to this one's buckets in file groups with other file ids, or with random ones."""
         buckets = {_bucket(group) for group in groups}
         for write in completed:
             if write.action == REPLACE_COMMIT or write.operation_type in SERVICES_THAT_ADD_A_SLICE.values():
@@ -150,14 +151,14 @@ class Placement:
                     yield write, group
 
     def _has_strays(self, group: FileGroup, gone: set[FileGroup]) -> bool:
-        """Whether a failed attempt has left tombstones of this write in another file group of that bucket."""
+        """Whether a failed attempt of this write left tombstones in another file group of the bucket."""
         found = map(parse_data_file, self.table.storage.list(group[0]).files)
         mine = {(group[0], file.file_id) for file in found if file is not None and file.instant == self.instant}
         return any(other != group and _bucket(other) == _bucket(group) and other not in gone for other in mine)
 
 
 def _is_named_after(group: FileGroup, replaces: tuple[ReplaceCommit, ...]) -> bool:
-    """Whether we give its bucket this file id, after one of these replace commits or before them all."""
+    """Whether the file id is the one that we give its bucket, after one of these replace commits or before them all."""
     bucket = bucket_of_file_id(group[1])
     if bucket is None or group[1] == bucket_file_id(bucket):
         return True

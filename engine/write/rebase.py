@@ -1,7 +1,7 @@
-"""What a write that lost at its commit need not do again: its files become those of the next try.
+"""Rebase: the files of a write that lost at its commit become those of the next try.
 
-Their rows were computed, shuffled and written, and neither depends on what the winner has done. So the next try copies
-the files under its own instant, which they name in many places, instead of evaluating the frame a second time.
+Their rows were computed, shuffled and written, which does not depend on the winner's changes. So the next try copies
+the files under its own instant, which is in many places in them, instead of evaluating the frame a second time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LostFiles:
         self._rewritten = False
 
     def rewrite(self, task: WriteTask, executor: Executor) -> list[FileReport]:
-        """The files as files of another write. Errors: `TransactionEnded` if somebody has rolled them back."""
+        """Copies the files as those of another write. Errors: `TransactionEnded` if they were rolled back meanwhile."""
         lost = self._transaction.instant
         relocations = relocations_to(task.live_groups().successor_of, self._reports, also_in_place=True)
         _log.info("%s takes over %d files of %s, which lost", task.instant, len(relocations), lost)
@@ -58,32 +58,29 @@ class LostFiles:
         return found
 
     def drop(self) -> None:
-        """Rolls them back; what cannot be rolled back now is rolled back by the next writer."""
+        """Rolls the files back; if that fails, the next writer does it."""
         conflict = self._conflict
-        if self._rewritten:  # but for the files, nothing was thrown away
+        if self._rewritten:  # only the files were wasted, not the work
             conflict = WriteConflict(conflict.message, **{**conflict.details, "rows_lost": 0, "task_s_lost": 0.0})
         self._transaction.abort_quietly(conflict)
 
 
 def _still_empty(task: WriteTask, relocations: Sequence[Relocation]) -> Mapping[FileGroup, FileSlice]:
-    """The file groups in which base files may be made of those that lost, once for all tasks and their attempts."""
+    """The file groups in which lost base files may stay base files, determined once for all tasks and attempts."""
     bases = [(one.report.partition, one.file_id) for one in relocations if is_base_file(one.report.file_name)]
     return task.first_slices(bases) if bases and isinstance(task, BulkTask) else {}
 
 
 @dataclass(frozen=True)
 class RebaseTask:
-    """What every task that copies files of an instant that lost needs; `empty` are the file groups without a file.
-
-    Pickles.
-    """
+    """The task that copies files of the `lost` instant; `empty` are the file groups without a file. Pickles."""
 
     task: WriteTask
     lost: str
     empty: Mapping[FileGroup, FileSlice]
 
     def run(self, relocation: Relocation, token: str) -> FileReport:
-        """Copies one file under a name of this attempt alone; a base file as one if there still is none."""
+        """Copies one file under a name of this attempt; a base file stays one if the file group is still empty."""
         report, instant = relocation.report, self.task.instant
         first = self.empty.get((report.partition, relocation.file_id))
         if isinstance(self.task, BulkTask) and first is not None and is_base_file(report.file_name):
@@ -114,15 +111,15 @@ class RebaseTask:
             data = self.task.storage.read(path)
         except NotFound:
             data = b""
-        if not data:  # an empty file bars the name
+        if not data:  # a tombstone
             raise self._gone(path)
         verify_checksum(data, path)
         return data
 
     def _as_base(self, task: BulkTask, report: FileReport, first: FileSlice, token: str) -> FileReport:
-        """The rows of a base file as one of this instant, which all attempts make alike.
+        """Copies a base file as one of this instant, which is the same for all attempts.
 
-        The table may have got columns since, and wider types.
+        The table may have new columns since, and wider types.
         """
         path, schema = path_below(report.partition, report.file_name), with_meta_columns(task.schema)
         with task.attempt(f"again-{first.file_id}-{token}") as files:
@@ -134,13 +131,13 @@ class RebaseTask:
         return made
 
     def _as_log(self, path: str, file_id: str) -> bytes:
-        """The rows of a base file as a log file; memory holds that, and a part of the rows."""
+        """Converts a base file to a log file; memory holds the log file and a part of the rows."""
         task = self.task
         avro_schema, parts = self._rows_of(path, file_id)
         return b"".join(encode_log_file(task.instant, avro_schema, one, None, task.block_format) for one in parts)
 
     def _rows_of(self, path: str, file_id: str) -> tuple[str, Iterator[pa.Table]]:
-        """A base file's schema as Avro, and its rows as those of this instant, part by part."""
+        """A base file's schema as Avro, and its rows in parts, with the meta columns of this instant."""
         task = self.task
 
         def parts() -> Iterator[pa.Table]:
@@ -165,10 +162,7 @@ class RebaseTask:
 
 
 def rewritten(data: bytes, path: str, instant: str, file_id: str) -> bytes:
-    """The same log file as a write of another instant makes it in a file group: the same rows, deletes and headers.
-
-    It has no checksum yet.
-    """
+    """The log file with the same rows, deletes and headers, for another instant and file group, without a checksum."""
     blocks = []
     for block in read_blocks(data, path):
         change = partial(_as_of, instant=instant, file_id=file_id, before=block.instant)
@@ -178,7 +172,7 @@ def rewritten(data: bytes, path: str, instant: str, file_id: str) -> bytes:
 
 
 def _as_of(records: pa.Table, instant: str, file_id: str, before: str) -> pa.Table:
-    """The rows with the meta columns of another instant; their sequence numbers begin with it."""
+    """The rows with the meta columns of another instant, with which their sequence numbers begin."""
     sequence = pc.utf8_slice_codeunits(records[_SEQUENCE], len(before))
     values = {
         _TIME: pa.repeat(instant, records.num_rows),

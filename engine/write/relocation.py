@@ -1,4 +1,4 @@
-"""Copies a write's log files under other file ids, before it commits: its own were replaced since it began."""
+"""Relocation: copies log files of a write under other file ids before it commits, as theirs were replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALL_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Relocation:
-    """One log file, and the name that it is to have but for the write token."""
+    """One log file, and its new name without the write token."""
 
     report: FileReport
     file_id: str
@@ -30,16 +30,15 @@ class Relocation:
 
 @dataclass(frozen=True)
 class RelocationTask:
-    """What every task that relocates files needs. Pickles.
+    """The task that relocates files. Pickles.
 
-    The bytes stay as they are, but for the checksum: the rows' `_hoodie_file_name` speaks of the old file id until
-    they are compacted.
+    Only the checksum changes: the rows' `_hoodie_file_name` has the old file id until they are compacted.
     """
 
     markers: Markers
 
     def run(self, relocation: Relocation, token: str) -> FileReport:
-        """Copies one file under a name of this attempt alone; the commit sweeps the old one, and left-over copies."""
+        """Copies one file under a name of this attempt; the commit sweeps the old file, and left-over copies."""
         report = relocation.report
         token = token_within(report.partition, token)
         file = LogFile(relocation.file_id, self.markers.instant, relocation.version, token)
@@ -55,13 +54,13 @@ class RelocationTask:
 
 @dataclass(frozen=True)
 class PlaceholderTask:
-    """Makes an empty file group in the place of each replaced one that has no new rows. Pickles."""
+    """Makes an empty successor of each replaced file group without new rows. Pickles."""
 
     markers: Markers
     avro_schema: str
 
     def run(self, relocation: Relocation, token: str) -> FileReport:
-        """Makes it under a name of this attempt alone; of the file that is given only the place counts."""
+        """Makes the placeholder under a name of this attempt; of the relocation only its place counts."""
         partition = relocation.report.partition
         file = placeholder_file(relocation.file_id, self.markers.instant, token_within(partition, token))
         check_own_file(file)
@@ -73,11 +72,10 @@ class PlaceholderTask:
 def relocations_to(
     successor_of: Callable[[str, str], str], reports: Sequence[FileReport], also_in_place: bool = False
 ) -> list[Relocation]:
-    """The files that belong under other file ids than they have; all of them if they are to be copied anyway.
+    """The files whose file id has changed; all of them if `also_in_place`.
 
-    `successor_of` tells, by partition and file id, the file id that holds now.
-
-    The versions of a file group's files are counted anew, in the old order, because that is the order of merging.
+    `successor_of` returns the current file id for a partition and a file id. The versions of a file group's files are
+    numbered anew, in the old order, which is the order of merging.
     """
     relocations: list[Relocation] = []
     versions: dict[FileGroup, int] = {}
@@ -92,9 +90,9 @@ def relocations_to(
 def relocate(
     executor: Executor, work: Task[Relocation, FileReport], relocations: Sequence[Relocation]
 ) -> list[FileReport]:
-    """Makes a file of each of these, under names with a token that no other attempt has."""
+    """Makes a file for each relocation, under names with a token that no other attempt has."""
     small = sum(relocation.report.size_bytes for relocation in relocations) <= _SMALL_BYTES
-    return executor.map(work, relocations, FileReport, "lakelatch: files copied to where they belong by now", small)
+    return executor.map(work, relocations, FileReport, "lakelatch: files are copied to the current file groups", small)
 
 
 def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:

@@ -1,7 +1,7 @@
-"""What an overwrite or a deletion of partitions takes away, resolved at its place in the log.
+"""The file groups that an overwrite or a deletion of partitions replaces, resolved at its slot in the log.
 
-Everything that had committed before that place is gone, also what committed while the new rows were being written;
-everything that commits later is read. Of two of them that meet under non-blocking control, both apply in log order.
+It replaces everything that committed before that slot, even while its own rows were being written; everything that
+commits later is read. Two concurrent replacements under non-blocking control both apply, in log order.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Choice: TypeAlias = Callable[[Collection[str]], set[str]]
 
 
 class Replacement:
-    """A replace commit on its way. `choose` picks partitions, besides those written, from the ones that have rows.
+    """A replace commit about to commit. `choose` selects partitions with rows to replace, besides those written.
 
-    A partition in which every file group is an empty successor stays as it is, unless it is written or named: each
-    overwrite of the table would make them anew.
+    A partition in which every file group is an empty successor stays as it is, unless it is written or named:
+    otherwise each overwrite of the table would make them again.
 
-    Each replaced bucket has a successor in it, if only an empty one: Java's non-blocking writers give a bucket without
-    a live file group the fixed file id, and if that was replaced, no reader would see what they write. A copy-on-write
-    table has no such writers, and a bucket without new rows has no file.
+    Each replaced bucket gets a successor, if only an empty one: Java's non-blocking writers give a bucket without a
+    live file group its fixed file id, and if that was replaced, no reader would see their rows. A copy-on-write table
+    has no such writers, and no file for a bucket without new rows.
     """
 
     def __init__(
@@ -49,19 +49,19 @@ class Replacement:
         self._look()
 
     def lacking(self, metadata: CommitMetadata) -> dict[FileGroup, str]:
-        """The successors that have no file yet, by what is to be replaced, as far as this is known by now."""
+        """The successors that have no file yet, by the file groups to be replaced, as far as these are known."""
         return self._lacking(self._replaced(self._live, self._empty), metadata)
 
     def check(self, snapshot: Snapshot, at: At) -> Changed | Displaced:
-        """Everything that is there now and goes is named in the metadata; displaced if it needs successors."""
+        """Names all replaced file groups in the metadata; `Displaced` if successors are lacking."""
         completed, metadata = at.since, at.staged.metadata
         gone = self._seen - snapshot.names
-        if undone_replaces(self._table.storage, gone, snapshot.names):  # what they took away lives again
+        if undone_replaces(self._table.storage, gone, snapshot.names):  # the groups that they replaced are live again
             self._look()
         live, empty = set(self._live), set(self._empty)
         for write in completed:
             file_name = Instant(write.instant, write.action, COMPLETED, write.time).file_name
-            if file_name in self._seen:  # what it wrote was live or replaced already when we looked
+            if file_name in self._seen:  # its file groups were live or replaced already when listed
                 continue
             if write.action != REPLACE_COMMIT and write.operation_type not in SERVICES_THAT_ADD_A_SLICE.values():
                 live |= write.file_groups
@@ -96,11 +96,11 @@ class Replacement:
         }
 
     def _look(self) -> None:
-        """Finds out what there is to replace."""
+        """Lists the file groups to replace."""
         self._view = TableView.load(self._table.storage, self._table.config)
         self._looked_at = self._view.whole.latest
         self._seen = frozenset(instant.file_name for instant in self._view.timeline.completed)
-        # What completes after this listing is among the completed writes that the check is shown.
+        # Writes that complete after this listing are among those given to the check.
         found = self._slices()
         self._live = frozenset((one.partition, one.file_id) for one in found)
         self._empty = frozenset((one.partition, one.file_id) for one in found if one.is_empty)
@@ -111,17 +111,17 @@ class Replacement:
 
 
 def none_else(partitions: Collection[str]) -> set[str]:
-    """Only the partitions that are written."""
+    """Replaces only the partitions that are written."""
     return set()
 
 
 def every(partitions: Collection[str]) -> set[str]:
-    """The whole table."""
+    """Replaces the whole table."""
     return set(partitions)
 
 
 def matching(names: Collection[str]) -> Choice:
-    """The named partitions; a `*` in a name stands for any text. A name without one counts also without rows."""
+    """Replaces the named partitions; a `*` in a name stands for any text. One without it counts even without rows."""
     patterns = [re.compile(re.escape(name).replace(r"\*", ".*")) for name in names if "*" in name]
 
     def choose(partitions: Collection[str]) -> set[str]:

@@ -1,8 +1,8 @@
-"""Rows on their way through Spark's shuffle as sorted runs, and their merge: an external merge sort in two stages.
+"""Sorted runs of rows for Spark's shuffle, and their merge: an external merge sort in two stages.
 
-Spark shuffles and sorts row by row, and turns columns into rows and back for it. So tasks gather rows, sort them by
-bucket and record key, and give Spark one value for some thousands of a bucket: an Arrow stream. The task that takes the
-rows of a bucket merges its runs; they are in memory unless they are large, and then in a temporary file.
+Spark shuffles and sorts row by row, and converts columns to rows and back for it. So tasks gather rows, sort them by
+bucket and record key, and give Spark one value for some thousands of rows of a bucket: an Arrow stream. The task that
+gets the rows of a bucket merges its runs, in memory or, if they are large, in a temporary file.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, buffer_
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.sorting.spill import SpilledRuns, temporary_file, writing_temporary_file
 
-#: The column of the runs, beside those of the partition path and the bucket.
+#: The column of the runs, besides those of the partition path and the bucket.
 RUN_COLUMN = "_lakelatch_run"
 RUN_SCHEMA = pa.schema([(PARTITION_COLUMN, pa.string()), (BUCKET_COLUMN, pa.int32()), (RUN_COLUMN, pa.binary())])
-#: Rows of so many bytes are gathered and sorted at once, before the shuffle and behind it.
+#: Rows of this many bytes are gathered and sorted at once, before the shuffle and after it.
 _SORTED_BYTES = 32 * 1024 * 1024
-#: A run has about as many at most, so that Spark's batches are not much larger than they may be.
+#: The bytes of a run, so that Spark's batches are not much larger than they may be.
 _RUN_BYTES = 1024 * 1024
-_PIECE_ROWS = 64 * 1024
-#: What is merged at once has about as many bytes at most: rows may be large, and no column may have 2 GiB at once.
-_PIECE_BYTES = 16 * 1024 * 1024
+_PART_ROWS = 64 * 1024
+#: The most bytes that are merged at once: rows may be large, and no column may have 2 GiB at once.
+_PART_BYTES = 16 * 1024 * 1024
 
 
 def to_runs(
     batches: Iterable[pa.RecordBatch], key_field: str | None, sorted_bytes: int = _SORTED_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Tagged rows as sorted runs. Memory holds `sorted_bytes` of rows about three times.
+    """Makes sorted runs of tagged rows. Memory holds `sorted_bytes` of rows about three times.
 
-    `key_field` is the column that is the record key itself, if there is one: as text it is not sent a second time.
+    `key_field` is the column that is the record key itself, if there is one: a text is not sent a second time.
     """
     for rows in _gathered(batches, sorted_bytes):
         if key_field is not None and pa.types.is_string(rows.schema.field(key_field).type):
@@ -51,17 +51,17 @@ def from_runs(
     batches: Iterable[pa.RecordBatch],
     key_field: str | None,
     sorted_bytes: int = _SORTED_BYTES,
-    piece_rows: int = _PIECE_ROWS,
+    part_rows: int = _PART_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The tagged rows of runs that come bucket by bucket, each by record key; equal keys in any order.
+    """Merges runs that come by bucket into tagged rows, by record key within a bucket; equal keys in any order.
 
-    Errors: `Unavailable` where temporary files lie and nothing can be written.
+    Errors: `Unavailable` if temporary files cannot be written.
     """
     runs = (run for batch in batches for run in zip(*batch.columns, strict=True))
     for (partition, bucket), found in groupby(runs, lambda run: (run[0].as_py(), run[1].as_py())):
-        for rows in _merged((run[2].as_buffer() for run in found), key_field, sorted_bytes, piece_rows):
-            for piece in rows.to_batches(max_chunksize=piece_rows):
-                yield _tagged(piece, key_field, partition, bucket)
+        for rows in _merged((run[2].as_buffer() for run in found), key_field, sorted_bytes, part_rows):
+            for part in rows.to_batches(max_chunksize=part_rows):
+                yield _tagged(part, key_field, partition, bucket)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], sorted_bytes: int) -> Iterator[pa.Table]:
@@ -130,7 +130,7 @@ def _tagged(rows: pa.RecordBatch, key_field: str | None, partition: str, bucket:
 
 
 def _merged(
-    streams: Iterator[pa.Buffer], key_field: str | None, sorted_bytes: int, piece_rows: int
+    streams: Iterator[pa.Buffer], key_field: str | None, sorted_bytes: int, part_rows: int
 ) -> Iterator[pa.Table]:
     """The rows of one bucket, by key."""
     held: list[pa.Table] = []
@@ -151,7 +151,7 @@ def _merged(
                 runs = spilled.mapped()
         if held:
             runs.append(held[0] if len(held) == 1 else _sorted(held, key_field))
-        yield from _in_order(runs, key_field, piece_rows)
+        yield from _in_order(runs, key_field, part_rows)
 
 
 def _sorted(parts: list[pa.Table], key_field: str | None) -> pa.Table:
@@ -165,16 +165,16 @@ def _keys(rows: pa.Table, key_field: str | None) -> pa.Array:
     return rows[own].combine_chunks()
 
 
-def _in_order(runs: list[pa.Table], key_field: str | None, piece_rows: int) -> Iterator[pa.Table]:
-    """The rows of sorted runs, in parts that follow each other."""
+def _in_order(runs: list[pa.Table], key_field: str | None, part_rows: int) -> Iterator[pa.Table]:
+    """Merges sorted runs; yields their rows in order, in parts."""
     if len(runs) == 1:
         yield runs[0]
         return
     row_bytes = sum(run.get_total_buffer_size() for run in runs) / max(sum(run.num_rows for run in runs), 1)
-    step = max(int(min(piece_rows, _PIECE_BYTES / max(row_bytes, 1))) // len(runs), 1)
+    step = max(int(min(part_rows, _PART_BYTES / max(row_bytes, 1))) // len(runs), 1)
     left = [(run, _keys(run, key_field), 0) for run in runs]
     while left:
-        # No other row has a key before this one, but for those in the next step of a run.
+        # All rows with keys up to this one are in the next step of some run.
         bound = min(keys[min(at + step, len(keys)) - 1].as_py() for _, keys, at in left)
         parts, rest = [], []
         for run, keys, at in left:

@@ -1,4 +1,4 @@
-"""The executors' side of a write: batches of rows become one log file for each bucket that they touch."""
+"""The tasks of a write: batches of rows become one log file for each bucket that they touch."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _FLUSH_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class WriteTask:
-    """What every task of one write needs. Pickles; holds no connection.
+    """The task of a write. Pickles; holds no connection.
 
-    `schema` is the table's, without meta columns, and what rows are cast to; a delete needs only the key columns.
+    `schema` is the table's, without meta columns, to which rows are cast; a delete needs only the key columns.
     """
 
-    #: Whether `write` takes the rows of one bucket after those of another, and no two tasks those of the same.
+    #: Whether `write` needs rows grouped by bucket, and all rows of a bucket in one task.
     by_bucket: ClassVar[bool] = False
-    #: Whether it takes those of a bucket in the order of their keys.
+    #: Whether it needs the rows of a bucket sorted by key.
     by_key: ClassVar[bool] = False
 
     storage: Storage
@@ -60,10 +60,10 @@ class WriteTask:
     file_ids: FileIds = field(default_factory=FileIds)
     early: EarlyDetection | None = None
     server: ServerAddress | None = None
-    own: OwnFiles | None = None  # never pickled: where it is there, this process writes
+    own: OwnFiles | None = None  # only where this process writes; never pickled
 
     def attempt(self, name: str) -> TaskFiles:
-        """What one attempt at a task makes its files with; it also ends tasks of a write that has lost."""
+        """The files of one attempt at a task; they also end the task if its write has lost."""
         return TaskFiles(self.storage, self.instant, name, self.early, server=self.server, own=self.own)
 
     def tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -78,7 +78,7 @@ class WriteTask:
         paths = partition_paths(table, self.config)
         hash_fields = self.config.hash_fields or self.config.record_key_fields
         count = self.config.bucket_count or 1
-        # Java takes a key of one field for its value, whatever it begins with.
+        # Java hashes a key of one field whole, whatever it begins with.
         of_keys = prefixed or (len(hash_fields) == 1 and hash_fields == self.config.record_key_fields)
         buckets = bucket_ids_of_texts([keys], count) if of_keys else bucket_ids(table, hash_fields, count)
         return pa.RecordBatch.from_arrays(
@@ -87,7 +87,7 @@ class WriteTask:
         )
 
     def write(self, batches: Iterator[pa.RecordBatch], write_token: str) -> Iterator[FileReport]:
-        """Writes tagged rows, a log file for each partition and bucket; several versions if they do not fit memory."""
+        """Writes a log file of tagged rows for each bucket; several versions if they do not fit into memory."""
         with self.attempt(write_token) as files:
             names = LogNames(self.instant, write_token, self.live_groups())
             yield from self.write_logs(files.watched(batches), names, files)
@@ -95,7 +95,7 @@ class WriteTask:
     def write_logs(
         self, batches: Iterator[pa.RecordBatch], names: LogNames, files: TaskFiles, first_row: int = 0
     ) -> Iterator[FileReport]:
-        """The same within an attempt, of buckets that it has not written yet; `first_row` counts its rows before."""
+        """As `write`, within an attempt, for buckets that it has not written; `first_row` counts its rows so far."""
         version, held, size, written = 1, [], 0, first_row
         for batch in batches:
             if batch.num_rows:
@@ -115,11 +115,11 @@ class WriteTask:
         return list(self.write((self.tag(batch) for batch in batches if batch.num_rows), NO_TASK))
 
     def live_groups(self) -> LiveGroups:
-        """Where one attempt's rows go; all of its files of a bucket are in one file group."""
+        """The file groups of one attempt's rows; all of its files of a bucket are in the same one."""
         return LiveGroups(self.storage, self.config, self.file_ids)
 
     def _announce(self, batch: pa.RecordBatch, names: LogNames, version: int, files: TaskFiles) -> None:
-        """Each file with its first row, so that who has to lose learns it before the others are there."""
+        """Announces each file at its first row, so that conflicts are found before the other rows have come."""
         columns = [PARTITION_COLUMN, BUCKET_COLUMN]
         groups = pa.Table.from_batches([batch.select(columns)]).group_by(columns, use_threads=False).aggregate([])
         files.announce_all(
@@ -168,7 +168,7 @@ class WriteTask:
     def contents(
         self, rows: pa.Table, file_id: str, write_token: str, first_row: int
     ) -> tuple[pa.Table | None, Deletes | None, pa.Table | None]:
-        """Records, deletes, and rows that delete column groups: what the rows of one bucket say."""
+        """The rows of one bucket as records, deletes, and rows that delete column groups."""
         place = (rows[PARTITION_COLUMN][0].as_py(), file_id, write_token, first_row)
         if self.operation == DELETE:
             cleared = delete_rows(rows, self.config, self.schema.names) if self.config.column_groups else None
@@ -183,7 +183,7 @@ class WriteTask:
         )
 
     def _by_flag(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The rows that stay and those that delete; in a table that has the column itself, readers tell them apart."""
+        """The rows that stay and those that delete; in a table with that column, readers separate them."""
         if IS_DELETED_COLUMN not in rows.column_names or IS_DELETED_COLUMN in self.schema.names:
             return rows, rows.slice(0, 0)
         gone = pc.fill_null(rows[IS_DELETED_COLUMN], False)
@@ -196,11 +196,11 @@ class WriteTask:
         return self.newest_of_each_key(rows)
 
     def newest_of_each_key(self, rows: pa.Table) -> pa.Table:
-        """One row for each key, sorted by key: that with the greatest ordering value, the later one of equals."""
+        """One row for each key, sorted by key: the one with the greatest ordering value, and the last of equal ones."""
         order = {"key": rows[META_COLUMNS[2]]}
         if self.config.merge_mode == EVENT_TIME and self.config.ordering_field:
             order["ordering"] = in_java_s_order(rows[self.config.ordering_field])
-        # Equals stay in the order in which they came.
+        # Equal rows keep their order.
         rows = rows.take(pc.sort_indices(pa.table(order), sort_keys=[(name, "ascending") for name in order]))
         keys = rows[META_COLUMNS[2]].combine_chunks()
         last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
@@ -234,12 +234,12 @@ class WriteTask:
         field = self.config.ordering_field
         if self.config.merge_mode == EVENT_TIME and field in table.column_names and table[field].null_count:
             raise InvalidRequest(
-                f"{table[field].null_count} rows have no value in the ordering field {field!r}: without one nobody can "
-                "say which row is newer. Fill it, or remove those rows"
+                f"{table[field].null_count} rows have no value in the ordering field {field!r}: without one it is "
+                "unknown which row is newer. Fill it, or remove those rows"
             )
 
     def ensure_partition(self, partition: str) -> None:
-        """Java's readers find a partition by this file."""
+        """Puts the file by which Java's readers find a partition."""
         path = path_below(partition, PARTITION_METADATA)
         depth = len(partition.split("/")) if partition else 0
         text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
@@ -263,7 +263,7 @@ class LogNames:
 
 
 def buffer_bytes(values: pa.Array) -> int:
-    """Spark 4.0 leaves out offsets of empty arrays within others, and `nbytes` ends the process where they are not."""
+    """The bytes of an array. Spark 4.0 omits offsets of empty nested arrays, on which `nbytes` crashes the process."""
     return int(values.get_total_buffer_size() if pa.types.is_nested(values.type) else values.nbytes)
 
 
@@ -272,7 +272,7 @@ def _boolean(values: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """A column as the table has it, null if the rows lack it. Errors: `InvalidRequest`."""
+    """A column cast to the table's type, null if the rows lack it. Errors: `InvalidRequest`."""
     if field.name not in rows.column_names:
         return pa.nulls(rows.num_rows, field.type)
     try:

@@ -1,1 +1,1 @@
-"""Which files of a table have to be there, and which of them are missing."""
+"""The files that a table has to have, and those of them that are missing."""

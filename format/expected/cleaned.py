@@ -1,4 +1,4 @@
-"""Files that are rightly gone: what cleans have removed, and are about to."""
+"""Files that are rightly gone: those that cleans have removed, or are about to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakelatch.timeline.service_metadata import read_cleaned
 
 
 def cleaned_after(whole: WholeTimeline, time: str) -> Mapping[str, Mapping[str, str]]:
-    """Names of files that were removed after a time, by partition, each with the clean that did it.
+    """Names of files that cleans removed after a time, by partition, each with its clean.
 
-    A clean before that time removed nothing that a reader of that time needed; one that waits may be at work.
+    A clean before that time removed nothing that a reader of that time needed; a waiting one may be running.
     """
     found: dict[str, dict[str, str]] = {}
     cleans = whole.completed((CLEAN,), after=time)

@@ -1,13 +1,12 @@
-"""Data files that are missing: completed writes name them, and the folders do not have them.
+"""Missing data files: completed writes name them, and the folders do not have them.
 
-A file that a write names may rightly be gone: cleaned, or rolled back with its write. But no file of a *latest* slice
-is ever removed: a clean removes files that later ones have superseded, a replace commit hides the groups that it has
-replaced, and a rollback or restore removes the completed file first. So slices are made of the named files together
-with those that are there, as of any listing; a file is missing if it is named, is not there, and lies in a latest
-slice.
+A file named by a write may rightly be gone: cleaned, or rolled back with its write. But no file of a *latest* slice is
+ever removed: a clean removes superseded files, a replace commit hides the groups that it has replaced, and a rollback
+or restore removes the completed file first. So slices are made of the named files together with those that exist, as
+of one listing; a file is missing if it is named, does not exist, and is in a latest slice.
 
 A reader may be slower than a commit and a clean after it. So a file counts as missing only if a second check finds the
-same, with a timeline that was listed later, and the storage has been asked for the very path.
+same, with a timeline that was listed later, and the storage does not have the path.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lakelatch.timeline.history.named_files import Named, recall
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 
-_LOOKS_MAX = 20
+_CHECKS_MAX = 20
 Groups = list[list[FileSlice]]
 
 
@@ -42,11 +41,11 @@ class Expectation:
 
     @property
     def partitions(self) -> list[str]:
-        """The partitions in which something is expected, in order."""
+        """The partitions with expected files, in order."""
         return sorted(self._by_partition)
 
     def lacking(self, partition: str, names: Collection[str]) -> dict[str, Instant]:
-        """The files that are expected in a partition and not among these names, each with the write that names it."""
+        """The expected files of a partition that are not among these names, each with the write that names it."""
         there, found = frozenset(names), dict[str, Instant]()
         for instant, named in self._by_partition.get(partition, ()):
             for name in named:
@@ -55,23 +54,23 @@ class Expectation:
         return found
 
 
-#: Which writes of a timeline are held against the folders.
+#: The writes of a timeline whose files are expected.
 Expects = Callable[[WholeTimeline], Expectation]
 
 
 def known(whole: WholeTimeline) -> Expectation:
-    """The files of writes on the active timeline that this process remembers. Costs no request."""
+    """The files of writes on the active timeline that this process has cached. Costs no request."""
     found = ((one, recall(whole.storage, one)) for one in whole.active.completed if one.action in WRITE_ACTIONS)
     return Expectation((one, named) for one, named in found if named is not None)
 
 
 def active(whole: WholeTimeline) -> Expectation:
-    """The files of all writes on the active timeline: a request for each that this process does not remember."""
+    """The files of all writes on the active timeline: a request for each that this process has not cached."""
     return _read(whole, [one for one in whole.active.completed if one.action in WRITE_ACTIONS])
 
 
 def archived_too(whole: WholeTimeline) -> Expectation:
-    """The same with the writes that the history has."""
+    """The files of all writes on the active timeline and in the history; requests as for `active`."""
     return _read(whole, whole.completed(WRITE_ACTIONS))
 
 
@@ -86,7 +85,7 @@ class Missing:
         """The error for a reader that needs the file."""
         return CorruptTable(
             f"the file {self.path!r} is missing, which {self.instant.path} names: its rows would be left out. Restore "
-            "it from a copy, or take the table back to a time before it; `lakelatch verify` finds all that is missing",
+            "it from a copy, or restore the table to a commit before it; `lakelatch verify` finds all missing files",
             path=self.path,
             instant=self.instant.requested,
         )
@@ -110,10 +109,10 @@ def suspects(
     cut: Callable[[Collection[str]], Groups],
     hidden: Collection[str],
 ) -> Iterator[Missing]:
-    """The files that the latest slices of a partition lack, as far as one listing shows.
+    """The files that the latest slices of a partition lack, by one listing.
 
-    `groups` are those of the `names`, `cut` makes them of more names, and `hidden` are file ids that were replaced.
-    Costs a comparison of names alone unless a file lacks that no later base file has superseded.
+    `groups` are those of the `names`, `cut` makes them of more names, and `hidden` are replaced file ids. Costs only a
+    comparison of names unless a file is lacking that no later base file has superseded.
     """
     lacking = expectation.lacking(partition, names)
     if lacking:
@@ -126,9 +125,9 @@ def suspects(
 
 
 def confirmed(view: View, found: Collection[Missing]) -> list[Missing]:
-    """The files that a second check finds missing as well. Errors: `Unavailable` for a table that never rests."""
+    """The files that a second check finds missing as well. Errors: `Unavailable` if cleans overtake each check."""
     partitions = sorted({one.path.rpartition("/")[0] for one in found})
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_CHECKS_MAX):
         view = view.again()
         second = view.suspects(partitions)
         if not second:
@@ -137,11 +136,11 @@ def confirmed(view: View, found: Collection[Missing]) -> list[Missing]:
             storage = view.storage
             there = storage.together(*(partial(storage.exists, one.path) for one in second))
             return sorted(one for one, is_there in zip(second, there, strict=True) if not is_there)
-    raise Unavailable(f"{view.storage.uri} was cleaned during each of {_LOOKS_MAX} looks at it: try again")
+    raise Unavailable(f"{view.storage.uri} was cleaned during each of {_CHECKS_MAX} checks of it: try again")
 
 
 def ensure_none(view: View, found: Collection[Missing]) -> None:
-    """Errors: `CorruptTable` for the first of these files that a second check finds missing as well."""
+    """Raises `CorruptTable` for the first of these files that a second check finds missing as well."""
     for one in confirmed(view, found) if found else ():
         raise one.error()
 
@@ -155,7 +154,7 @@ def _is_of(name: str, instant: Instant) -> bool:
 
 
 def _is_superseded(name: str, instant: Instant, latest: Mapping[str, FileSlice]) -> bool:
-    """Whether the file is of an older slice than the latest one that is there; False where only a cut can tell."""
+    """Whether the file is of an older slice than the latest existing one; False where only `cut` can decide that."""
     file = parse_data_file(name)
     there = latest.get(file.file_id) if file is not None else None
     if file is None or there is None or there.base_file is None:
@@ -166,7 +165,7 @@ def _is_superseded(name: str, instant: Instant, latest: Mapping[str, FileSlice])
 
 
 def _read(whole: WholeTimeline, instants: Iterable[Instant]) -> Expectation:
-    """The files that these name; an instant that is removed from both timelines meanwhile names none."""
+    """The files that these instants name; one that is removed from both timelines meanwhile names none."""
 
     def read(instant: Instant) -> Named:
         with suppress(NotFound):

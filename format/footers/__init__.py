@@ -1,1 +1,1 @@
-"""Footers of parquet files, changed after they were written: values that would mislead readers are removed."""
+"""Rewriting parquet footers: values that would mislead readers are removed."""

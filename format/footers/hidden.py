@@ -1,7 +1,7 @@
-"""Floating point values that a footer hides from readers who believe it: NaN, and zeros.
+"""Floating point values that a footer hides from readers: NaN, and zeros.
 
 To Spark NaN is greater than every number, and both zeros are one value. The library's least and greatest values of a
-column chunk leave NaN out; and a reader that looks for a value by its bits, as in a Bloom filter, and as Java's library
+column chunk leave NaN out; and a reader that searches a value by its bits, as in a Bloom filter, or as Java's library
 does in a dictionary, finds one of the zeros and misses the other. So for such values a footer has to say less.
 """
 

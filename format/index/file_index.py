@@ -1,8 +1,8 @@
 """The files of a table that were live at a moment, and the check whether they still are.
 
-An index is a cache: nothing stands on it but the time that a plan takes. It is the answer that a listing gave, or an
-older index and the commits since, together with what that answer was based on, so that a reader can compare it with the
-timeline as it is now.
+An index is a cache: only the time of planning depends on it. It is the result of a listing, or of an older index and
+the commits since, together with the writes that it was based on, so that a reader can compare it with the current
+timeline.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FileIndex:
     """The files of the latest slice of every file group, as of a completion time.
 
     `files` are their names, by partition, perhaps with some of older slices; `completions` has the completion time of
-    each instant that one of the names has. `writes` are the names of the completed writes that the active timeline had
-    by then: if another one of that time appears, or one of them was rolled back, the index says nothing. `statistics`
-    are of some of the base files.
+    each instant in these names. `writes` are the names of the completed writes that the active timeline had by then: if
+    another one of that time appears, or one of them was rolled back, the index is unusable. `statistics` cover some of
+    the base files.
     """
 
     moment: str
@@ -63,10 +63,10 @@ class FileIndex:
             raise CorruptTable(f"{path} is no file index ({error}): remove it, nothing is lost", path=path) from error
 
     def writes_since(self, whole: WholeTimeline) -> list[Instant] | None:
-        """The writes that completed since, in order; None if the index cannot be held against this timeline.
+        """The writes that completed since, in order; None if the index does not fit this timeline.
 
-        Those of its time must be the very ones that it knows. What has gone from the active timeline since must be in
-        the history: archived writes are not rolled back.
+        The writes until its moment must be the ones that it has. Those that left the active timeline since must be in
+        the history, since archived writes are not rolled back.
         """
         if not self.moment or self.moment > whole.latest:
             return None
@@ -82,9 +82,9 @@ class FileIndex:
         return whole.completed(WRITE_ACTIONS, after=self.moment)
 
     def after(self, commits: Iterable[tuple[Instant, Mapping[str, tuple[str, ...]]]]) -> FileIndex:
-        """The index with the files of commits that came after it, as `files_of` has them, in order of completion.
+        """The index with the files of later commits, as returned by `files_of`, in order of completion.
 
-        What they replaced, compacted or superseded stays: readers cut slices by the timeline, as they do of a listing.
+        Files that they replaced, compacted or superseded stay: readers make slices by the timeline, as of a listing.
         """
         moment, completions, files = self.moment, dict(self.completions), dict(self.files)
         for instant, written in commits:
@@ -111,10 +111,7 @@ def writes_until(active: Snapshot, moment: str) -> frozenset[str]:
 
 
 def files_of(metadata: CommitMetadata) -> dict[str, tuple[str, ...]] | None:
-    """The names of the files that a commit has written, by partition; None if it is another engine's.
-
-    A commit of ours names all that it has written; another engine's may not.
-    """
+    """The names of the files of a commit, by partition; None if it is another engine's, which may not name all."""
     if WRITER_KEY not in metadata.extra:
         return None
     found: dict[str, list[str]] = {}

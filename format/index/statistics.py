@@ -1,6 +1,6 @@
-"""Statistics of base files in the file index: of a column the least value, the greatest, and how many are null.
+"""Statistics of base files in the file index: the least and the greatest value of a column, and its number of nulls.
 
-It only saves work: of what is missing here, was of another type, or is not understood, nothing is ruled out.
+They only save work: files whose statistics are missing, of another type, or not understood are never ruled out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lakelatch.format.base_files import open_base_file
 from lakelatch.format.merge.conditions import Condition, OneOf, kind_of
 from lakelatch.storage.contract import NotFound, Storage
 
-#: Of a wider file the first ones count, as for Hudi and Delta Lake.
+#: Only the first columns of a wider file have statistics, as in Hudi and Delta Lake.
 _COLUMNS_MAX = 32
 _TEXT_MAX = 32
-#: What is read of a file, unless it is not larger, or its footer is.
+#: The bytes at the end of a file that are read at first; a smaller file is read whole.
 _END_BYTES = 64 * 1024
 _DAY = str(pa.date32())
 #: A partition, and the name of a file in it.
@@ -34,7 +34,7 @@ _Lists: TypeAlias = tuple[list[Any], list[Any], list[Any]]
 
 @dataclass(frozen=True)
 class ColumnRange:
-    """The values of a column in one file lie between two, which need not be there; without any, these are None."""
+    """Bounds of a column's values in one file, which need not be values themselves; None if there are no values."""
 
     column: str
     kind: str
@@ -45,11 +45,10 @@ class ColumnRange:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The ranges of columns in base files, as they lie in the index: what a plan does not ask for stays text.
+    """The ranges of columns in base files, as stored in the index: those of columns that a plan does not use stay text.
 
-    `files` are the names that were looked at, by partition. `columns` are a name, a type, and as JSON three lists with
-    the least and the greatest value and the number of nulls in each of the files, in order; no number where nothing
-    is known.
+    `files` are the names of the files, by partition. `columns` are a name, a type, and a JSON text of three lists: the
+    least and the greatest value and the number of nulls in each file, in order; null if unknown.
     """
 
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class Statistics:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Statistics:
-        """Errors: `KeyError`, `TypeError`, `ValueError` for what `to_json` has not made."""
+        """Errors: `KeyError`, `TypeError`, `ValueError` for values that are not of `to_json`."""
         return cls(values["files"], [(str(name), str(kind), str(text)) for name, kind, text in values["columns"]])
 
     def to_json(self) -> dict[str, Any]:
@@ -65,7 +64,7 @@ class Statistics:
 
     @classmethod
     def of(cls, found: Mapping[FileKey, Iterable[ColumnRange]]) -> Statistics:
-        """Those of files that have been looked at."""
+        """The statistics of these files."""
         files: dict[str, list[str]] = {}
         for partition, name in found:
             files.setdefault(partition, []).append(name)
@@ -80,7 +79,7 @@ class Statistics:
         return cls(files, [(*column, json.dumps(lists)) for column, lists in columns.items()])
 
     def by_file(self) -> dict[FileKey, list[ColumnRange]]:
-        """The ranges that `of` was given."""
+        """The ranges by file, as given to `of`."""
         found: dict[FileKey, list[ColumnRange]] = {key: [] for key in _keys(self.files)}
         for column, kind, text in self.columns:
             for ranges, values in zip(found.values(), zip(*self._lists(text, kind), strict=True), strict=False):
@@ -100,7 +99,7 @@ class Statistics:
         return frozenset(key for place, key in enumerate(_keys(self.files)) if place in out) if out else frozenset()
 
     def _lists(self, text: str, kind: str) -> _Lists:
-        """The lists of a column; empty ones for what is not understood here."""
+        """The lists of a column; empty ones if they are not understood."""
         try:
             least, greatest, nulls = json.loads(text)
             if not len(least) == len(greatest) == len(nulls) == sum(map(len, self.files.values())):
@@ -111,15 +110,15 @@ class Statistics:
 
 
 def ranges_of(storage: Storage, path: str) -> tuple[ColumnRange, ...] | None:
-    """Those of a base file, as its footer says; none if its checksum does not say that this is right.
+    """The ranges in a base file's footer; empty if the footer is not verified by a checksum.
 
-    None if it could not be read: it is not there any more, or the storage did not answer.
+    None if the file could not be read: it does not exist any more, or the storage did not answer.
     """
     try:
         file = open_base_file(storage, path, (), end_bytes=_END_BYTES)
     except (NotFound, Unavailable):
         return None
-    except CorruptTable:  # its reader will say so
+    except CorruptTable:  # reading its rows raises the error
         return ()
     if not file.checksummed:
         return ()

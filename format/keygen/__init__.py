@@ -1,1 +1,1 @@
-"""Folders that Hudi's timestamp-based key generators make of times."""
+"""Partition folders, including those that Hudi's timestamp-based key generators make of times."""

@@ -13,7 +13,7 @@ from lakelatch.timeline.table_config import TableConfig
 def partition_paths(table: pa.Table, config: TableConfig) -> pa.Array:
     """The folder of each row below the table, "" for a table without partitions.
 
-    Errors: `InvalidRequest` for missing columns, for values that are no times where the table wants them, and for those
+    Errors: `InvalidRequest` for missing columns, for values that are no times where times are needed, and for values
     that are no safe folder names unless the table encodes them.
     """
     fields = config.partition_fields

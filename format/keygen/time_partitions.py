@@ -33,12 +33,12 @@ _PER_MS = {"MICROSECONDS": 1_000, "NANOSECONDS": 1_000_000}
 _FLOORS = {"s": "second", "m": "minute", "H": "hour", "d": "day", "M": "day", "y": "day"}
 _OFFSET = re.compile(r"GMT([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 _OF_THE_MACHINE = ("localtime", "posixrules")  # files among those of zones
-_NULL_TIME = 1  # what Hudi takes for a null, in the column's unit
+_NULL_TIME = 1  # Hudi's time for null, in the column's unit
 
 
 @dataclass(frozen=True)
 class TimePartitions:
-    """How the times of a column become texts. `unit` is None where the column holds texts, which `inputs` read."""
+    """Converts the times of a column to texts. `unit` is None if the column has texts, which `inputs` parse."""
 
     kind: str
     unit: str | None
@@ -80,7 +80,7 @@ class TimePartitions:
         return cls(kind, unit, patterns, input_zone, TimePattern.parse(options[OUTPUT], OUTPUT), output_zone)
 
     def check_type(self, field: str, kind: pa.DataType) -> None:
-        """`InvalidRequest` for a column of whose values Hudi would make no folder, or a senseless one."""
+        """`InvalidRequest` for a column type of which Hudi would make no folder, or a senseless one."""
         types = pa.types
         if self.unit is None:
             fits = types.is_string(kind) or types.is_large_string(kind)
@@ -155,7 +155,7 @@ class TimePartitions:
 
 
 def _zone(name: str) -> tzinfo:
-    """Errors: `InvalidRequest` for a zone that is not known, which Java would take for GMT without a word."""
+    """Errors: `InvalidRequest` for an unknown zone, which Java would silently take for GMT."""
     offset = _OFFSET.fullmatch(name.strip())
     try:
         if offset is not None:

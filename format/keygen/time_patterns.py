@@ -26,7 +26,7 @@ _PRINTED: dict[str, Callable[[datetime, int], str]] = {
 
 @dataclass(frozen=True)
 class TimePattern:
-    """One pattern: (letter, count) for each field, and ("", text) for what stands between them."""
+    """One pattern: (letter, count) for each field, and ("", text) for text between them."""
 
     text: str
     tokens: tuple[tuple[str, int | str], ...]
@@ -92,7 +92,7 @@ class TimePattern:
         return (exact - _EPOCH) // timedelta(milliseconds=1)
 
     def _regex(self) -> re.Pattern[str]:
-        """As Joda reads: each number as long as it may be, whatever follows; letters in any case."""
+        """The expression that parses as Joda does: each number as long as possible; letters in any case."""
         parts = []
         for at, (letter, what) in enumerate(self.tokens):
             following = self.tokens[at + 1][0] if at + 1 < len(self.tokens) else ""

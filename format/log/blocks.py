@@ -53,7 +53,7 @@ _AVRO_ROWS_AT_ONCE = 64 * 1024
 class LogEntries:
     """A decoded block: rows, or deletes, or the instant whose earlier blocks are rolled back.
 
-    `path` is that of its file. `partial` rows have some of the table's columns, and say nothing of the others. In rows
+    `path` is that of its file. `partial` rows have some of the table's columns, and leave the others unchanged. In rows
     that are `group_deletes`, each ordering column with a value deletes the columns of its group.
     """
 
@@ -67,10 +67,10 @@ class LogEntries:
 
 
 def data_block_format(config: TableConfig, schema: pa.Schema) -> str:
-    """As what a table's rows are written unless the caller asks for a format: parquet, or Avro if texts order them.
+    """The default format of a table's rows in log blocks: parquet, or Avro if the ordering values are texts.
 
-    Java (1.0.2 to 1.2.0) lets the texts of a parquet block's rows share one buffer, which its next row overwrites: by
-    the time that ordering values are compared they all are the last row's.
+    In Java (1.0.2 to 1.2.0) the texts of a parquet block's rows share one buffer, which the next row overwrites: when
+    ordering values are compared, all of them are the last row's.
     """
     if config.merge_mode != EVENT_TIME or config.ordering_field not in schema.names:
         return PARQUET_FORMAT
@@ -108,7 +108,7 @@ def encode_log_file(
 
 
 def encode_empty_log(instant: str, avro_schema: str) -> bytes:
-    """A log file with neither rows nor deletes: every Hudi reader finds its file group, and nothing in it."""
+    """A log file with neither rows nor deletes, which makes an empty file group for every Hudi reader."""
     headers = {INSTANT_TIME: instant, SCHEMA: avro_with_meta_columns(avro_schema, {CHECKSUM_KEY: NO_CHECKSUM})}
     nothing = Deletes(pa.chunked_array([pa.array([], pa.string())]), "", None)
     return b"".join(encode_block(DELETE_BLOCK, headers, content) for content in encode_deletes(nothing))

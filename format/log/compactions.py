@@ -39,7 +39,7 @@ class LogCompactions:
 
 
 def completed_log_compactions(whole: WholeTimeline, as_of: str | None) -> Completed:
-    """Those that had completed by a time."""
+    """Log compactions that had completed by a time."""
     found: dict[str, tuple[Instant, ArchivedInstant | None]] = {
         archived.requested: (archived.instant, archived)
         for archived in whole.archived((DELTA_COMMIT,), until=as_of, planned_only=True)

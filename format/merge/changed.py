@@ -1,7 +1,7 @@
-"""The rows of a slice of whose keys its logs speak, for readers that take the others from the base file by themselves.
+"""The rows of a slice with keys in its logs, for readers that read the other rows from the base file by themselves.
 
-Most of these rows are the logs' own. The base file is asked for record keys and ordering values alone, and not even for
-those where nothing in it can win; only rows of it that do win are read.
+Most of these rows are the logs' own. Of the base file, only record keys and ordering values are read, and not even
+those if none of its rows can win; then only the rows that do win.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakelatch.format.merge.stream import among, by_key, matched, split
 
 
 def changed_rows(merging: RowMerging) -> Iterator[pa.Table]:
-    """One row for each key of the logs that has one, in no order; in parts where the logs are too many for memory."""
+    """One row for each key of the logs that has one, unordered; in parts if the logs do not fit into memory."""
     with logs_of(merging.reader, merging.prepared) as logs:
         if logs.spilled is not None:
             parts = by_key(merging.reader.base()) if merging.ordering_field is not None else ()
@@ -37,7 +37,7 @@ def changed_rows(merging: RowMerging) -> Iterator[pa.Table]:
 
 
 def _rows_of_changed_keys(merging: RowMerging, blocks: Sequence[LogEntries]) -> pa.Table:
-    """Of the base file no more is read than what may win."""
+    """The merged rows; of the base file, only rows that may win are read."""
     rows = merging.reader.schema.empty_table()
     staying = _staying_keys(merging, blocks)
     if len(staying):
@@ -48,9 +48,9 @@ def _rows_of_changed_keys(merging: RowMerging, blocks: Sequence[LogEntries]) -> 
 
 
 def changed_places(merging: RowMerging) -> npt.NDArray[np.int64]:
-    """Where in the base file rows of these keys are: their numbers, rising from 0.
+    """The numbers, from 0, of the base file's rows with keys in the logs, in order.
 
-    Of the base file nothing but record keys is read, and those of the logs are held in memory.
+    Of the base file only record keys are read; the logs' keys are held in memory.
     """
     blocks = [merging.prepared(block) for block in merging.reader.log_entries()]
     if not blocks or merging.reader.file_slice.base_file is None:
@@ -88,7 +88,7 @@ def _rows_of(merging: RowMerging, keys: pa.Array, wanted: Callable[[int, Any], b
 
 
 def _later_than(blocks: Sequence[LogEntries], name: str, kind: pa.DataType) -> tuple[Condition, ...]:
-    """The conditions of a row with a greater ordering value than some entry; none if that cannot be said."""
+    """The conditions for rows with a greater ordering value than some entry; none if there are no such conditions."""
     least = []
     for block in blocks:
         if block.deletes is not None:

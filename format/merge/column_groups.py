@@ -2,8 +2,8 @@
 
 An entry speaks for a group if it has a value in the group's ordering column. Of the entries that speak for a group of
 a row, the one with the greatest (ordering value, position) wins, and gives all columns of the group or deletes them. A
-row is there as long as one of its groups is. So who wins depends on values that lie in the rows, and a compaction
-forgets none of them; those of deletes lie in a file of their own, which the base file's footer names.
+row exists as long as one of its groups does. So the winner depends on values in the rows, and a compaction keeps all of
+them; those of deletes are in a separate file, which the base file's footer names.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class GroupMerging(Merging):
         return cls(reader, groups, completions, columns is None)
 
     def prepared(self, block: LogEntries) -> LogEntries:
-        """See `Merging`. What is `partial` then are rows without the columns outside of every group, which have no
-        ordering column of their own to tell."""
+        """See `Merging`. Blocks are `partial` then if they lack the columns outside of every group, which have no
+        ordering column that shows it."""
         ordering = None if block.deletes is None else block.deletes.ordering
         if ordering is not None and ordering.null_count < len(ordering):
             raise CorruptTable(
@@ -72,7 +72,7 @@ class GroupMerging(Merging):
         return replace(self.reader.conformed(block), partial=partial)
 
     def below(self, base: Base) -> Sequence[LogEntries]:
-        """The deletes that the base file has carried out."""
+        """The deletes that were applied to the base file."""
         return self._kept_deletes(base)
 
     def merge(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> Merged:
@@ -98,7 +98,7 @@ class GroupMerging(Merging):
         )
 
     def found(self, rows: pa.Table, blocks: Sequence[LogEntries]) -> _Found:
-        """Who wins among these rows and all blocks above them."""
+        """The winners among these rows and all blocks above them."""
         parts = [_Part(rows, False, True)]
         barriers: list[tuple[int, pa.ChunkedArray]] = []
         count = rows.num_rows
@@ -129,7 +129,7 @@ def groups_of(config: TableConfig, names: Collection[str]) -> tuple[ColumnGroup,
 
 
 def each_column_has_an_order(config: TableConfig) -> bool:
-    """Whether values in the rows decide all that two writers may both write."""
+    """Whether an ordering value decides for each column that two writers may both write."""
     if not config.column_groups:
         return config.ordering_field is not None and config.merge_mode == EVENT_TIME
     names = avro_to_arrow(config.create_schema or "").names
@@ -137,7 +137,7 @@ def each_column_has_an_order(config: TableConfig) -> bool:
 
 
 def kept_deletes_name(file_id: str, instant: str) -> str:
-    """The name of the file with the group deletes that a base file has carried out; Hudi's readers pass over it."""
+    """The name of the file with the group deletes that were applied to a base file; Hudi's readers ignore it."""
     return f".{file_id}_{instant}.kept"
 
 
@@ -149,7 +149,7 @@ def encode_kept_deletes(rows: pa.Table) -> bytes:
 @dataclass(frozen=True)
 class _Part:
     """Rows of one block or file. `deleting` ones delete their groups; `has_rest` says whether they have the columns
-    outside of every group, which have no ordering column of their own to tell."""
+    outside of every group, which have no ordering column that shows it."""
 
     rows: pa.Table
     deleting: bool
@@ -227,7 +227,7 @@ class _Entries:
 
 @dataclass(frozen=True)
 class _Found:
-    """Who wins which group, for all keys: whether values were taken from the winner, or it deleted them.
+    """The winner of each group, for all keys: whether values were taken from it, or it deleted them.
 
     A group is `present` where it has something to show. That differs from `taken` only for columns ordered by commit.
     """

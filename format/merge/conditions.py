@@ -103,7 +103,7 @@ def kind_of(kind: pa.DataType) -> type | None:
 
 
 def understood(conditions: Iterable[Condition], schema: pa.Schema) -> tuple[Condition, ...]:
-    """Those that say something of a column of this schema, by values that the column can have."""
+    """The conditions on columns of this schema, by values that the column can have."""
     return tuple(one for one in conditions if one.column in schema.names and _fits(one, schema.field(one.column).type))
 
 

@@ -35,7 +35,7 @@ class GroupChange:
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:
-        """Both, as far as they are there."""
+        """The slices before and after, where they exist."""
         return tuple(found for found in (self.before, self.after) if found is not None)
 
     @property
@@ -87,8 +87,8 @@ def images_of(
 ) -> Iterator[Images]:
     """The rows that a commit has changed, each key once. The tables have the named columns. Arguments as `read_slice`.
 
-    A row is changed if another version of it is there, whatever its values; one that lost to what was there is not.
-    Where rows were only added to logs, no others are looked at. Else both slices are held in memory.
+    A row is changed if its version differs, whatever its values; a row that lost to an existing one is not. If only
+    logs were added, only rows of their keys are read. Otherwise both slices are held in memory.
     """
     names = list(dict.fromkeys([*columns, RECORD_KEY_COLUMN, *_VERSION]))
 
@@ -121,7 +121,7 @@ def _differences(old: pa.Table, new: pa.Table, columns: Sequence[str]) -> Iterat
 def _keys_in(
     file_slice: FileSlice, logs: tuple[str, ...] | None, storage: Storage, schema: pa.Schema
 ) -> pa.Array | None:
-    """The keys of which some logs of a slice speak; None for no logs in particular."""
+    """The keys in some logs of a slice; None if no logs are given."""
     if logs is None:
         return None
     alone = pa.schema([schema.field(RECORD_KEY_COLUMN)])

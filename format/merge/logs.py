@@ -1,7 +1,7 @@
-"""The logs of one slice, block by block in order: in memory, or in a temporary file where they are too many for it.
+"""The logs of one slice, block by block in order: in memory, or in a temporary file if they do not fit.
 
-Blocks that are in memory go through the merge as they are. Those in a file come by record key, so that the merge goes
-through keys from the least to the greatest, and holds a part of them at a time (`spilled_logs.py`).
+Blocks in memory are merged as they are. Those in a file are read by record key, so that the merge goes through the keys
+in order, and holds a part of them at a time (`spilled_logs.py`).
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _SortedBlocks:
 
 
 def keys_of(blocks: Sequence[LogEntries]) -> pa.Array:
-    """The keys of which these blocks speak, each once, sorted."""
+    """The keys in these blocks, each once, sorted."""
     keys = chunked([keys_in(block) for block in blocks]).unique()
     return keys.take(pc.sort_indices(keys))
 

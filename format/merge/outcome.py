@@ -30,8 +30,8 @@ class Merged:
 class CompactedLogs:
     """The entries of a run of logs without what lies below them: first `wiped`, then `rows`, then the other deletes.
 
-    `wiped` are the keys of which a delete in the run took away all that came before it, whatever its ordering value. In
-    a table with column groups, each table of `rows` and of `group_deletes` has the columns of the groups alone that all
+    `wiped` are the keys for which a delete in the run removed everything before it, whatever its ordering value. In a
+    table with column groups, each table of `rows` and of `group_deletes` has only the columns of the groups that all
     its rows speak for.
     """
 
@@ -52,7 +52,7 @@ class CompactedLogs:
         return int(keys + sum(rows.num_rows for rows in self.group_deletes))
 
     def encode(self, instant: str, avro_schema: str, data_block_format: str = PARQUET_FORMAT) -> bytes:
-        """The blocks of a log file of that instant; none if nothing was said."""
+        """The blocks of a log file of that instant; none if there are no entries."""
         kind = data_block_format
         blocks = [] if self.wiped is None else [encode_log_file(instant, avro_schema, None, self.wiped)]
         blocks += [encode_log_file(instant, avro_schema, rows, None, kind) for rows in self.rows if rows.num_rows]

@@ -36,7 +36,7 @@ def merge_slice(
     null there, and one that is neither wanted nor decides who wins is not read. `completions` are needed for tables
     with column groups: a joined row has the meta columns of that of its winners which completed last, so that an
     incremental read finds it by any of them. Errors: `CorruptTable`, `InvalidRequest` for logs of a table whose writers
-    merge in a way that is not known here, and `NotFound` for a file that was cleaned meanwhile.
+    merge in an unknown way, and `NotFound` for a file that was cleaned meanwhile.
     """
     merged = whole(_merging(storage, file_slice, schema, config, completions, columns))
     return replace(merged, rows=merged.rows.select(schema.names if columns is None else list(columns)))
@@ -53,11 +53,11 @@ def read_slice(
     keys: pa.Array | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[pa.Table]:
-    """The same rows in no order, part by part: of a slice, its logs alone are held in memory, if they are few enough.
+    """The same rows, unordered and in parts; only the slice's logs are held in memory, if they fit.
 
-    Rows that do not fulfil all conditions are left out, and so are those of other record keys than `keys`, if they are
-    given. A condition on a column that is not here, or with values of another kind, is passed over. Of a slice without
-    logs several callers can have a `share` each: a number, and their count.
+    Rows that do not fulfil all conditions are left out, and so are those of other record keys than `keys`, if these are
+    given. A condition on an unknown column, or with values of another type, is passed over. Several callers can read a
+    `share` each of a slice without logs: a number, and their count.
     """
     conditions = understood(conditions, schema)
     names = list(dict.fromkeys([*columns, *(one.column for one in conditions)]))
@@ -76,7 +76,7 @@ def read_changed(
     columns: Sequence[str],
     conditions: Sequence[Condition] = (),
 ) -> Iterator[pa.Table]:
-    """Of the rows of `read_slice` those of whose keys the slice's logs speak; the others are the base file's as it is.
+    """The rows of `read_slice` with keys in the slice's logs; all others are in the base file as they are.
 
     Not for tables with column groups, in which a row is made of several. Errors: as `merge_slice`.
     """
@@ -88,9 +88,9 @@ def read_changed(
 
 
 def changed_places_of(storage: Storage, file_slice: FileSlice, schema: pa.Schema) -> npt.NDArray[np.int64]:
-    """Where in a slice's base file the rows are of whose keys its logs speak: the numbers of these rows, from 0.
+    """The numbers, from 0, of the rows in a slice's base file whose keys are in its logs.
 
-    Without them and with `read_changed` the file's rows are those of the slice.
+    The file's other rows and those of `read_changed` are the rows of the slice.
     """
     return changed_places(RowMerging.of(storage, file_slice, schema, None, [RECORD_KEY_COLUMN]))
 

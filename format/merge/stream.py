@@ -1,8 +1,8 @@
-"""Going through a slice part by part: its logs are held in memory, if they are few enough; its base file is not.
+"""Merging a slice part by part: its logs are held in memory, if they fit; its base file is not.
 
-Rows of the base file of which no log speaks pass as they came, as Arrow's own columns. Those of which one does are
-taken out and merged with the logs, at the end, or key range by key range: where the rows have to come in the order of
-their keys and the base file has that order, and where the logs are too many for memory.
+Rows of the base file with keys that are in no log pass unchanged, as Arrow's own columns. The others are taken out and
+merged with the logs: at the end, or, if rows have to come in key order and the base file has it, or the logs do not fit
+into memory, key range by key range.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def in_any_order(
     Of a slice without logs several callers can have a `share` each: a number, and their count. `low_memory` is that of
     `BaseFileRows.parts`.
 
-    Row groups that have no row which fulfils the conditions are passed over where there are no logs: where there are,
-    the row that wins may fulfil none, and a row that loses to it all of them.
+    Row groups without rows that fulfil the conditions are skipped if there are no logs. With logs, a row that does not
+    fulfil them may win over one that does.
     """
     if merging.reader.file_slice.log_files:
         conditions = ()
@@ -171,7 +171,7 @@ def _sorted_outside_memory(merging: Merging, base: Base) -> Iterator[Merged]:
 def matched(
     reader: SliceReader, parts: Iterable[pa.Table], logs: LogsByKey
 ) -> Iterator[tuple[pa.Table, list[LogEntries]]]:
-    """Rows of a base file that come by record key, each part with what the logs say of keys in the same range."""
+    """Rows of a base file that come by record key, each part with the logs' entries for keys in the same range."""
     held = reader.schema.empty_table()
     for part in _of_at_least(parts, logs.part_bytes):
         rows = pa.concat_tables([held, part]).combine_chunks()
@@ -268,9 +268,9 @@ def split(rows: pa.Table, keys: pa.Array) -> tuple[pa.Table, pa.Table]:
 
 
 def among(values: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:
-    """Which of some record keys are among others, which are sorted.
+    """Which of some record keys are among sorted others.
 
-    Of many of these only those between the least and the greatest value are looked at: Arrow makes a table of them.
+    If these are many, only those between the least and the greatest value are used, as Arrow makes a table of them.
     """
     if len(keys) > _LOOKED_AT_MAX and len(values):
         bounds = pc.min_max(values)

@@ -1,1 +1,1 @@
-"""A table's file slices: which there are at a moment, in which partitions, and what the file index knows of them."""
+"""A table's file slices at a moment, its partitions, and the file index."""

@@ -1,4 +1,4 @@
-"""Making a file index, after a commit or whenever a table is kept: one object, and two older ones stay."""
+"""Making a file index, after a commit or by maintenance: one object, and two older ones stay."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _FOOTERS_MAX = 1000
 
 
 def index_of(view: TableView, slices: tuple[FileSlice, ...]) -> FileIndex | None:
-    """The index of a view, whose latest slices these are; None if the completion of one of their files is unknown.
+    """The index of a view with these latest slices; None if the completion time of one of their files is unknown.
 
-    Such files count by their age alone, which is no matter of the moment. Footers are read for its statistics.
+    Such files count only by being older than the timeline, which is no fixed moment. Footers are read for statistics.
     """
     files: dict[str, tuple[str, ...]] = {}
     for found in slices:
@@ -39,9 +39,9 @@ def index_of(view: TableView, slices: tuple[FileSlice, ...]) -> FileIndex | None
 
 
 def _statistics_of(view: TableView, slices: tuple[FileSlice, ...]) -> Statistics:
-    """Those of the index by which the view found its slices, and of some base files more.
+    """The statistics of the index by which the view found its slices, and of some more base files.
 
-    Of files without logs alone: what a slice with logs has to show, its base file cannot say.
+    Only slices without logs have them, as logs change the rows of a base file.
     """
     before = {} if view.index is None else view.index.statistics.by_file()
     bases = {(found.partition, found.base_file): found for found in slices if found.base_file}
@@ -54,11 +54,11 @@ def _statistics_of(view: TableView, slices: tuple[FileSlice, ...]) -> Statistics
 
 
 def make_index(storage: Storage, config: TableConfig, least_writes: int = 1) -> FileIndex | None:
-    """Writes an index of a table as it is now, and removes old ones; None if it would not pay, or something moved.
+    """Writes an index of the current table, and removes old ones; None if it would not pay, or the view was overtaken.
 
-    It would not if fewer writes have completed since the newest one. Made of the index before and the commits since, or
-    of listings if there is none that can be used. Errors: those of the storage, and `CorruptTable`; what there is of
-    the index then is whole, and right.
+    It does not pay if fewer than `least_writes` have completed since the newest one. It is made from the last index and
+    the commits since, or from listings if no index is usable. Errors: those of the storage, and `CorruptTable`;
+    existing indexes stay valid then.
     """
     if not config.partition_fields:
         return None

@@ -1,4 +1,4 @@
-"""The newest file index, brought up to the moment that a reader shows; or nothing, and the listing decides."""
+"""The newest file index, brought up to the moment of a reader; or none, and the reader lists folders."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _COMMITS_REMEMBERED = 64
 def current_index(whole: WholeTimeline, names: Collection[str] | None = None) -> FileIndex | None:
     """The newest index that is not younger than this timeline, with the files of all writes since.
 
-    None if there is none, or if anything of it is missing or damaged, or does not fit the timeline: it costs time, and
-    nothing else. `names` are those of the index's folder, for a caller who has seen them.
+    None if there is none, or if it is damaged, incomplete, or does not fit the timeline, which only costs time. `names`
+    are those of the index's folder, if the caller has listed it.
     """
     try:
         found = _newest(whole, whole.storage.names(INDEX_FOLDER) if names is None else names)
@@ -55,5 +55,5 @@ def _written_by(whole: WholeTimeline, instant: Instant) -> Mapping[str, tuple[st
 
 @lru_cache(maxsize=_COMMITS_REMEMBERED)
 def _place(storage: Storage, instant: Instant) -> list[Mapping[str, tuple[str, ...]] | None]:
-    """Where a process keeps what it has read: an empty list at first."""
+    """The cache entry for an instant: an empty list at first."""
     return []

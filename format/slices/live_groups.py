@@ -1,7 +1,7 @@
-"""The file group of a bucket's rows: the live one, whichever engine named it; else one with a file id of ours.
+"""The file group of a bucket's rows: the live one, whichever engine named it; otherwise one with our file id.
 
-A single Java writer names the file group of a bucket by chance, and every Hudi writer goes on in the one that is there.
-So must ours: two live file groups of one bucket would show each key twice, and stop Java's writers.
+A single Java writer gives the file group of a bucket a random id, and every Hudi writer uses the existing one. So must
+ours: two live file groups of one bucket would show each key twice, and stop Java's writers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
 
 
 class LiveGroups:
-    """The file id of each bucket, for one process that writes; used by one thread.
+    """The file id of each bucket, for one writing process; used by one thread.
 
-    Each partition is listed once, when it is first asked about. Where all its files have the names that `ours` gives,
-    or are known to be replaced or of a cancelled plan, that is all it costs; otherwise the timeline says which of them
-    are live. What completes later is not seen, nor what is rolled back: the commit looks for it.
+    Each partition is listed once, on first use. If all its files have the names given by `ours`, or are known to be
+    replaced or of a cancelled plan, that is the only request; otherwise the timeline decides which of them are live.
+    Later commits and rollbacks are not seen here: the commit checks for them.
     """
 
     def __init__(self, storage: Storage, config: TableConfig, ours: FileIds) -> None:
@@ -45,11 +45,11 @@ class LiveGroups:
         return self._found[partition].get(bucket) or self._ours.of(partition, bucket)
 
     def is_marked(self, partition: str) -> bool:
-        """Whether the file by which Java's readers find a partition is known to be there."""
+        """Whether the file by which Java's readers find a partition is known to exist."""
         return partition in self._marked
 
     def successor_of(self, partition: str, file_id: str) -> str:
-        """The file id that the rows of this one belong under now. Errors: those of `of`."""
+        """The current file id for the rows of this one. Errors: those of `of`."""
         bucket = bucket_of_file_id(file_id)
         return file_id if bucket is None else self.of(partition, bucket)
 
@@ -89,10 +89,10 @@ class LiveGroups:
 
 
 class LiveSlices(LiveGroups):
-    """The latest slice of each bucket at the moment of a view: what a write merges its rows with.
+    """The latest slice of each bucket at the moment of a view, with which a write merges its rows.
 
-    What has completed since is not in it. A write that commits above that would take it away, so it is for the commit
-    to find: whatever the view does not know of has to be held against it.
+    Writes completed since are not in it. The write's base file would hide them, so its commit has to check for all
+    writes that the view does not have.
     """
 
     def __init__(self, view: TableView, ours: FileIds) -> None:

@@ -1,4 +1,4 @@
-"""Where the partitions of a table are: the folders that say so, however deep they lie."""
+"""Finding the partitions of a table: folders that are marked as such or have data files, at any depth."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TABLE_FOLDER = ".hoodie"
 
 
 class Selection(Protocol):
-    """Which partitions a reader wants. What it cannot tell, it wants."""
+    """The partitions that a reader wants, including those that it cannot rule out."""
 
     @property
     def paths(self) -> list[str] | None:
-        """All that it wants, by path, whether they are there or not; None if it cannot name them."""
+        """The paths of all wanted partitions, whether they exist or not; None if it cannot name them."""
 
     def holds(self, folder: str) -> bool:
         """Whether it wants the partition in this folder."""
@@ -51,7 +51,7 @@ class Everything:
 
 
 def first_answer(storage: Storage, config: TableConfig) -> FirstAnswer:
-    """The first request of `partition_files` where no selection names its partitions, for who makes it before."""
+    """The first request of `partition_files` if no selection names its partitions, for a caller that makes it ahead."""
     if not config.partition_fields:
         return storage.list("").files, True
     return storage.first_paths("") if isinstance(storage, SupportsFirstPaths) else ((), False)
@@ -105,7 +105,7 @@ def _found(
 
 
 def _of_paths(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The names of the files in each folder, but for those of tables."""
+    """The names of the files in each folder, without folders of nested tables."""
     folders: dict[str, list[str]] = {}
     tables = set()
     for path in paths:
@@ -123,7 +123,7 @@ def _of_paths(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _listed(storage: Storage, selection: Selection, indexed: Indexed | None) -> Mapping[str, tuple[str, ...]]:
-    """The same, folder by folder, or from an index once there are many folders."""
+    """As `_of_paths`, by listing folder by folder, or from an index once there are many folders."""
     found: dict[str, tuple[str, ...]] = {}
     level = [name for name in storage.list("").folders if name != _TABLE_FOLDER]
     while level:

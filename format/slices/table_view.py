@@ -1,4 +1,4 @@
-"""A table at one moment: which file slices a reader of that moment must read."""
+"""A table at one moment: the file slices that a reader of that moment must read."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _log = logging.getLogger("lakelatch.format")
 
 @dataclass(frozen=True)
 class TableView:
-    """The slices of one moment. Made from one look at the timeline, taken before the data files are listed.
+    """The slices of one moment, by a snapshot of the timeline taken before the data files are listed.
 
-    A file that appears in between belongs to an instant that the timeline does not name, so it is not seen. Files of
-    instants that were archived count as `WholeTimeline` says. A view of a `lone` listing of the timeline, which may
-    have lacked something, counts only if `was_overtaken` says no after its slices were found.
+    A file that appears in between belongs to an instant that is not in the snapshot, so it is not seen. Files of
+    archived instants count as `WholeTimeline` says. A view with a `single_listing` of the timeline, which may have
+    lacked something, is valid only if `was_overtaken` is false after its slices were found.
     """
 
     storage: Storage
     config: TableConfig
     whole: WholeTimeline
     as_of: str | None = None
-    lone: bool = False
+    single_listing: bool = False
     expects: Expects = known
     _suspects: list[Missing] = field(default_factory=list, init=False, repr=False, compare=False)
     _names_since: list[Collection[str]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -63,12 +63,12 @@ class TableView:
 
     @classmethod
     def of_look(cls, storage: Storage, config: TableConfig, look: Snapshot, as_of: str | None = None) -> TableView:
-        """That of one listing of the timeline, for a caller who asks `was_overtaken` in the end."""
-        return cls(storage, config, WholeTimeline.load(storage, look), as_of, lone=True)
+        """The view of a single listing of the timeline, for a caller that checks `was_overtaken` in the end."""
+        return cls(storage, config, WholeTimeline.load(storage, look), as_of, single_listing=True)
 
     @property
     def timeline(self) -> Snapshot:
-        """The active timeline alone."""
+        """The active timeline."""
         return self.whole.active
 
     @property
@@ -83,8 +83,8 @@ class TableView:
     def latest(self, selection: Selection | None = None, by_index: bool = True) -> tuple[FileSlice, ...]:
         """The latest slice of every file group of a selection, for a reader; from the file index where that pays.
 
-        By it, these are the slices that are listed, but for files of failed attempts, which are empty. What turns out
-        to be damaged by it is listed.
+        By the index, these are the same slices as by listings, except for empty files of failed attempts. If the index
+        makes the table seem damaged, folders are listed.
         """
         self._forget()
         used = self._used
@@ -118,7 +118,7 @@ class TableView:
         }
 
     def look_ahead(self) -> None:
-        """Makes the first request of the next `latest` or `groups` of all partitions now, beside others."""
+        """Makes the first request of the next `latest` or `groups` of all partitions now, concurrently with others."""
         self._ahead[:] = [first_answer(self.storage, self.config)]
 
     def groups(self, partitions: list[str] | None = None, selection: Selection | None = None) -> list[list[FileSlice]]:
@@ -154,7 +154,7 @@ class TableView:
     def _groups_of(
         self, partition: str, names: Collection[str], completions: Mapping[str, str] | None = None
     ) -> list[list[FileSlice]]:
-        """The file groups of one partition, of which these files are there or were.
+        """The file groups of one partition, made of existing and removed files.
 
         `completions` are those of the files' instants, for a caller who knows them.
         """
@@ -173,7 +173,7 @@ class TableView:
             )
 
         groups = cut(names)
-        if completions is None:  # else nobody has listed the folder
+        if completions is None:  # otherwise the folder was not listed
             self._suspects.extend(suspects(self._expectation, partition, names, groups, cut, gone))
         return self._live(partition, groups, gone)
 
@@ -194,9 +194,9 @@ class TableView:
         ensure_none(self, self._suspects)
 
     def _ensure_still_there(self, names: Collection[str]) -> None:
-        """`Unavailable` if a commit that counts here has been taken back since: files may have gone before the listing.
+        """`Unavailable` if a commit that counts here was rolled back since: its files may have gone before the listing.
 
-        Completed files are taken away before data files are, so what still counts now was whole when it was listed.
+        Completed files are removed before data files, so commits that still count now were complete when listed.
         """
         lost = filter(None, map(parse_file_name, sorted(self.timeline.names.difference(names))))
         gone = [
@@ -220,8 +220,8 @@ class TableView:
                 live.append(group)
             elif self._holds_rows(group):
                 _log.warning(
-                    "in the partition %r somebody wrote to the file group %s (%s) after it was replaced at %s: no "
-                    "reader of the table sees these rows, so write them again",
+                    "in the partition %r another writer wrote to the file group %s (%s) after it was replaced at %s: "
+                    "no reader of the table sees these rows, so write them again",
                     *(partition, group[0].file_id, group[0].base_instant, gone[group[0].file_id]),
                 )
         if two_of_one_bucket([group[0].file_id for group in live], self.config.bucket_count) is None:
@@ -256,7 +256,7 @@ class TableView:
             )
 
     def ensure_recorded(self, slices: Iterable[FileSlice], after: str) -> None:
-        """`InvalidRequest` if nobody can say whether files were committed after a time: rows would be missing."""
+        """`InvalidRequest` if it is unknown whether files were committed after a time: rows would be missing."""
         if self.whole.start <= after:
             return
         for found in slices:
@@ -264,7 +264,7 @@ class TableView:
             for instant in self.whole.unrecorded(by_instant):
                 raise InvalidRequest(
                     f"{found.path_of(by_instant[instant])} was written by {instant}, which is neither on the active "
-                    f"timeline nor in its history, so nobody can say what was written after {after or 'the beginning'}"
+                    f"timeline nor in its history, so what was written after {after or 'the beginning'} is unknown"
                     f": begin at {self.whole.start} or later, or read a snapshot",
                     path=found.path_of(by_instant[instant]),
                     instant=instant,
@@ -278,7 +278,7 @@ class TableView:
         return any(self._is_filled(path, name) for path, name in logs)
 
     def _is_filled(self, path: str, name: str) -> bool:
-        """False for a tombstone, also for one that a clean has removed; of a commit's files `ensure_there` speaks."""
+        """False for a tombstone, even one that a clean has removed; `ensure_there` checks the files of commits."""
         try:
             return self.storage.stat(path).size_bytes > 0
         except NotFound:
@@ -351,15 +351,15 @@ class TableView:
     def was_cleaned(self) -> bool:
         """Whether a clean was planned between the listings of the timeline and of the data files.
 
-        Slices that were listed meanwhile may lack files that it has removed, without a sign: load the view again.
+        Slices listed meanwhile may silently lack files that it removed: load the view again.
         """
         return self._shows_a_clean(self._later_names())
 
     def was_overtaken(self) -> bool:
-        """Whether the view has to be loaded again: for a clean, or as a lone listing that may have lacked something."""
+        """Whether the view has to be loaded again: for a clean, or as its single listing may have lacked something."""
         names = self._later_names()
         return self._shows_a_clean(names) or (
-            self.lone and not self.timeline.lacks_nothing(names, until=self.as_of or "")
+            self.single_listing and not self.timeline.lacks_nothing(names, until=self.as_of or "")
         )
 
     def _shows_a_clean(self, names: Collection[str]) -> bool:
@@ -372,9 +372,9 @@ class TableView:
         return self._names_since[-1] if self._names_since else self.whole.names_now()
 
     def _absorbed(self, partition: str, names: Collection[str], instants: Collection[str]) -> frozenset[str]:
-        """See `LogCompactions.hidden`. No plan is read for a partition without a file that a log compaction has made.
+        """See `LogCompactions.hidden`. No plan is read for a partition without a compacted log.
 
-        Ours are known by their mark, and those of other engines by its instant.
+        Ours have a mark in their names, and those of other engines the log compaction's instant.
         """
         if any(COMPACTED_MARK in name for name in names) or not self._log_compacted.keys().isdisjoint(instants):
             return self._log_compactions.hidden(partition, names)
@@ -387,15 +387,15 @@ class TableView:
 
     @cached_property
     def _log_compactions(self) -> LogCompactions:
-        """What they have rewritten."""
+        """The log files that these have rewritten."""
         return read_log_compactions(self.whole, self._log_compacted)
 
     def again(self) -> TableView:
         """A view of the same moment, loaded now."""
-        return replace(self, whole=WholeTimeline.load(self.storage), lone=False)
+        return replace(self, whole=WholeTimeline.load(self.storage), single_listing=False)
 
     def suspects(self, partitions: Iterable[str]) -> list[Missing]:
-        """Expected files that the folders of these partitions lack, by one look."""
+        """Expected files that the folders of these partitions lack, by one listing."""
         self._forget()
         for partition, names in self._files(list(partitions)):
             self._groups_of(partition, names)
@@ -403,10 +403,10 @@ class TableView:
         return self._suspects[:]
 
     def ensure_whole(self, partitions: Iterable[str], expects: Expects = active) -> None:
-        """Errors: `CorruptTable` if a latest slice of these partitions lacks a file that a write names.
+        """Raises `CorruptTable` if a latest slice of these partitions lacks a file that a write names.
 
-        Whoever is about to make a loss permanent asks for it: a listing of each partition, and a request for each write
-        of the active timeline that this process does not remember.
+        Services call it before they would make a loss permanent. Costs a listing of each partition, and a request for
+        each write of the active timeline that this process has not cached.
         """
         view = replace(self, expects=expects)
         ensure_none(view, view.suspects(partitions))

@@ -1,1 +1,1 @@
-"""Rows in another order: which one, and how it is made where they do not fit into memory."""
+"""Sorting rows: by columns or along a curve, also if they do not fit into memory."""

@@ -22,7 +22,7 @@ _Points = list[npt.NDArray[np.uint64]]  # one array for each column
 
 
 def order_of(rows: pa.Table, columns: Sequence[str], layout: str) -> npt.NDArray[np.int64]:
-    """The numbers of the rows in this order; those that are equal in it stay as they were, and nulls come last."""
+    """The numbers of the rows in this order; equal rows keep their order, and nulls come last."""
     if layout == LINEAR:
         return np.asarray(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])).view(np.int64)
     bits = min(_INDEX_BITS // len(columns), _BITS_MAX)
@@ -78,7 +78,7 @@ def hilbert_index(points: _Points, bits: int) -> npt.NDArray[np.uint64]:
 
 
 def _coordinates(values: pa.ChunkedArray, bits: int) -> npt.NDArray[np.uint64]:
-    """Where each value stands among all of them, as a number of so many bits: columns of any type count alike."""
+    """The rank of each value among all of them, as a number of so many bits: columns of any type count alike."""
     positions = pc.rank(values, sort_keys="ascending", tiebreaker="min")
     found = np.asarray(positions).astype(np.float64) - 1
     return (found * ((1 << bits) / len(values))).astype(np.uint64)

@@ -294,14 +294,14 @@ PLANTED: dict[str, Mistake] = {
     ),
     "a load does not look for other base files": Mistake(
         first_bases,
-        "in_the_way",
+        "base_file_conflict",
         ((" or _has_base_file(storage, write, common)", ""),),
         seeds=100,
         loads=True,
     ),
     "a load does not look for plans that wait": Mistake(
         first_bases,
-        "in_the_way",
+        "base_file_conflict",
         (("(*completed, *_planned(storage, snapshot))", "completed"),),
         seeds=200,
         loads=True,

@@ -1,7 +1,7 @@
-"""Checks a table, and the answers that its writers, readers and leases got, by files and a history alone.
+"""Checks a table, and the answers that its writers, readers and leases got, only by files and a history.
 
-It shares no code with the product: what both got wrong in the same way would look right. Rounds of torture, simulated
-runs and the tests that kill writers at every step are all checked here.
+It shares no code with the product: a mistake that both made would go unseen. Rounds of torture, simulated runs and the
+tests that kill writers at every step are all checked here.
 """
 
 from __future__ import annotations
@@ -104,16 +104,16 @@ def find_problems(
     of_table: Iterable[Callable[[TableFiles], Iterable[str]]],
     of_history: Iterable[Callable[[Evidence], Iterable[str]]],
 ) -> list[str]:
-    """The problems that these checks find, after what cannot be read; sentences, some twenty of a check at most."""
+    """The problems that these checks find, as sentences, unreadable files first; some twenty of a check at most."""
     found = [problem for check in of_table for problem in _first(check(evidence.table))]
     found += [problem for check in of_history for problem in _first(check(evidence))]
     return [*_first(evidence.table.damage), *found]
 
 
 def check_round(round_folder: Path) -> Verdict:
-    """Checks a finished round, writes `verdict.json` into its folder, and returns what it says.
+    """Checks a finished round, writes the verdict to `verdict.json` in its folder, and returns it.
 
-    It never raises because of what a round left: a file that cannot be read is a problem.
+    A file of the round that cannot be read is a problem, not an error.
     """
     try:
         verdict = _verdict_on(Evidence.of_round(round_folder), round_folder / "table")

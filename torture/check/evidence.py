@@ -1,4 +1,4 @@
-"""Everything that the checker looks at: a table, a history, and the facts of the round."""
+"""The evidence for the checker: a table, a history, and the facts of the round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Evidence:
 
     @classmethod
     def of_round(cls, folder: Path) -> Evidence:
-        """That of a recorded round. What its own file does not say is in its settings, or in those of the run."""
+        """The evidence of a recorded round. Facts that its own file lacks come from its settings, or the run's."""
         facts = json.loads((folder / "round.json").read_bytes())
         run = folder.parent.parent / "run.json"
         of_run = json.loads(run.read_bytes()) if run.is_file() else {}

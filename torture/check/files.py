@@ -1,4 +1,4 @@
-"""A table's files as the checker looks at them: bytes by path, from a folder or from any other mapping."""
+"""A table's files for the checker: bytes by path, from a folder or from any other mapping."""
 
 from __future__ import annotations
 

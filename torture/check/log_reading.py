@@ -1,7 +1,7 @@
-"""Rows out of a table's data files, read by code that has nothing in common with the code that wrote them.
+"""Reads rows of a table's data files, by code that has nothing in common with the code that wrote them.
 
-It knows as much of Hudi's format as the clients of a torture run write: log files of Avro or parquet blocks, and base
-files. Whatever else it meets there is an error, because none of the clients has written it.
+It reads the parts of Hudi's format that the clients of a torture run write: log files of Avro or parquet blocks, and
+base files. Anything else is an error, because none of the clients has written it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules of the order of events, and of what readers and holders of locks saw of it.
+"""Checks of the order of events, and of how readers and holders of locks saw it.
 
 Each check yields sentences that name what is wrong.
 """
@@ -27,7 +27,7 @@ def seen_in_order(evidence: Evidence) -> Iterator[str]:
 
 
 def seen_is_there(evidence: Evidence) -> Iterator[str]:
-    """A completed file that a reader saw does not go away."""
+    """A completed file that a reader saw does not disappear."""
     there = set(evidence.table.ended)
     for process, names in seen_by_readers(evidence).items():
         for name in names:
@@ -84,7 +84,7 @@ def seen_by_readers(evidence: Evidence) -> dict[str, list[str]]:
 
 
 def tokens_increase(evidence: Evidence) -> Iterator[str]:
-    """A lease that was asked for after another one was granted has a greater token, unless the server forgot."""
+    """A lease requested after another one was granted has a greater token, unless the server lost state."""
     if evidence.provider == LYING:
         return
     for before, after in tokens_back(evidence):
@@ -96,7 +96,7 @@ def tokens_increase(evidence: Evidence) -> Iterator[str]:
 
 
 def tokens_back(evidence: Evidence) -> list[tuple[Line, Line]]:
-    """Pairs of leases of one key, the later one of which has no greater token; one pair for each later lease."""
+    """Pairs of leases of one key where the later one has no greater token; one pair for each later lease."""
     found = []
     for key in {line["key"] for line in evidence.history.leases}:
         leases = [line for line in evidence.history.leases if line["key"] == key]

@@ -1,4 +1,4 @@
-"""The rules of the rows of a table, and of the answers that its writers and readers got.
+"""Checks of a table's rows, and of the answers that its writers and readers got.
 
 Each check yields sentences that name what is wrong.
 """
@@ -27,7 +27,7 @@ def nothing_else_went_wrong(evidence: Evidence) -> Iterator[str]:
 
 
 def _was_too_slow(evidence: Evidence, line: Line, asked_ns: int) -> bool:
-    """Whether what a reader did not find was cleaned, and so many commits later that it was not kept for it."""
+    """Whether a reader missed a file because it was cleaned, so many commits later that it was not retained."""
     retained = evidence.setting("commits_retained", float("inf"))
     if line["path"] not in evidence.table.cleaned:
         return False
@@ -187,7 +187,7 @@ class _Prefixes:
 def snapshots_are_prefixes(evidence: Evidence) -> Iterator[str]:
     """A reader sees the table after some commit and all before it, and never goes back.
 
-    Nor does it miss what was acknowledged before it looked: it began after its process wrote the line before.
+    Nor does it miss a commit acknowledged before it began, which was after its process wrote its last line.
     """
     prefixes = _Prefixes.of(evidence)
     acknowledged = _acknowledged(evidence)

@@ -1,6 +1,6 @@
-"""The rules of table services: a cancelled plan stays cancelled, an archived instant was there, no live file is gone.
+"""Checks of table services: a cancelled plan stays cancelled, an archived instant existed, no live file is gone.
 
-Which files are live is decided here by names and commits alone. Each check yields sentences that name what is wrong.
+Live files are determined here only by names and commits. Each check yields sentences that name what is wrong.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def cleans_keep_what_readers_need(evidence: Evidence) -> Iterator[str]:
         turn = max(turn, before - retained)
         needed = sorted(set(live.needed()).intersection(by_clean[clean]))
         if needed:
-            yield f"the clean {clean} took away what was live {retained} commits before it: {some(needed)}"
+            yield f"the clean {clean} removed files that were live {retained} commits before it: {some(needed)}"
 
 
 def clusterings_keep_every_row(table: TableFiles) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The rules that hold in a table's files alone, whatever wrote them and whatever was answered.
+"""Checks of a table's files alone, independent of the history.
 
 Each check yields sentences that name what is wrong; none of them changes anything.
 """

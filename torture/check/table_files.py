@@ -1,4 +1,4 @@
-"""A table as its files tell it: the commit log, the timeline, and the rows of each commit."""
+"""A table read from its files: the commit log, the timeline, and the rows of each commit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PLANNED_AS = {done: planned for planned, done in COMPLETED_AS.items()}
 
 @dataclass(frozen=True)
 class Commit:
-    """One completed write: what its file says. `paths` are its data files, relative to the table.
+    """One completed write, by its file. `paths` are its data files, relative to the table.
 
-    `replaced` has the file ids that it took away, by partition.
+    `replaced` has the file ids that it replaced, by partition.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Commit:
 
     @property
     def replaced_groups(self) -> set[tuple[str, str]]:
-        """The file groups that it took away: partition and file id."""
+        """The file groups that it replaced: partition and file id."""
         return {(partition, file_id) for partition, ids in self.replaced.items() for file_id in ids}
 
 
@@ -190,7 +190,7 @@ class TableFiles:
 
     @cached_property
     def cleaned(self) -> dict[str, str]:
-        """By path of a file that a completed clean took away: the clean's requested time."""
+        """The requested time of the clean that removed a file, by the file's path."""
         found: dict[str, str] = {}
         for name in self.ended:
             if name.endswith(".clean"):

@@ -19,7 +19,7 @@ class Recorder:
         self._system = system
 
     def note(self, event: str, **details: Any) -> int:
-        """Writes an event down; returns its time in nanoseconds."""
+        """Records an event; returns its time in nanoseconds."""
         at_ns = self._system.monotonic_ns()
         os.write(self._handle, json.dumps({"at_ns": at_ns, "event": event, **details}).encode() + b"\n")
         return at_ns

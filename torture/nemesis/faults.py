@@ -1,7 +1,7 @@
 """The faults that the nemesis injects: a function, or a row of a table, for each kind, under its name.
 
-Each says what it did by `nemesis.begin`, or nothing if there was nothing to harm. Those that take a while to come about
-(a client has to run into a failpoint) are noted when they have.
+Each records itself by `nemesis.begin`, or does nothing if there was nothing to harm. Those that take a while to happen
+(a client has to reach a failpoint) are recorded when they do.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def other_settings(nemesis: Nemesis, running: Running) -> None:
 @on_client("forked_holder", *_WRITERS)
 def forked_holder(nemesis: Nemesis, running: Running) -> None:
     """A holder of the table's lease forks; its child must not be able to do anything with it."""
-    running.tell("fork")  # and it tells when it has
+    running.tell("fork")  # and it reports when it has
 
 
 @on_client("clock_stepped", *_ALL_WHO_PUT)
@@ -163,7 +163,7 @@ for _kind in _STORAGE_FAULTS:
 
 @fault
 def disk_full(nemesis: Nemesis) -> None:
-    """The table's disk takes no byte more; the writes under way end in the middle."""
+    """The table's disk is full; writes in progress end in the middle."""
     if nemesis.busy("disk"):
         return
     ballast = nemesis.place.table / _BALLAST
@@ -216,7 +216,7 @@ def locks_reset(nemesis: Nemesis) -> None:
 
 @server_fault
 def locks_swizzled(nemesis: Nemesis) -> None:
-    """All ways are cut one by one, and healed one by one in another order."""
+    """All connections are cut one by one, and healed one by one in another order."""
     if nemesis.busy("server") or any(one.kind.startswith("locks_cut") for one in nemesis.faults):
         return
     clients = list(nemesis.locks.ways)
@@ -242,7 +242,7 @@ def lease_taken_away(nemesis: Nemesis) -> None:
 
 
 def _forget(server: Server) -> None:
-    """It ends, and will come back without anything that it had promised to keep: leases, tokens, times."""
+    """Ends a server, which will come back without the state that it had promised to keep: leases, tokens, times."""
     server.kill()
     server.wipe()
 

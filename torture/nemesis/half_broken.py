@@ -1,4 +1,4 @@
-"""Lock services that do not keep what they promise, as real ones do: a failover that forgets, a session cut short."""
+"""Lock services that break their promises, as real ones do: a failover that loses state, a session that ends early."""
 
 from __future__ import annotations
 

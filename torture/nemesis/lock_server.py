@@ -1,4 +1,4 @@
-"""The lock service of one round, with a way of its own for each client."""
+"""The lock service of one round, with a proxy of its own for each client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LockServer:
         self.ways: dict[str, TcpProxy] = {}
 
     def options(self, client: str, lease_s: float | None = None) -> dict[str, str]:
-        """The lock options of one client, whose way to the server can be cut without touching the others'."""
+        """The lock options of one client, whose connection can be cut without touching the others'."""
         if self.provider == LYING:
             return {}
         if self.server is None:
@@ -41,7 +41,7 @@ class LockServer:
         return lock_options(self.server, way.host, way.port, lease_s or self.lease_s)
 
     def take_away(self, place: Place) -> bool:
-        """Breaks whatever lease of the table there is, behind its holder's back."""
+        """Breaks the table's lease without its holder knowing."""
         options = lock_options(self.server, lease_s=self.lease_s) if self.server else {PROVIDER: self.provider}
         with suppress(LakelatchError):
             provider = open_locks(place, options, REAL_SYSTEM)
@@ -52,7 +52,7 @@ class LockServer:
         return False
 
     def replace_server(self, server: Server) -> None:
-        """Another server takes the place of the present one, which ends as in a crash."""
+        """Replaces the server by another one; the old one ends as in a crash."""
         if self.server is not None:
             self.server.close()
         self.server = server
@@ -60,19 +60,19 @@ class LockServer:
             way.turn_to(server.host, server.port)
 
     def heal_ways(self) -> None:
-        """No way to the server is cut any more."""
+        """Restores all connections to the server."""
         for way in self.ways.values():
             way.heal()
 
     def put_right(self) -> None:
-        """Whatever was done to the server and the ways to it is undone."""
+        """Ends all faults of the server and the connections to it."""
         if self.server is not None:
             self.server.resume()
             self.server.start()
         self.heal_ways()
 
     def forget_ways(self) -> None:
-        """Closes all ways; the next round's clients get new ones."""
+        """Closes all proxies; the next round's clients get new ones."""
         for way in self.ways.values():
             way.close()
         self.ways.clear()

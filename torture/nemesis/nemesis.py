@@ -29,7 +29,7 @@ _SECOND_NS = 1_000_000_000
 _END_S = 400.0  # of a job of Spark that has just begun, on a busy machine
 _THREADS_END_S = 15.0
 _ARMED_S = 4.0
-_ARMED_SERVICE_S = 12.0  # services come to some of their steps only once in a while
+_ARMED_SERVICE_S = 12.0  # services reach some of their steps only once in a while
 _ZOMBIE = "zombie"
 
 
@@ -40,7 +40,7 @@ def _steps(*parts: str) -> tuple[str, ...]:
     return tuple(name for name in failpoints.NAMES if name.partition(".")[0] in parts)
 
 
-#: The failpoints that a client comes to; the others are in code that no client of a round runs.
+#: The failpoints that a client reaches; the others are in code that no client of a round runs.
 STEPS_OF = {
     "write": _steps("begin", "mark", "data", "close", *_COMMITTING),
     "compact": _steps("compact", *_COMMITTING),
@@ -69,7 +69,7 @@ class Running:
         return self.process.is_alive()
 
     def stopped(self) -> bool:
-        """Whether a signal holds it."""
+        """Whether it is stopped by a signal."""
         with suppress(OSError):
             return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         return False
@@ -85,7 +85,7 @@ class Running:
             self.orders.send({"order": order, **more})
 
     def heard(self) -> list[dict[str, str]]:
-        """Failpoints that it ran into since this was asked last."""
+        """Failpoints that it reached since the last call."""
         found = []
         with suppress(OSError, EOFError):
             while self.orders.poll():
@@ -250,7 +250,7 @@ class Nemesis:
         self.recorder.close()
 
     def look(self) -> None:
-        """Sees to clients that ran into failpoints, and to those that ended without a fault."""
+        """Handles clients that reached failpoints, and those that ended without a fault."""
         for running in list(self.clients.values()):
             alive = running.alive()  # before what it said last is heard
             for said in running.heard():
@@ -302,7 +302,7 @@ class Nemesis:
         self.begin(kind, running.client, wake, lasts_s, name)
 
     def arm(self, running: Running, action: str, harmed: str) -> None:
-        """Has a client run into a failpoint, if it comes to it soon; else it is in good health again."""
+        """Sets a failpoint in a client, and removes it if the client does not reach it soon."""
         running.harmed = harmed
         running.tell("failpoint", text=f"{self._next_step(running, action)}={action}@1")
 
@@ -314,7 +314,7 @@ class Nemesis:
         self.later(_ARMED_SERVICE_S if running.name.role in SERVICE_ROLES else _ARMED_S, disarm)
 
     def _next_step(self, running: Running, action: str) -> str:
-        """Of the steps that this client comes to, one of those that it was least often harmed at."""
+        """One of the steps that this client reaches at which it was harmed least often."""
         steps = STEPS_OF.get(running.name.role, STEPS_OF["write"])
         least = min(self.coverage[f"{name}={action}"] for name in steps)
         return self.draw.choice([name for name in steps if self.coverage[f"{name}={action}"] <= least + 1])

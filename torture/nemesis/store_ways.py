@@ -1,4 +1,4 @@
-"""The object store that a round's table lies in, with a way of its own for each client, on which requests suffer."""
+"""The object store of a round's table, with a proxy of its own for each client, which injects faults into requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RequestRates(FaultRates):
 
 
 class StoreWay:
-    """One client's way to the store."""
+    """One client's proxy to the store."""
 
     def __init__(self, server: Server, draw: Random, late_s: float) -> None:
         self.rates = RequestRates()
@@ -42,7 +42,7 @@ class StoreWay:
         return place_options(self._proxy)
 
     def heal(self) -> None:
-        """No request goes wrong any more."""
+        """Ends all faults of requests."""
         self.rates = RequestRates()
 
     def _fault_of(self, request: HttpRequest) -> HttpFault | None:
@@ -86,20 +86,20 @@ class TableStore:
         return place_options(self.server)
 
     def options_of(self, client: str, draw: Random, late_s: float) -> dict[str, str]:
-        """The options that reach the store by the way of one client."""
+        """The options that reach the store by the proxy of one client."""
         if client not in self.ways:
             self.ways[client] = StoreWay(self.server, draw, late_s)
         return self.ways[client].options
 
     def put_right(self) -> None:
-        """The server runs, and nothing goes wrong on the ways to it."""
+        """Ensures that the server runs, and ends all faults of the proxies."""
         self.server.resume()
         self.server.start()
         for way in self.ways.values():
             way.heal()
 
     def forget_ways(self) -> None:
-        """Closes all ways; the next round's clients get new ones."""
+        """Closes all proxies; the next round's clients get new ones."""
         for way in self.ways.values():
             way.close()
         self.ways.clear()

@@ -1,1 +1,1 @@
-"""A run as a page to look at."""
+"""A run as an HTML page."""

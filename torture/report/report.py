@@ -1,6 +1,6 @@
 """A run as one HTML page that needs nothing else: the verdict, what was done, and pictures of the rounds.
 
-The page is `report.html.j2`, the picture of a round `round.svg.j2`; here is what they show.
+The page is `report.html.j2`, the picture of a round `round.svg.j2`; this module has their contents.
 """
 
 from __future__ import annotations

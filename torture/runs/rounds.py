@@ -34,7 +34,7 @@ from lakelatch.transactions.manager import TransactionManager
 
 _TICK_S = 0.03
 _LOOK_S = 0.5
-_RECOVERY_MAX_S = 60.0  # how long it took is a figure; that it came about is a promise
+_RECOVERY_MAX_S = 60.0  # its length is only a figure; that the table recovers is a promise
 _DISK_MIB = 512
 _SLACK_NS = 500_000_000  # what was asked for before, and answered after
 _LEASES_OF_CALM = 3
@@ -51,7 +51,7 @@ def run_round(
     on_memory_disk: bool,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Its verdict, which also stands in the round's folder."""
+    """Runs a round; returns its verdict, which is also in the round's folder."""
     place.history.mkdir(parents=True)
     mounted = on_memory_disk and memory_disk(place.table, _DISK_MIB)
     nemesis = Nemesis(settings, place, locks, Random(place.seed), coverage, on_memory_disk=mounted, store=store)
@@ -93,7 +93,7 @@ def run_round(
 
 
 def _rage(nemesis: Nemesis, faults_s: float, progress: Callable[[str], None]) -> None:
-    """Faults at random times, of those kinds that were least often seen."""
+    """Injects faults at random times, of the least frequent kinds."""
     end_ns = REAL_SYSTEM.monotonic_ns() + int(faults_s * 1e9)
     next_ns = REAL_SYSTEM.monotonic_ns()
     faults = {kind: begin for kind, begin in {**FAULTS, **HALF_BROKEN}.items() if applies(kind, nemesis)}
@@ -109,7 +109,7 @@ def _rage(nemesis: Nemesis, faults_s: float, progress: Callable[[str], None]) ->
 
 
 def _rest(nemesis: Nemesis, least_s: float, healed_ns: int, progress: Callable[[str], None]) -> None:
-    """Waits until a commit is acknowledged that was asked for after all faults had ended."""
+    """Waits for an acknowledged commit that was requested after all faults had ended."""
     while True:
         rested_s = (REAL_SYSTEM.monotonic_ns() - healed_ns) / 1e9
         if rested_s > _RECOVERY_MAX_S or (rested_s > least_s and _has_recovered(nemesis.place, healed_ns)):
@@ -127,7 +127,7 @@ def _has_recovered(place: Place, healed_ns: int) -> bool:
 
 
 def _close(place: Place, locks: LockServer) -> list[str]:
-    """Cleans up after the dead and carries out what is planned, until nothing is left to do."""
+    """Recovers from dead writers and executes plans, until nothing is left to do."""
     heartbeat = heartbeat_of(place.lease_s)
     REAL_SYSTEM.sleep(place.late_s + heartbeat.expiry_ms * 2 / 1000)
     storage = storage_at(place)
@@ -142,13 +142,13 @@ def _close(place: Place, locks: LockServer) -> list[str]:
             except LakelatchError as error:
                 failure = error
             REAL_SYSTEM.sleep(heartbeat.expiry_ms / 1000)
-        return [f"the table did not come to rest in {_CLOSINGS_MAX} closings; the last error was: {failure}"]
+        return [f"the table was not at rest after {_CLOSINGS_MAX} closings; the last error was: {failure}"]
     finally:
         provider.close()
 
 
 def _nothing_left(manager: TransactionManager, place: Place) -> bool:
-    """Does what is left to do; whether that was nothing."""
+    """Does one round of this; returns whether there was nothing to do."""
     options = service_options(place, Random(place.seed))
     recovered = manager.recover()
     ended = cancel_overdue(manager, options.cleaning)  # and what came late for those that had ended
@@ -164,7 +164,7 @@ def _nothing_left(manager: TransactionManager, place: Place) -> bool:
 
 
 def _take_down(place: Place) -> None:
-    """Keeps what lay on the disk in memory, and removes that disk."""
+    """Copies the files from the disk in memory, and removes that disk."""
     copy = place.folder / "table.kept"
     shutil.copytree(place.table, copy, dirs_exist_ok=True)
     remove_memory_disk(place.table)

@@ -55,7 +55,7 @@ def faults_s_of(round_folder: Path) -> float:
 
 
 def run(folder: Path, settings: TortureSettings, progress: Progress, ended: Progress) -> list[str]:
-    """Runs what is still missing of it; returns all problems that were found, those of earlier rounds too.
+    """Runs the rounds that are still missing; returns all problems found, including those of earlier rounds.
 
     `progress(round, text)` is called many times a second, `ended(round, text)` once a round.
     """

@@ -1,1 +1,1 @@
-"""The clients of a round: what they do to its table."""
+"""The clients of a round and their work on its table."""

@@ -1,4 +1,4 @@
-"""The table of a round, and what clients do to it: transfers between accounts, entries in a journal, compactions."""
+"""The table of a round, and the clients' writes: transfers between accounts, entries in a journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The faults injected into one client, as the nemesis orders them, and what is written down of its locks."""
+"""The faults injected into one client by order of the nemesis, and the record of its locks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ShiftedSystem(RealThreads):
 
 
 class WatchedLocks(LockProvider):
-    """A lock provider whose leases are written down, with how long they said that they were valid.
+    """A lock provider whose leases are recorded, with the time until which they claimed to be valid.
 
     Once `fork_next` is set, the next holder forks: its child must not be able to use or free the lease.
     """

@@ -1,4 +1,4 @@
-"""The processes of a round: each does one thing over and over, and writes down its calls and their answers."""
+"""The processes of a round: each repeats one kind of work, and records its calls and their answers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ Attempt = Callable[[OpenedTable, Transaction, Any, str], CommitResult]
 
 
 def heartbeat_of(lease_s: float) -> HeartbeatSettings:
-    """A writer whose beats are missed for a lease time is dead."""
+    """Heartbeat settings by which a writer without beats for a lease time counts as dead."""
     return HeartbeatSettings(interval_ms=max(100, int(lease_s * 1000 / 4)), tolerable_misses=3)
 
 
@@ -147,7 +147,7 @@ class Client:
                 self._provider.close()
 
     def obey(self, order: dict[str, Any]) -> None:
-        """Carries out an order of the run, while it works."""
+        """Executes an order of the run while it works."""
         kind, values = order["order"], order.get("values", {})
         if kind == "finish":
             self.finishing.set()
@@ -212,7 +212,7 @@ class Client:
             self.system.sleep(0.01 + 0.05 * self.random.random())
 
     def _tried(self, mode: str, attempt: Attempt, work: str, count: int) -> bool:
-        """Makes one attempt; whether another one would be right."""
+        """Makes one attempt; returns whether another one would be right."""
         with self.asked(work, WriteConflict, TransactionEnded, entries=count) as answer:
             manager = self.manager(mode)
             manager.recover()
@@ -253,7 +253,7 @@ class Client:
         return type(error).__name__
 
     def compact(self) -> None:
-        """Schedules a compaction, or carries out a plan, whichever client made it."""
+        """Schedules a compaction, or executes a plan of any client."""
         kind = self.random.choice(("plan", "execute"))
         with self.asked(self.next_work(), kind=kind) as answer:
             manager = self.manager(NON_BLOCKING)

@@ -1,4 +1,4 @@
-"""The same for a table in an object store."""
+"""As `keeping_storage`, for a table in an object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage that keeps for the checker what the product removes: what a clean took away were once rows."""
+"""A storage that keeps removed data files for the checker, as cleaned files once had rows."""
 
 from __future__ import annotations
 

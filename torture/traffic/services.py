@@ -1,4 +1,4 @@
-"""The clients that keep a round's table: one does what is due, with little retained; the other cancels plans."""
+"""The clients that maintain a round's table: one runs due services, with little retained; the other cancels plans."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BROKEN = tuple(f"[{kind.code}]" for kind in (CorruptTable, InvariantBroken))
 
 
 def service_options(place: Place, draw: Random) -> ServiceOptions:
-    """As little retained as late requests of this round allow; all plans can be cancelled, most of them in part."""
+    """Options that retain as little as late requests of this round allow; all plans can be cancelled, most in part."""
     plain = Call({}).services()
     tombstones_s = int(4 * place.late_s + 1)
     columns = draw.choice(((), ("version",), ("work", "key")))
@@ -67,7 +67,7 @@ def service_options(place: Place, draw: Random) -> ServiceOptions:
 
 
 def serve(client: Client) -> None:
-    """Does what is due, as the service loop does; or puts plans on the timeline, for the first client that comes."""
+    """Runs due services, as the service loop does; or puts plans on the timeline, for any client to execute."""
     kind = "schedule" if client.random.random() < _PLAN_RATE else "keep"
     with client.asked(client.next_work(), kind=kind) as answer:
         manager = client.manager(NON_BLOCKING)
@@ -108,7 +108,7 @@ def _schedule(client: Client, table: OpenedTable, manager: TransactionManager, o
 
 
 def cancel(client: Client) -> None:
-    """Cancels a plan that waits or is at work, whole or in part; or carries out a cancellation."""
+    """Cancels a waiting or running plan, whole or in part; or carries out a cancellation."""
     kind = client.random.choice(("request", "request", "execute"))
     with client.asked(client.next_work(), InvalidRequest, PlanBusy, kind=kind) as answer:
         manager = client.manager(NON_BLOCKING)

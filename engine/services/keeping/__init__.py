@@ -1,1 +1,1 @@
-"""Services that are due, in one call or after a commit."""
+"""Running the services that are due: in one call, after a commit, or during a streaming query."""

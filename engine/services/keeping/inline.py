@@ -1,6 +1,6 @@
-"""Table services after a commit: those that the write's options ask for, if they are due.
+"""Table services after a commit: those that the write's options turn on, if they are due.
 
-The commit is there before any of this begins, and whatever fails here never makes it fail: its result names it.
+The commit has completed before any service begins, and no failure here makes it fail: its result reports it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from lakelatch.engine.run.report import DONE, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.counters import Counters
 from lakelatch.engine.services.keeping.maintenance import keep
-from lakelatch.engine.services.keeping.steps import Piece, Step, Steps
+from lakelatch.engine.services.keeping.steps import Job, Step, Steps
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from lakelatch.timeline.instant import completed
 
 _TABLES_MAX = 1000
-_AGAIN_AFTER = 10  # completed instants, and a tenth of those that there are
+_AGAIN_AFTER = 10  # completed instants, or a tenth of all of them if that is more
 #: Steps of tables that were due and found nothing to do, or failed, with the number of completed instants then. They
-#: are not tried again after each commit: a table whose timeline cannot be archived yet, say, is due for it with every
-#: commit, and looking costs a listing. What is forgotten costs another look.
+#: are not tried again after each commit: a timeline that cannot be archived yet, say, is due with every commit, and
+#: each attempt costs a listing. A lost entry costs one more attempt.
 _in_vain: dict[tuple[str, str], int] = {}
 
 
 def after_commit(result: CommitResult, context: ServiceContext, options: ServiceOptions) -> CommitResult:
-    """The result with what ran after its commit. While nothing is due, this reads and lists nothing."""
+    """Runs the services that are due, and returns the result with them. Makes no request if nothing is due."""
     if result.repeated or not options.inline.enabled:
         return result
     copies = context.table.config.copies_on_write
@@ -39,7 +39,7 @@ def after_commit(result: CommitResult, context: ServiceContext, options: Service
 
 
 def _unless_in_vain(step: Step) -> Step:
-    """The step, but for a while after it was in vain."""
+    """The step, which is not due again for a while after it had no effect."""
 
     def due(context: ServiceContext, counters: Counters) -> bool:
         if not step.due(context, counters):
@@ -47,12 +47,12 @@ def _unless_in_vain(step: Step) -> Step:
         seen, now = _in_vain.get((context.table.storage.uri, step.service)), len(counters.snapshot.by_completion)
         return seen is None or not seen <= now < seen + max(_AGAIN_AFTER, seen // 10)
 
-    def pieces(context: ServiceContext, counters: Counters) -> Iterator[Piece]:
+    def jobs(context: ServiceContext, counters: Counters) -> Iterator[Job]:
         key, now = (context.table.storage.uri, step.service), len(counters.snapshot.by_completion)
-        for instant, act in step.taken(context, counters):
+        for instant, act in step.run(context, counters):
             yield instant, partial(_noted, act, key, now)
 
-    return Step(step.service, due, pieces)
+    return Step(step.service, due, jobs)
 
 
 def _noted(act: Callable[[], ServiceRun | None], key: tuple[str, str], now: int) -> ServiceRun | None:

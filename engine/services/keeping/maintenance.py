@@ -1,4 +1,4 @@
-"""Keeping a table: each step that is due, one after the other, so that none keeps another from running."""
+"""Table maintenance: runs the steps that are due one after the other; a failed one does not stop the others."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ def maintain_with(
     go_on: Callable[[], bool] = lambda: True,
     steps: list[Step] | None = None,
 ) -> MaintenanceReport:
-    """As `maintain`; `go_on` is asked before each piece.
-
-    `steps` are all of them, unless others are given.
-    """
+    """As `maintain`; `go_on` is called before each job, and `tell` with each result. `steps` are all by default."""
     table = require_writable(open_storage(path, options.manager.storage)).with_base_files(options.base_files)
     with open_manager(table.storage, options.manager, system, config=table.config) as manager:
         steps = Steps(options).of_maintenance() if steps is None else steps
@@ -49,23 +46,23 @@ def keep(
     tell: Callable[[ServiceRun], None] | None = None,
     go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[ServiceRun, ...]:
-    """Takes each step that is due, one after the other; what fails is in the result, and keeps nothing else back.
+    """Runs each step that is due, one after the other; failures are in the result, and do not stop the others.
 
-    `counters` are those of now, if the caller has them: then nothing is read while nothing is due. `go_on` is asked
-    before each piece. Errors: none but what ends the process.
+    `counters` are current ones, if the caller has them: then no request is made if nothing is due. `go_on` is called
+    before each job. Errors: none but those that end the process.
     """
     runs: list[ServiceRun] = []
     for step in steps:
         try:
             counters = counters or context.look()
-            pieces = list(step.taken(context, counters)) if step.due(context, counters) else []
+            jobs = list(step.run(context, counters)) if step.due(context, counters) else []
         except Exception as error:
-            pieces = [("", partial(_failed, step.service, "", error))]
-        for instant, act in pieces:
+            jobs = [("", partial(_failed, step.service, "", error))]
+        for instant, act in jobs:
             if not go_on():
                 return tuple(runs)
             run = _timed(context, step.service, instant, act)
-            counters = None  # somebody may have done something meanwhile
+            counters = None  # the table may have changed meanwhile
             if run is not None:
                 runs.append(run)
                 level = logging.WARNING if run.outcome == FAILED else logging.INFO

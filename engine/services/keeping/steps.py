@@ -1,6 +1,6 @@
-"""The services of a table as steps, each of which is due or not on its own; and which of them run when.
+"""The services of a table as steps, each due on its own, and the lists of steps for each occasion.
 
-Waiting plans come before new ones, and what takes files and instants away comes last.
+Waiting plans come before new ones, and steps that remove files and instants come last.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from lakelatch.transactions.manager import PlanBusy
 
 T = TypeVar("T")
 Due: TypeAlias = Callable[[ServiceContext, Counters], bool]
-#: What a step does, in pieces that fail one by one: an instant, if there is one by then, and what makes of it a run.
-Piece: TypeAlias = tuple[str, Callable[[], ServiceRun | None]]
-_PLANNING = "planning"  # of a service: has a lease, which is taken by whoever plans it
+#: A part of a step that may fail on its own: the plan's instant, "" if there is none yet, and the function to call.
+Job: TypeAlias = tuple[str, Callable[[], ServiceRun | None]]
+_PLANNING = "planning"  # prefix of the lease under which a service is planned
 _log = logging.getLogger("lakelatch.engine")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One service's turn. `due` reads nothing but counters; `pieces` may find that there is nothing to do.
+    """A step of maintenance. `due` reads nothing but counters; `jobs` may find that there is nothing to do.
 
-    `alone` is for writers that meet it at the same time: where another one is at it, it is passed over, by a lease of
-    the service's own, which nobody waits for and no commit needs.
+    A step that runs `alone` is skipped while another writer runs it: it has a lease of its own, for which no process
+    waits and which no commit needs.
     """
 
     service: str
     due: Due
-    pieces: Callable[[ServiceContext, Counters], Iterable[Piece]]
+    jobs: Callable[[ServiceContext, Counters], Iterable[Job]]
     alone: bool = False
 
-    def taken(self, context: ServiceContext, counters: Counters) -> Iterator[Piece]:
-        """The pieces, as they are to be run."""
-        for instant, act in self.pieces(context, counters):
+    def run(self, context: ServiceContext, counters: Counters) -> Iterator[Job]:
+        """The jobs, under the step's own lease if it runs `alone`."""
+        for instant, act in self.jobs(context, counters):
             yield instant, partial(_alone, context, self.service, act) if self.alone else act
 
 
@@ -63,19 +63,19 @@ class Steps:
     def __init__(self, options: ServiceOptions) -> None:
         inline = options.inline
         self.options = options
-        # Of every file group with a log, as Hudi's inline compaction does: the table as a whole is due.
+        # Takes every file group with a log, as Hudi's inline compaction does: the table as a whole is due.
         every_log = replace(options.compaction, least_logs=1)
         self.compaction = Compaction(every_log, options.cancellation, inline.trigger)
         self.log_compaction = LogCompaction(options.compaction)
-        at_once = replace(options.clustering, least_commits=0)  # which is looked at before
+        at_once = replace(options.clustering, least_commits=0)  # `due` has checked that
         self.clustering = Clustering(at_once, options.cancellation, inline.clustering_commits)
-        self.clustering_beside = replace(self.clustering, commits=inline.clustering_commits_beside)
+        self.background_clustering = replace(self.clustering, commits=inline.clustering_commits_in_background)
         self.clean = Clean(options.cleaning)
 
     def of_maintenance(self) -> list[Step]:
-        """All of them, each whenever it is due."""
+        """The steps of maintenance: all services, each if it is due."""
         options, mode = self.options, self.options.inline.clustering
-        clusters = bool(options.clustering.columns) or mode.run or mode.schedule or mode.beside
+        clusters = bool(options.clustering.columns) or mode.run or mode.schedule or mode.background
         planned: tuple[PlannedService[Any], ...]
         planned = (self.log_compaction, self.compaction, self.clustering, self.clean)
         return [
@@ -91,7 +91,7 @@ class Steps:
         ]
 
     def after_commit(self) -> list[Step]:
-        """Those that the options of a write ask for."""
+        """The steps after a commit, which the options of the write turn on."""
         options, inline = self.options, self.options.inline
         return [
             *self._by_writers(self.log_compaction, Mode(run=inline.log_compaction)),
@@ -102,20 +102,20 @@ class Steps:
             self._file_index(_is_drawn, 1),
         ]
 
-    def beside_query(self) -> list[Step]:
-        """Those that run beside a streaming query."""
+    def in_background(self) -> list[Step]:
+        """The steps in the background of a streaming query."""
         options, inline = self.options, self.options.inline
         if not inline.enabled:
             return []
         steps: list[Step] = []
-        if inline.compaction.beside:
+        if inline.compaction.background:
             steps += [_waiting(self.log_compaction), _waiting(self.compaction), _anew(self.compaction, alone=True)]
             steps += [_anew(self.log_compaction, alone=True)] if options.compaction.log_compaction else []
-        if inline.clustering.beside:
-            steps += self._by_writers(self.clustering_beside, Mode(run=True))
+        if inline.clustering.background:
+            steps += self._by_writers(self.background_clustering, Mode(run=True))
         if options.cleaning.automatic and options.cleaning.asynchronous:
             steps += self._clean_by_writers()
-        if options.archiving.automatic and inline.archive_beside:
+        if options.archiving.automatic and inline.archive_in_background:
             steps.append(self._archive(archiving.is_worth_a_try, alone=True))
         return steps
 
@@ -128,7 +128,7 @@ class Steps:
         return [self._cancellations(), *(replace(step, alone=True) for step in clean)]
 
     def _cancellations(self) -> Step:
-        """Plans that are past their policy, and whatever anybody has asked to cancel."""
+        """Cancels plans that are past their policy, and carries out requested cancellations."""
 
         def cancel(context: ServiceContext) -> str:
             ended = cancel_overdue(context.manager, self.options.cleaning)
@@ -150,7 +150,7 @@ class Steps:
         return replace(_once("archive", lambda _, counters: due(counters, options), archive), alone=alone)
 
     def _file_index(self, due: Callable[[ServiceContext, Counters, int], bool], least: int) -> Step:
-        """Where a table has many partitions; whoever commits makes one after about so many writes."""
+        """Makes a file index for a partitioned table, after about every `index_commits` writes."""
 
         def index(context: ServiceContext) -> str:
             made = make_index(context.table.storage, context.table.config, least)
@@ -164,21 +164,21 @@ class Steps:
 
 
 def _waiting(service: PlannedService[Any]) -> Step:
-    """Carries out the plans that wait."""
+    """Executes the waiting plans."""
 
     def due(context: ServiceContext, counters: Counters) -> bool:
         return _can_run(service, context) and bool(counters.waiting(service.action))
 
-    def pieces(context: ServiceContext, counters: Counters) -> Iterator[Piece]:
+    def jobs(context: ServiceContext, counters: Counters) -> Iterator[Job]:
         for instant in counters.waiting(service.action):
             if service.may_execute(context, instant):
                 yield instant, partial(_carry_out, service, context, instant)
 
-    return Step(service.action, due, pieces)
+    return Step(service.action, due, jobs)
 
 
 def _anew(service: PlannedService[Any], alone: bool = False, execute: bool = True) -> Step:
-    """Makes a plan that is due, and carries it out, or leaves that to others. `alone`: of many writers one plans."""
+    """Makes a plan that is due, and executes it, or leaves that to others. `alone`: only one of many writers plans."""
 
     def due(context: ServiceContext, counters: Counters) -> bool:
         return (_can_run(service, context) or not execute) and service.due(counters)
@@ -195,7 +195,7 @@ def _anew(service: PlannedService[Any], alone: bool = False, execute: bool = Tru
 
 
 def _once(service: str, due: Due, work: Callable[[ServiceContext], str]) -> Step:
-    """One piece, which says what it has done; nothing, if there was nothing to do."""
+    """A step of one job, which describes what it did; "" if there was nothing to do."""
 
     def act(context: ServiceContext) -> ServiceRun | None:
         detail = work(context)
@@ -218,12 +218,12 @@ def _carry_out(service: PlannedService[Any], context: ServiceContext, instant: s
 
 
 def _alone(context: ServiceContext, service: str, act: Callable[[], T | None]) -> T | None:
-    """What `act` gives; None where another writer is at the same service."""
+    """Calls `act` under the service's lease; None if another writer holds it."""
     uri = context.table.storage.uri
     try:
         lease = context.manager.context.provider.acquire(service_key(service), 0)
     except LockTimeout:
-        _log.debug("%s: another writer is at the service %r", uri, service)
+        _log.debug("%s: another writer runs the service %r", uri, service)
         return None
     try:
         return act()
@@ -248,13 +248,13 @@ def _plans_wait(context: ServiceContext, counters: Counters) -> bool:
 
 
 def _is_indexed(context: ServiceContext, counters: Counters, every: int) -> bool:
-    """Not with Hudi's locks: others share the table then, whose commits nobody here can hold an index against."""
+    """Whether an index is made; not under Hudi's locks, as commits of other engines could not be checked against it."""
     by_foreign = context.manager.context.provider.taken_by_hudi
     return bool(every and context.table.config.partition_fields and not by_foreign and len(counters.writes) >= every)
 
 
 def _is_drawn(context: ServiceContext, counters: Counters, every: int) -> bool:
-    """Whether it is this commit's turn: by a draw from its time, so that nobody has to be asked who did it last, and no
-    rhythm of writes and services avoids it."""
+    """Whether it is this commit's turn: drawn from its time, so that it needs no state, and no rhythm of writes and
+    services avoids it."""
     indexed = _is_indexed(context, counters, every)
     return indexed and crc32((counters.writes[-1].completion or "").encode()) % every == 0

@@ -35,7 +35,7 @@ PASTED = {  # as a job has them that comes from Hudi's own guides
 def test_a_pasted_job_works_and_is_told_once_what_has_no_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hints, "_told", set())
+    monkeypatch.setattr(hints, "_logged", set())
     more = {
         **PASTED,
         "hoodie.compact.inline": "true",
@@ -141,7 +141,7 @@ def test_the_page_of_options_is_made_from_these_rules() -> None:
 def test_a_key_generator_that_takes_effect_is_not_told_to_have_none(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hints, "_told", set())
+    monkeypatch.setattr(hints, "_logged", set())
     normalise({"hoodie.datasource.write.keygenerator.type": "TIMESTAMP"})
     assert caplog.messages == []
     normalise({"hoodie.datasource.write.keygenerator.type": "SIMPLE"})

@@ -184,7 +184,7 @@ def test_hudis_defaults() -> None:
     assert (
         options.enabled and CleaningOptions.from_options({}).automatic and ArchivingOptions.from_options({}).automatic
     )
-    assert not options.compaction.run and options.compaction.beside and not options.clustering.run
+    assert not options.compaction.run and options.compaction.background and not options.clustering.run
     assert (options.trigger.strategy, options.trigger.commits, options.trigger.seconds) == ("NUM_COMMITS", 5, 3600)
 
 
@@ -204,4 +204,4 @@ def test_options_that_do_not_go_together(values: dict[str, str], told: str) -> N
 
 
 def test_what_runs_after_a_commit_does_not_run_beside_the_query_as_well() -> None:
-    assert not InlineOptions.from_options({"hoodie.compact.inline": "true"}).compaction.beside
+    assert not InlineOptions.from_options({"hoodie.compact.inline": "true"}).compaction.background

@@ -13,9 +13,9 @@ from other_engines.compaction import compacted_by_another
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.read import ways
+from lakelatch.engine.read import by_reader
+from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
-from lakelatch.engine.read.ways import Ways
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction, finish_foreign_compactions
@@ -133,12 +133,12 @@ def test_spark_does_not_read_files_that_another_engine_may_clean(
     table: LiveTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("BASE_MIN_BYTES", 0), ("_BASE_TO_LOGS", 0)):
-        monkeypatch.setattr(ways, name, value)
+        monkeypatch.setattr(by_reader, name, value)
     wide = planned(table.storage)
-    assert Ways.of(wide).in_python == wide.slices
+    assert SlicesByReader.of(wide).in_python == wide.slices
     keep_deletes(table)
     narrow = planned(table.storage)
-    assert not narrow.wider and Ways.of(narrow).beside_logs == narrow.slices
+    assert not narrow.wider and SlicesByReader.of(narrow).beside_logs == narrow.slices
 
 
 def clean(table: LiveTable) -> None:

@@ -338,7 +338,7 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
     (found,) = plan_read(str(table.root)).slices
     theirs = CompactionOperation("p", found.file_id, found.base_instant, None, found.log_files)
     foreign = table.manager().schedule(lambda _: CompactionPlan((theirs,)).to_avro(), "logcompaction")
-    with pytest.raises(InvalidRequest, match="planned by another writer"):
+    with pytest.raises(InvalidRequest, match="is another engine's"):
         compact_logs(table, foreign)
     assert table.plan() is None and plan_logs(table) is None, "the file group waits for the other writer"
 

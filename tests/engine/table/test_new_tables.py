@@ -61,7 +61,7 @@ def test_a_table_that_others_make_while_it_is_looked_for_is_theirs(
         (("a.csv",), "it has plain csv files ('a.csv'); read them with spark.read.format('csv')"),
         (("day=1/a.parquet",), "it has plain folders of partitions (day=1)"),
         ((".hoodie_partition_metadata", "a.parquet"), "it is a partition of a table; name the table's own folder"),
-        ((".hoodie/.lakelatch/x",), "it has a folder .hoodie without that file, as before a first write"),
+        ((".hoodie/.lakelatch/x",), "it has a folder .hoodie without that file, as before the first commit"),
         (("notes.txt",), "it holds 'notes.txt'; check the path"),
         (None, "it is a file; name the table's folder"),
     ],

@@ -16,7 +16,7 @@ import pytest
 import lakelatch
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.calls import savepoint
-from lakelatch.engine.handed_over import begin_write
+from lakelatch.engine.distributed_write import begin_write
 from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.services.verifying import MISSING
 from lakelatch.engine.table import manager as module
@@ -44,7 +44,7 @@ URL = PREFIX + "redis.url"
 @pytest.fixture(autouse=True)
 def a_new_process() -> None:
     """As far as anything is remembered."""
-    for known in (module._memories, module._lock_options, module._answering, module._told):
+    for known in (module._memories, module._lock_options, module._answering, module._logged):
         known.clear()
 
 
@@ -276,8 +276,8 @@ def test_what_is_remembered_of_services_is_bounded_and_new_in_a_child(path: str,
         unreachable = {**nowhere, URL: f"{nowhere[URL][:-1]}{number}"}
         with open_manager(storage, ManagerOptions.from_options(unreachable)):
             pass
-    assert len(module._answering) == len(module._told) == module._TABLES_MAX
+    assert len(module._answering) == len(module._logged) == module._TABLES_MAX
     child = os.fork()
     if not child:
-        os._exit(len(module._answering) + len(module._told))
+        os._exit(len(module._answering) + len(module._logged))
     assert os.waitpid(child, 0)[1] == 0

@@ -14,8 +14,8 @@ from storages.counting import CountingStorage
 from table import BuiltTable, write_arrow
 
 from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.read.by_reader import split_by_types
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.read.ways import split_by_types
 from lakelatch.engine.table import making
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling

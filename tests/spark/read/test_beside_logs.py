@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 import lakelatch
-from lakelatch.engine.read import places, ways
+from lakelatch.engine.read import by_reader, places
+from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.read.ways import Ways
 
 URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
 Make = Callable[..., Any]
@@ -23,8 +23,8 @@ Make = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def for_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "BASE_MIN_BYTES", 0)
-    monkeypatch.setattr(ways, "_BASE_TO_LOGS", 0)
+    monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
+    monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def rows_of(table: Any, options: Mapping[str, object] | None = None, where: str 
     assert is_joined(frame)
     found = sorted(map(tuple, frame.collect()), key=repr)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ways, "LOGS_MAX_BYTES", -1)
+        patched.setattr(by_reader, "LOGS_MAX_BYTES", -1)
         merged = lakelatch.read(table.spark, table.path, options, where)
         assert not is_joined(merged)
         assert found == sorted(map(tuple, merged.collect()), key=repr)
@@ -126,21 +126,21 @@ def test_columns_with_names_that_are_needed_are_merged(make_table: Make) -> None
 
 def test_tables_of_others_are_merged(table: Any) -> None:
     plan = plan_read(table.path)
-    assert Ways.of(plan).beside_logs
+    assert SlicesByReader.of(plan).beside_logs
     config = replace(plan.table.config, raw={})
     assert not config.made_here
-    assert not Ways.of(replace(plan, table=replace(plan.table, config=config))).beside_logs
+    assert not SlicesByReader.of(replace(plan, table=replace(plan.table, config=config))).beside_logs
 
 
 def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_joined(lakelatch.read(table.spark, table.path, where="id = 3"))
     window = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "0"}
     assert not is_joined(lakelatch.read(table.spark, table.path, window))
-    monkeypatch.setattr(ways, "BASE_MIN_BYTES", 1 << 20)
+    monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 1 << 20)
     assert not is_joined(lakelatch.read(table.spark, table.path))
-    monkeypatch.setattr(ways, "BASE_MIN_BYTES", 0)
-    monkeypatch.setattr(ways, "_BASE_TO_LOGS", 100)
+    monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
+    monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 100)
     assert not is_joined(lakelatch.read(table.spark, table.path))
-    monkeypatch.setattr(ways, "_BASE_TO_LOGS", 0)
-    monkeypatch.setattr(ways, "BASE_MAX_BYTES", 1000)
+    monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
+    monkeypatch.setattr(by_reader, "BASE_MAX_BYTES", 1000)
     assert not is_joined(lakelatch.read(table.spark, table.path))

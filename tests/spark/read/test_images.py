@@ -136,7 +136,7 @@ def test_what_cannot_be_told_is_refused(make_table: MakeTable) -> None:
         one.changes(START, columns=["id"], images=True)
     one.restore(first.completion)
     third = table.write([(1, 3, "c")])
-    with pytest.raises(InvalidRequest, match="has taken back commits"):
+    with pytest.raises(InvalidRequest, match="removed commits"):
         one.changes(second.completion, images=True)
     assert images(table, first.completion) == [("u", third.instant, (1, 1, "a"), (1, 3, "c"))]
     for number in range(3):

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from random_tables.predicates import found_by
 
 import lakelatch
-from lakelatch.engine.read import ways
+from lakelatch.engine.read import by_reader
 from lakelatch.format.names import NO_TASK, BaseFile, parse_data_file
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.history import named_files
@@ -128,8 +128,8 @@ def test_base_files_of_before_are_not_believed_below_logs(
     spark: SparkSession, make_table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where Spark reads the base file by itself, and Python what the logs change of it."""
-    monkeypatch.setattr(ways, "BASE_MIN_BYTES", 0)
-    monkeypatch.setattr(ways, "_BASE_TO_LOGS", 0)
+    monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
+    monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
     table = make_table(COLUMNS, hoodie__bucket__index__num__buckets="1")
     table.write(ROWS, local=False, hoodie__datasource__write__operation="bulk_insert")
     before(table.path)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 import lakelatch
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services.keeping.beside_query import BesideQuery
+from lakelatch.engine.services.keeping.background import BackgroundServices
 from lakelatch.spark.query_services import running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
@@ -38,13 +38,13 @@ def compactions(storage: Storage) -> int:
     return sum(found.action == "commit" for found in Snapshot.load(storage).completed)
 
 
-def reached(found: BesideQuery, rounds: int) -> bool:
+def reached(found: BackgroundServices, rounds: int) -> bool:
     return found.rounds == rounds
 
 
-def opened(table: LiveTable, is_active: Callable[[], bool], **options: str) -> BesideQuery:
+def opened(table: LiveTable, is_active: Callable[[], bool], **options: str) -> BackgroundServices:
     parsed = Call({COMMITS: "2", **options}).services()
-    return BesideQuery(str(table.root), parsed, HERE, is_active, look_again_s=0.02)
+    return BackgroundServices(str(table.root), parsed, HERE, is_active, look_again_s=0.02)
 
 
 def test_a_batch_wakes_it_and_it_does_what_is_due(table: LiveTable) -> None:

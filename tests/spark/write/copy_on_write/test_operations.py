@@ -157,7 +157,7 @@ def test_an_insert_that_looks_which_keys_are_there(make_table: MakeTable, type_:
         table.write([(5, 1, "e")], hoodie__write__concurrency__mode="NON_BLOCKING_CONCURRENCY_CONTROL", **insert)
     with pytest.raises(InvalidRequest, match="remove one"):
         table.write([(5, 1, "e")], **{drop.replace(".", "__"): "true"}, **insert)
-    with pytest.raises(InvalidRequest, match="does not look which keys are there"):
+    with pytest.raises(InvalidRequest, match="does not look keys up"):
         ArrowTable(table.path, {drop: "true"}).upsert(table.frame([(5, 1, "e")]).toArrow())
     with pytest.raises(InvalidRequest, match="id=4 already"):
         table.write([(4, 9, "y")], "ID long, ts long, v string", **insert)  # which is the column of the key as well

@@ -1,7 +1,7 @@
-"""Table services beside a streaming query: a thread that each of its batches wakes, and that ends with the query.
+"""Table services during a streaming query: a thread that each of its batches wakes, and that ends with the query.
 
-It does what is due and then waits, so it never works while the query does not. What it cannot do, a later batch's
-round does, or whoever maintains the table.
+It runs the services that are due and then waits, so it is idle while the query is. What fails is left to the round of a
+later batch, or to maintenance.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LOOK_AGAIN_S = 1.0
 _log = logging.getLogger("lakelatch.engine")
 
 
-class BesideQuery:
-    """One table's services beside one query. `is_active` says whether the query still runs; `rounds` counts."""
+class BackgroundServices:
+    """One table's services during one query. `is_active` says whether the query still runs; `rounds` counts rounds."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class BesideQuery:
         self._thread = system.start_thread(self._run, f"lakelatch-services-{path.rstrip('/').rpartition('/')[2]}")
 
     def wake(self) -> bool:
-        """Says that there may be something to do; False if the thread has ended."""
+        """Wakes the thread, as services may be due; False if it has ended."""
         with self._changed:
             self._woken = not self.ended
             self._changed.notify_all()
             return self._woken
 
     def stop(self, patience_s: float | None = None) -> None:
-        """Lets it end after what it is doing, and waits for that."""
+        """Ends the thread after the service that it is running, and waits for that."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -83,10 +83,10 @@ class BesideQuery:
 
     def _round(self) -> MaintenanceReport | None:
         try:
-            steps = Steps(self.options).beside_query()
+            steps = Steps(self.options).in_background()
             return maintain_with(
                 self._executor, self.path, self.options, self._system, go_on=self._goes_on, steps=steps
             )
         except Exception as error:  # as of the locks; the next batch wakes it again
-            _log.warning("the services beside the query that writes %s wait for its next batch: %s", self.path, error)
+            _log.warning("the services of the query that writes %s wait for its next batch: %s", self.path, error)
             return None

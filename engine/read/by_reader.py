@@ -1,4 +1,4 @@
-"""Which slices Spark reads by itself, wholly or but for what few logs change, and which are read in Python."""
+"""Which slices Spark reads by itself, entirely or except for rows changed by small logs, and which Python reads."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from lakelatch.timeline.table_config import PROPERTIES_PATH
 if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan
 
-#: What the logs of one read have at most, compressed: the places of their rows are in the memory of each executor.
+#: The most compressed bytes of logs in one read: each executor holds the places of their rows in memory.
 LOGS_MAX_BYTES = 256 * 1024 * 1024
-#: Base files of fewer bytes are merged as soon as a further stage of Python is through.
+#: Base files of fewer bytes are merged in Python as fast as a second Python stage would run.
 BASE_MIN_BYTES = 128 * 1024 * 1024
-#: Of more bytes the keys might take longer to read than Spark waits for what it sends to all (300 s, as it is set).
+#: The keys of more bytes might take longer to read than Spark waits for a broadcast (300 s by default).
 BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024
-_BASE_TO_LOGS = 4  # as many times as large
-_ASKED_MAX = 64  # of so many files sizes are asked for, of some slices; the others are taken to be like them
+_BASE_TO_LOGS = 4  # how many times larger than its logs a base file has to be
+_ASKED_MAX = 64  # files whose sizes are requested, as a sample of the slices
 _WIDENED_BY_SPARK = {(pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64())}
 
 
 @dataclass(frozen=True)
-class Ways:
+class SlicesByReader:
     """The slices of a plan: `native` ones without logs, those read `beside_logs`, and all others, `in_python`.
 
-    Where Spark has no connector for the place, all are read in Python, and so are those whose files others may clean
-    meanwhile: of a file that is gone, Spark says only that.
+    Where Spark has no connector for the storage, all are read in Python. So are slices whose files other engines may
+    clean meanwhile, as Spark's error for a missing file says too little.
     """
 
     native: tuple[FileSlice, ...]
@@ -43,8 +43,8 @@ class Ways:
     in_python: tuple[FileSlice, ...]
 
     @classmethod
-    def of(cls, plan: ReadPlan) -> Ways:
-        """As slices and their sizes have it, which are asked for where they decide."""
+    def of(cls, plan: ReadPlan) -> SlicesByReader:
+        """Splits the slices of a plan; sizes are requested only where they decide."""
         native, _ = split_by_types(plan, [one for one in plan.slices if not one.fresh_logs])
         beside: list[FileSlice] = []
         if _may_be_joined(plan):
@@ -59,9 +59,9 @@ class Ways:
 
 
 def _may_be_joined(plan: ReadPlan) -> bool:
-    """Whether slices with logs may be read beside these at all.
+    """Whether slices may be read beside their logs at all.
 
-    Not those of tables that others made, of whose base files nobody knows the types before they are opened.
+    Not in tables of other engines: the types in their base files are unknown until these are opened.
     """
     config = plan.table.config
     is_plain = plan.instants is None and plan.keys is None and config.made_here and not config.column_groups
@@ -69,7 +69,7 @@ def _may_be_joined(plan: ReadPlan) -> bool:
 
 
 def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
-    """Whether slices, all with base files and logs, are read sooner this way, and can be."""
+    """Whether slices, all with base files and logs, can be read beside their logs, and faster so."""
     if not have_places(slices):
         return False
     files = sum(1 + len(found.fresh_logs) for found in slices)
@@ -85,7 +85,7 @@ def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
 def split_by_types(plan: ReadPlan, slices: list[FileSlice]) -> tuple[list[FileSlice], list[FileSlice]]:
     """The slices whose base files Spark reads as planned, and those with columns of types that it does not widen.
 
-    Free for a table whose columns are those with which it was made. Of tables that others made Spark reads all.
+    Costs nothing for a table with its original columns. In tables of other engines Spark reads all.
     """
     table, config = plan.table, plan.table.config
     if not config.made_here or not config.create_schema:
@@ -97,7 +97,7 @@ def split_by_types(plan: ReadPlan, slices: list[FileSlice]) -> tuple[list[FileSl
     readable = {}
     for instant in {one.base_instant for one in slices}:
         began = schema_at(table.storage, config, timeline, instant).columns
-        # A service that began then may have found columns that came while it was at work, nobody knows of which type.
+        # A service that began then may have met columns added while it ran, of types that are unknown here.
         ended = completions.get(instant)
         after = table.schema if ended is None else schema_at(table.storage, config, timeline, ended).columns
         came_between = set(after.names).difference(began.names)

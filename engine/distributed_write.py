@@ -1,6 +1,6 @@
-"""A write that begins in one process, is written by tasks, and is committed in another, with only values in between.
+"""A write that begins in one process, is staged by tasks, and is committed in another, passing only pickled values.
 
-PySpark's data sources are run so: nothing that one process keeps is there in the next one.
+PySpark runs Python data sources this way: no state of one process is there in the next.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("lakelatch.engine")
 
 @dataclass(frozen=True)
 class BegunWrite:
-    """A transaction that has begun, and all that its tasks and its commit need. Pickles."""
+    """A transaction that has begun, with all that its commit needs. Pickles."""
 
     table: OpenedTable
     options: WriteOptions
@@ -51,9 +51,9 @@ class BegunWrite:
     state: TransactionState
 
     def commit(self, reports: list[FileReport]) -> CommitResult:
-        """Commits what tasks have written; a batch that `options` name is committed once. Errors: those of `write`."""
+        """Commits the files of the tasks; a batch named in `options` is committed once. Errors: those of `write`."""
         with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
-            result = written_once(manager, self.options.batch, _HandedOver(self, manager, reports).committed)
+            result = written_once(manager, self.options.batch, _DistributedWrite(self, manager, reports).committed)
             if result.repeated:
                 self._abort(manager)
                 return result
@@ -62,7 +62,7 @@ class BegunWrite:
             return after_commit(result, context, self.services)
 
     def abort(self) -> None:
-        """May come after a failed commit that has succeeded: the log decides, and a committed write stays."""
+        """Aborts the write; one whose commit has succeeded after all stays committed, as the log decides."""
         with open_manager(self.table.storage, self.options.manager, config=self.table.config) as manager:
             self._abort(manager)
 
@@ -75,8 +75,8 @@ class BegunWrite:
             transaction.abort(conflict)
 
 
-class _HandedOver(Write):
-    """Spark gives the rows once, so a further try lives on the files of the one before."""
+class _DistributedWrite(Write):
+    """Spark passes the rows once, so a further attempt reuses the files of the one before."""
 
     def __init__(self, begun: BegunWrite, manager: TransactionManager, reports: list[FileReport]) -> None:
         super().__init__(manager.context)
@@ -102,23 +102,23 @@ class _HandedOver(Write):
 
 @dataclass(frozen=True)
 class TaskWrite:
-    """What a task of such a write does. Pickles."""
+    """A task of such a write. Pickles."""
 
     task: WriteTask
     interval_ms: int
     meta: tuple[str, ...]
 
     def write(self, batches: Iterator[pa.RecordBatch], token: str) -> list[FileReport]:
-        """What it has written, under names with this attempt's token.
+        """Writes the rows to files whose names have this attempt's token, and reports the files.
 
-        Rows that are refused are told among the reports, and end the write at its commit.
+        Refused rows are reported as well, and fail the write at its commit.
         """
         heartbeat = TaskHeartbeat(self.task.storage, self.task.instant, token, self.interval_ms)
         heartbeat.start()
         try:
             tagged = (self.task.tag(batch.drop_columns(list(self.meta))) for batch in batches if batch.num_rows)
             reports = list(or_refusal(self.task.write(tagged, token)))
-            for _ in batches:  # Spark fails while it sends rows that nobody takes
+            for _ in batches:  # Spark fails if the rows that it sends are not consumed
                 pass
             return reports
         finally:
@@ -128,7 +128,7 @@ class TaskWrite:
 def begin_write(
     path: str, write_options: WriteOptions, services: ServiceOptions, columns: pa.Schema
 ) -> tuple[BegunWrite, TaskWrite]:
-    """Begins a transaction, making the table if there is none. Errors: `InvalidRequest`, and nothing has changed."""
+    """Begins a transaction, and makes the table if there is none. Errors: `InvalidRequest`, with nothing changed."""
     refuse_known_keys(write_options, "a Python data source")
     meta = tuple(name for name in columns.names if name in META_COLUMNS)
     data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
