@@ -36,13 +36,12 @@ GROUP_SMALL = [
     _case("three lead at once", replace(QUEUES, races_most=0, glued=FINE)),
     _case("two of one file group, slots are removed", replace(CONFLICT, slots_kept=0)),
     _case("records are listed after the tail is read", replace(CONFLICT, slots_kept=0, lists_first=False)),
-    _case("moves, an end, a recovery", replace(ALL, doubled_records=False)),
-    _case("the same, and records doubled", ALL),
+    _case("moves, an end, a recovery", ALL),
     _case("slots are removed", replace(QUEUES, slots_kept=1)),
     _case("late puts", replace(CONFLICT, slots_kept=0, late_puts=1, races_most=0)),
 ]
 
-GROUP_LONG = ("group: the same, and records doubled", "group: slots are removed", "group: late puts")
+GROUP_LONG = ("group: slots are removed", "group: late puts")
 
 GROUP_LARGE = [
     _case("three alone first, a late put", GroupRules(("", "", ""), slots_kept=0, late_puts=1)),

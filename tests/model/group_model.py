@@ -49,7 +49,6 @@ class GroupRules:
     late_lists: bool = True  # a listing of the records may lack any
     doubled_records: bool = False  # each may be found twice, under two names
     lists_first: bool = True  # and then reads the tail; False: it reads the tail, and then lists
-    dies: tuple[int, ...] = ()  # who does nothing after it has left its record
     moves: tuple[int, ...] = ()  # who may have its record withdrawn, and move its files
     gives_up: tuple[int, ...] = ()  # who may roll itself back
     victims: tuple[int, ...] = ()  # whom a recovery takes for dead, one recovery each
@@ -58,9 +57,8 @@ class GroupRules:
     once_in_group: bool = True  # so is one whose instant is in the group already
     sees_group: bool = True  # and one that conflicts with another of the group
     heeds_start: bool = True  # and one that began below the watermark
-    withdraws: str = (
-        "in the log"  # "by its file": the record is removed, and no more; "by name": so that a second one stands
-    )
+    withdraws: str = "in the log"  # "by its file": the record is removed, and no more; "by name": a second one of the
+    # same stands
     times: str = "rising"  # "same" for all of a slot; "above the first" of the tail's
     shows: str = "in order"  # "any": in any order; "last": of the tail's slot the last file only
     below: str = "begins again"  # a slot below the watermark counts if "own file": one of its files is there, by name
@@ -82,7 +80,7 @@ class GroupModel:
         self.rules = rules
         self._writers = len(rules.groups)
         self._promises = Promises(rules.groups)
-        names = (
+        names = [
             "begin",
             "leave",
             "wait",
@@ -95,7 +93,7 @@ class GroupModel:
             "resolve",
             "show",
             "move",
-        )
+        ]
         self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = {
             name: getattr(self, f"_{name}") for name in names
         }
@@ -120,7 +118,7 @@ class GroupModel:
 
     @property
     def _special(self) -> tuple[int, ...]:
-        return (*self.rules.dies, *self.rules.moves, *self.rules.gives_up, *self.rules.victims)
+        return (*self.rules.moves, *self.rules.gives_up, *self.rules.victims)
 
     def _glued(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         for done, after in self._steps[mine.step](state, who, mine):
@@ -162,8 +160,7 @@ class GroupModel:
     def _leave(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         record = Record(who, mine.files, mine.start, mine.view)
         state = state._replace(records=tuple(sorted((*state.records, record))))
-        left = changed(state, who, step="wait", left=True)
-        yield "leaves its record", end(left, who) if who in self.rules.dies else left
+        yield "leaves its record", changed(state, who, step="wait", left=True)
 
     def _wait(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         if self.rules.record_gone == "lost" and any(event.who == who for event in events_of(state.truth)):
