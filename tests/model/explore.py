@@ -12,8 +12,8 @@ import argparse
 import sys
 from typing import Any
 
-from model_cases import LARGE, PLANTED, SMALL, Case
-from search import Result, explore
+from model_cases import LARGE, PLANTED, SMALL
+from search import Case, Result, explore
 
 from lakelatch.system import REAL_SYSTEM
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from archive_model import ArchiveModel, ArchiveRules
 from bulk_model import BulkModel, BulkRules
@@ -11,10 +10,11 @@ from claims_model import ClaimModel, ClaimRules
 from clean_model import CleanModel, CleanRules
 from commit_log_model import CANCELLER, COARSE, COMPACTOR, PLAN, LogModel, Rules
 from foreign_model import ForeignModel, ForeignRules
+from group_cases import GROUP_LARGE, GROUP_MISTAKES, GROUP_SMALL
 from history_model import HistoryModel, HistoryRules
 from plans_model import PlanModel, PlanRules
 from restore_model import RestoreModel, RestoreRules
-from search import Model
+from search import Case, Planted
 
 SERVICES = (COMPACTOR, CANCELLER)
 LOST = "an update was lost"
@@ -35,20 +35,6 @@ FILES_GONE = "readers see a commit whose files are gone"
 LEFT_BEHIND = "a recovery leaves something behind"
 OWN = ClaimRules(attempts=0, in_driver=True, recovers=True)
 NOT_KEPT = "what a savepoint keeps is gone"
-
-
-class Case(NamedTuple):
-    name: str
-    model: Model[Any]
-
-
-class Planted(NamedTuple):
-    """A mistake, the promise that it breaks, and a step of the shortest trace in which it shows."""
-
-    name: str
-    model: Model[Any]
-    promise: str
-    step: str
 
 
 SMALL = [
@@ -89,6 +75,7 @@ SMALL = [
     Case("bulk: two loads and a writer", BulkModel(BulkRules(planners=0))),
     Case("bulk: a load, a writer and a plan", BulkModel(BulkRules(loaders=1))),
     Case("bulk: a load, two writers and a plan", BulkModel(BulkRules(loaders=1, writers=2))),
+    *GROUP_SMALL,
 ]
 
 LARGE = [
@@ -110,6 +97,7 @@ LARGE = [
     Case("combined: a late put", LogModel(Rules(("a", "b", *SERVICES), 0, 0, late_puts=1, glued=COARSE))),
     Case("combined: all", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=1, glued=COARSE))),
     Case("bulk", BulkModel(BulkRules())),
+    *GROUP_LARGE,
 ]
 
 
@@ -403,5 +391,5 @@ BULK_MISTAKES = [
 
 PLANTED = [
     *(*LOG_MISTAKES, *CLAIM_MISTAKES, *OWN_FILE_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES),
-    *(*HISTORY_MISTAKES, *CLEAN_MISTAKES, *RESTORE_MISTAKES, *FOREIGN_MISTAKES, *BULK_MISTAKES),
+    *(*HISTORY_MISTAKES, *CLEAN_MISTAKES, *RESTORE_MISTAKES, *FOREIGN_MISTAKES, *BULK_MISTAKES, *GROUP_MISTAKES),
 ]

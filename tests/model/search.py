@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 S = TypeVar("S", bound=Hashable)
 
@@ -41,6 +41,20 @@ class Result(Generic[S]):
     problem: str | None = None
     trace: tuple[str, ...] = ()
     complete: bool = True
+
+
+class Case(NamedTuple):
+    name: str
+    model: Model[Any]
+
+
+class Planted(NamedTuple):
+    """A mistake, the promise that it breaks, and a step of the shortest trace in which it shows."""
+
+    name: str
+    model: Model[Any]
+    promise: str
+    step: str
 
 
 def explore(model: Model[S], go_on: Callable[[int, int], bool] = lambda states, depth: True) -> Result[S]:

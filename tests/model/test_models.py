@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 from commit_log_model import LogModel, Rules, State, without_lock
-from model_cases import PLANTED, SMALL, Case, Planted
-from search import explore, reachable
+from group_cases import GROUP_LONG
+from model_cases import PLANTED, SMALL
+from search import Case, Planted, explore, reachable
 
-LARGEST = ("combined", "claims: recovery from each state")  # minutes together, so they wait for the long stage
+# Minutes together, so they wait for the long stage.
+LARGEST = ("combined", "claims: recovery from each state", *GROUP_LONG)
 CASES = [pytest.param(case, id=case.name, marks=pytest.mark.long if case.name in LARGEST else ()) for case in SMALL]
 
 
