@@ -67,10 +67,11 @@ test-long: java servers
 	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
-# One worker: it has two Spark sessions, ours and Java Hudi's. Some tests start a third for themselves.
+# A worker for each of two cores: it has two Spark sessions, ours and Java Hudi's, of which one waits for the other. Some
+# tests start a third for themselves.
 test-java: java servers
 	@.ci/install-java-hudi
-	$(PYTEST) -n 0 -m java -- $(or $(TEST_ARGS),tests/java)
+	$(PYTEST) -n 2 -m java -- $(or $(TEST_ARGS),tests/java)
 
 # Some tests of Spark with other versions, each in an environment of its own.
 test-versions: java
