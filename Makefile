@@ -21,7 +21,7 @@ PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	$(BIN)/python .ci/run-tests $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help test test-long test-java test-versions test-containers servers demo bench lint format venv java clean
+.PHONY: help test test-long long-tests test-java test-versions test-containers servers demo bench lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
@@ -61,16 +61,20 @@ test: java servers lint
 	$(if $(TEST_ARGS),,$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS))
 	$(PYTEST) -m "not long and not java" -- $(TEST_ARGS)
 
+# The seeds are simulated meanwhile: tests that wait for leases, disks and servers leave a good part of the cores.
 test-long: java servers
-	$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)
+	.ci/beside "$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)" make --no-print-directory long-tests
+
+long-tests:
 	$(PYTEST) -m "long and not java" -- $(TEST_ARGS)
 	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
-# One worker: it has two Spark sessions, ours and Java Hudi's. Some tests start a third for themselves.
+# A worker for each of two cores: it has two Spark sessions, ours and Java Hudi's, of which one waits for the other. Some
+# tests start a third for themselves.
 test-java: java servers
 	@.ci/install-java-hudi
-	$(PYTEST) -n 0 -m java -- $(or $(TEST_ARGS),tests/java)
+	$(PYTEST) -n 2 -m java -- $(or $(TEST_ARGS),tests/java)
 
 # Some tests of Spark with other versions, each in an environment of its own.
 test-versions: java

@@ -244,7 +244,22 @@ class FileTimes:
 
 
 _FILES_SHOWN = 10
-_FIRST = ("test_demo.py", "test_torture.py", "test_executors.py")  # files of a few long tests
+# Files that take longer than their number of tests tells, the longest first.
+_FIRST = (
+    "locks/test_faults.py",
+    "console/test_demo.py",
+    "simulation/test_planted.py",
+    "torture/test_torture.py",
+    "spark/read/conditions/test_predicates.py",
+    "spark/test_cluster.py",
+    "adversary/test_random_tables.py",
+    "interop/test_random_sequences.py",
+    "spark/test_executors.py",
+    "interop/test_hudi_rs.py",
+    "spark/test_data_source.py",
+    "faults/test_kill_matrix.py",
+    "java/test_life.py",
+)
 _LONGEST_NEWS = 6000  # characters of one failure; the summary has the rest
 
 
@@ -262,11 +277,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     At the end there should be something to do for every worker.
     """
+    here = Path(__file__).parent
+    first = {here / name: place for place, name in enumerate(_FIRST)}
     sizes = Counter(item.path for item in items)
     with_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(
         key=lambda item: (
-            item.path.name not in _FIRST,
+            first.get(item.path, len(first)),
             item.path not in with_spark,
             -sizes[item.path],
             item.path,
@@ -276,6 +293,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # for the processes that tests start
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "support" / "spark_conf"))  # for these, too
     if sys.__stderr__ is not None:
         faulthandler.register(signal.SIGUSR1, file=os.dup(sys.__stderr__.fileno()), all_threads=True)
     # Whoever changes one thing is not told of another by chance; who asks for more examples gets new ones each time.

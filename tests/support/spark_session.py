@@ -11,8 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 SESSION_SETTINGS = {
     "spark.driver.memory": "1g",
-    # Tests end before Java's second compiler pays, and its threads take the cores from them.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
+import pyarrow as pa
+
 from lakelatch.engine.read.pruning import Pruning
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import LakelatchError
@@ -42,10 +44,12 @@ class IndexChecks:
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
+        self._rows: dict[FileSlice, list[pa.Table] | None] = {}  # of slices as they are at this look
 
     def look(self) -> list[str]:
         """What is wrong now. Somebody must not be at work on the storage meanwhile."""
         view = TableView.load(self.storage, self.config)
+        self._rows.clear()
         try:
             listed = view.latest(by_index=False)
         except LakelatchError:  # something is being taken back, or was damaged
@@ -92,15 +96,19 @@ class IndexChecks:
             held = set(pruning.held(there, index.statistics))
             for one in (one for one in there if one not in held):
                 self.counts["left out"] += 1
-                columns = table.full_schema.names
-                rows = read_slice(self.storage, one, table.full_schema, self.config, {}, columns)
-                try:
-                    is_wrong = any(fulfilling(part, [condition]).num_rows for part in rows)
-                except LakelatchError:
-                    is_wrong = True
-                if is_wrong:
+                rows = self._rows_of(one, table.full_schema)
+                if rows is None or any(fulfilling(part, [condition]).num_rows for part in rows):
                     problems.append(f"by the index of {index.moment} {condition} leaves out {one}")
         return problems
+
+    def _rows_of(self, one: FileSlice, schema: pa.Schema) -> list[pa.Table] | None:
+        """The rows of a slice, read once for all indexes and conditions; None if they cannot be read."""
+        if one not in self._rows:
+            try:
+                self._rows[one] = list(read_slice(self.storage, one, schema, self.config, {}, schema.names))
+            except LakelatchError:
+                self._rows[one] = None
+        return self._rows[one]
 
     def _conditions(self) -> Iterable[Condition]:
         """Some for each column, whose values are numbers from 0 on, or texts such as `v7`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,21 @@ def make(make_table: Callable[..., Any], way: str, rows: list[tuple[Any, ...]]) 
     return table
 
 
+@lru_cache  # whatever the files are, these are the same
+def found_in_memory(spark: SparkSession, seed: int, texts: tuple[str, ...]) -> list[list[int]]:
+    told = spark.createDataFrame(rows_of(seed, ROWS, PARTS), SCHEMA)
+    return found_by([told.where(text) for text in texts])
+
+
 def check(
     spark: SparkSession, make_table: Callable[..., Any], way: str, seed: int, predicates: list[Predicate]
 ) -> Counter[str]:
     """Compares what conditions find by `.where` and by `read(where=)`; how often something was there to be missed."""
     rows = rows_of(seed, ROWS, PARTS)
-    told = spark.createDataFrame(rows, SCHEMA)
     table = make(make_table, way, rows)
     there = lakelatch.read(spark, table.path)
     texts = [one.text for one in predicates]
-    expected = found_by([told.where(text) for text in texts])
+    expected = found_in_memory(spark, seed, tuple(texts))
     found, scanned = found_and_scanned([there.where(text) for text in texts])
     assert not {text: (ids, one) for text, ids, one in zip(texts, found, expected, strict=True) if ids != one}
     by_where = found_by([lakelatch.read(spark, table.path, where=text) for text in texts[::4]])
