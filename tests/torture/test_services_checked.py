@@ -189,7 +189,7 @@ OF_HISTORY = (
         (serve(do.LATE, "done"), "as done, and it is lost", ()),
         (give_up_what_completed, "up, and it completed", ()),
         (lose_a_row_of_a_clustering, "is not what its slice says", LOST),
-        (do.edit_round(commits_retained=6), "took away what was live 6 commits before it", ()),
+        (do.edit_round(commits_retained=6), "removed files that were live 6 commits before it", ()),
         (lambda folder: shutil.rmtree(folder / "kept"), "is not what its", (*OF_HISTORY, "asked", "rows of")),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -235,7 +235,7 @@ def test_a_table_on_which_no_look_holds_is_unavailable(table: LiveTable, far: Fa
         far.before("walk", "", clean)
 
     far.before("walk", "", clean)
-    with pytest.raises(Unavailable, match="was cleaned during each of 20 looks"):
+    with pytest.raises(Unavailable, match="was cleaned during each of 20 tries"):
         read(far)
 
 
