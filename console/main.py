@@ -25,6 +25,7 @@ from lakelatch.console.commands import (
     services,
     timeline,
     torture,
+    upgrade,
     verify,
 )
 from lakelatch.console.commands.arguments import Commands, read_options
@@ -93,7 +94,20 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lakelatch", description="Multi-writer coordination for lakehouse tables.")
     parser.add_argument("--version", action="version", version=f"lakelatch {version('lakelatch')}")
     commands = Commands(parser)
-    for module in (demo, timeline, services, service, cancel, savepoints, adopt, verify, locks, conflicts, torture):
+    for module in (
+        demo,
+        timeline,
+        services,
+        service,
+        cancel,
+        savepoints,
+        adopt,
+        upgrade,
+        verify,
+        locks,
+        conflicts,
+        torture,
+    ):
         module.add_parsers(commands)
     return parser
 

@@ -7,13 +7,8 @@ from collections.abc import Mapping
 import javaproperties
 
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.table_config import (
-    BACKUP_PATH,
-    LOCKS_RECORDED,
-    PROPERTIES_PATH,
-    load_table_config,
-    lock_properties,
-)
+from lakelatch.timeline.recorded_options import LOCKS_RECORDED, lock_properties
+from lakelatch.timeline.table_config import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 
 
 def update_properties(storage: Storage, values: Mapping[str, str | None]) -> None:

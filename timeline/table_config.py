@@ -22,15 +22,13 @@ from lakelatch.timeline.column_groups import (
     show_column_groups,
 )
 from lakelatch.timeline.foreign_tables import check_readable, check_upgraded, unmergeable
+from lakelatch.timeline.recorded_options import LOG_VERSION, check_log_version, lock_properties, locks_in, log_property
 
 PROPERTIES_PATH, BACKUP_PATH = ".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup"
 _OWN_CHECKSUM = "lakelatch.table.checksum"
 _MERGE_MODE = "hoodie.record.merge.mode"
 _MERGER = "hoodie.record.merge.strategy.id"
 _OWN_MERGE_MODE = "lakelatch.table.merge.mode"  # of columns outside of every column group
-# The locks of writers that name none. Not under Hudi's own keys: its tools take properties for options.
-LOCKS_RECORDED = "lakelatch.table.lock."
-_LOCK_OPTIONS = "hoodie.write.lock."
 _TABLE_NAME = "hoodie.table.name"
 
 EVENT_TIME = "EVENT_TIME_ORDERING"
@@ -71,7 +69,8 @@ class TableConfig:
     `bucket_count` and `hash_fields` are None on tables that another writer made: Hudi keeps them in no file.
     `key_encoding` is None where the file does not say how it writes keys of one field. `key_generator` is named where
     the fields do not decide it, `partition_kinds` are those of a custom one, and `time_options` say how either makes
-    folders of times. `locks` are lock options, no secret among them, for writers that name none.
+    folders of times. `locks` are lock options, no secret among them, for writers that name none. `log_version` is that
+    of the commit log, which says whether one writer may commit for others.
     """
 
     name: str
@@ -97,6 +96,7 @@ class TableConfig:
     timezone: str = "UTC"
     metadata_partitions: str = ""
     locks: Mapping[str, str] = field(default_factory=dict, compare=False)
+    log_version: int = field(default=1, compare=False)
     raw: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def to_properties(self) -> bytes:
@@ -146,7 +146,7 @@ class TableConfig:
             # Java's procedures that are given a path take the properties for a writer's options: there the hash field
             # has to be one of the record key's.
             values["hoodie.datasource.write.recordkey.field"] = ",".join(self.record_key_fields)
-        values.update(lock_properties(self.locks))
+        values.update(lock_properties(self.locks) | log_property(self.log_version))
         values[_OWN_CHECKSUM] = self.own_checksum()
         return javaproperties.dumps(values, sort_keys=True, timestamp=False).encode("utf-8")
 
@@ -187,8 +187,11 @@ class TableConfig:
 
     @property
     def lock_options(self) -> dict[str, str]:
-        """The lock options for writers that name none, with the table's name, from which some locks take theirs."""
-        return {_TABLE_NAME: self.name, **self.locks}
+        """The lock options for writers that name none, with the table's name, from which some locks take theirs.
+
+        The version of the commit log comes with them, if the table names it.
+        """
+        return {_TABLE_NAME: self.name, **log_property(self.log_version), **self.locks}
 
     @property
     def made_here(self) -> bool:
@@ -252,18 +255,14 @@ def checksum(database: str, name: str) -> int:
     return zlib.crc32(f"{database}.{name}".encode("utf-8", "replace"))
 
 
-def lock_properties(locks: Mapping[str, str]) -> dict[str, str]:
-    """Lock options as a table's properties have them."""
-    return {LOCKS_RECORDED + key.removeprefix(_LOCK_OPTIONS): value for key, value in locks.items()}
-
-
 def recorded_lock_options(storage: Storage) -> dict[str, str] | None:
     """`TableConfig.lock_options` without the rest; empty for a damaged table, None where there is no table."""
     damaged = False
     for path in (PROPERTIES_PATH, BACKUP_PATH):
         values, wrong = _properties(storage, path)
         if values is not None:
-            return {_TABLE_NAME: values[_TABLE_NAME], **_locks(values)}
+            said = {key: values[key] for key in (_TABLE_NAME, LOG_VERSION) if key in values}
+            return {**said, **locks_in(values)}
         damaged = damaged or bool(wrong)
     return {} if damaged else None
 
@@ -292,6 +291,7 @@ def load_table_config(storage: Storage) -> TableConfig:
     if values.get("hoodie.timeline.layout.version") != "2":
         raise CorruptTable(f"{PROPERTIES_PATH} has no hoodie.timeline.layout.version=2, as its table version demands")
     check_readable(values, storage.uri)
+    check_log_version(values, storage.uri)
     if own is None:  # tables made here are never upgraded to a version that is known here
         check_upgraded(storage, values, _properties(storage, BACKUP_PATH)[0], BACKUP_PATH)
     config = _parse(values, version)
@@ -342,15 +342,10 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
         create_schema=values.get("hoodie.table.create.schema"),
         timezone=values.get("hoodie.table.timeline.timezone", "LOCAL"),
         metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
-        locks=_locks(values),
+        locks=locks_in(values),
+        log_version=_integer(values, LOG_VERSION, 1),
         raw=values,
     )
-
-
-def _locks(values: Mapping[str, str]) -> dict[str, str]:
-    """The lock options among a table's properties; keys other than `hoodie.write.lock.*` are recorded whole."""
-    found = {key.removeprefix(LOCKS_RECORDED): value for key, value in values.items() if key.startswith(LOCKS_RECORDED)}
-    return {key if key.startswith("hoodie.") else _LOCK_OPTIONS + key: value for key, value in sorted(found.items())}
 
 
 def _key_generator(values: Mapping[str, str]) -> str | None:

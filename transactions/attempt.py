@@ -3,10 +3,11 @@
 Each turn of it
 
 1. **prepares** the event, if that is still to be done: a write closes what its tasks have announced;
-2. takes the table's lock, unless the event may try without it and nobody seems to wait;
+2. takes the table's lock, unless the event may try without it and no holder waits for a slot;
 3. reads the tail, completes what that slot shows, and takes one snapshot of the timeline;
 4. **decides**: an event for the next slot, or a verdict why not;
-5. takes a fresh time, claimed where it names an instant, and creates the slot. If others were faster, it begins at 3.
+5. takes a fresh time, claimed where it names an instant, and creates the slot. If others were faster, it begins at 3;
+   a commit that can be put by others leaves its record first, and waits for them or for its turn to put theirs (0037).
 
 A verdict ends the turn, and the lock is given back first, since what **follows** from it may take that itself: plans
 are cancelled, files are copied, a write that lost is tried again. Then it begins at 1, or is over.
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
@@ -37,7 +38,7 @@ from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import Cancel, Committed, Ended, GivenUp, Retry, Verdict
+from lakelatch.transactions.base.outcome import Cancel, Committed, Counted, Ended, GivenUp, Retry, Verdict
 from lakelatch.transactions.claims import beat_of, owns_claim
 from lakelatch.transactions.foreign import LockWatch
 
@@ -45,6 +46,7 @@ T = TypeVar("T")
 Added: TypeAlias = Event | Committed
 _RACES_FOR_S = 600.0
 _UNLOCKED_MAX = 2  # after the tail that was seen last, and after the one that is read then
+_TURNS_MAX = 20  # slots lost to others with a record left, before the lock is asked for after all
 _LOST_QUIETLY_MAX = 3  # so often the lock's holder loses before it asks the others to queue
 _log = logging.getLogger("lakelatch.transactions")
 
@@ -131,6 +133,22 @@ class Look:
         self._owned = owns_claim(self._context, instant, operation_id)
 
 
+class Turn(Protocol):
+    """The turn of a commit whose record others can see."""
+
+    def wait(self, ensure_in_time: Callable[[], None]) -> tuple[Event, Tail] | None:
+        """Waits for a slot that has this commit, and returns its event and the tail; None when it is its own turn."""
+        ...
+
+    def place(self) -> tuple[Tail, bool]:
+        """The tail with the timeline, and whether the claim was there; asks at once what the others want to commit."""
+        ...
+
+    def others(self, place: Place, first: Event) -> Sequence[Event]:
+        """The commits of others that are to be put with this one."""
+        ...
+
+
 class Intent(ABC, Generic[T]):
     """One event that is to be added, and how it is decided; T is what comes of it.
 
@@ -150,6 +168,10 @@ class Intent(ABC, Generic[T]):
         """Called before the tail is read for the first time in a turn, with the lock if there is one."""
         return
 
+    def queue(self) -> Turn | None:
+        """Lets others put this event with theirs, if they can, from now on; else None."""
+        return None
+
     @abstractmethod
     def decide(self, place: Place) -> Event | Verdict:
         """What becomes of it at a place in the log, perhaps one of several; with the same operation id each time."""
@@ -161,6 +183,10 @@ class Intent(ABC, Generic[T]):
     def added(self, event: Event, place: Place) -> Added:
         """What it is once it has its slot, after this place; the lock is still held, if it was."""
         return event
+
+    def counted(self, event: Event, place: Place) -> Added:
+        """The same, once another writer has put it."""
+        return self.added(event, place)
 
     @abstractmethod
     def follow(self, found: Added | Verdict) -> T | None:
@@ -237,12 +263,13 @@ class _Loop(Generic[T]):
         self._race = Race(context.log, context.system)
         self._look: Look | None = None  # of the turn that has begun
         self._elided = False
+        self._turn: Turn | None = None  # once others can put this event
 
     def run(self) -> T:
         while True:
             found = self._prepare() or self._try()
             if isinstance(found, Retry):
-                self._lose()
+                self._lose(found)
                 continue
             self._end_turn()
             with nullcontext() if isinstance(found, Cancel) else self._race.paused():
@@ -255,10 +282,13 @@ class _Loop(Generic[T]):
         """What comes before the first place of a turn; nothing at the others."""
         if self._look is not None:
             return None
-        self._look = Look(self._context, self._elides)
+        self._look = Look(self._context, lambda: self._elides() and not self._context.elision.crowded)
         with self._race.paused():
             verdict = self._intent.prepare(self._look)
-        self._elided, self._race.lost = self._elides(), 0
+        self._elided, self._race.lost, self._turn = self._elides(), 0, None
+        if verdict is None and self._elided and (self._context.elision.crowded or self._context.log.others_wait):
+            self._turn = self._intent.queue()
+            self._elided = self._turn is not None
         return verdict
 
     def _elides(self) -> bool:
@@ -268,18 +298,39 @@ class _Loop(Generic[T]):
 
     def _try(self) -> Added | Verdict:
         """One place: what was added there, or why nothing was."""
-        place = self._place()
         try:
+            turn = self._turn if self._elided else None
+            waited = self._wait(turn) if turn is not None else None
+            if waited is not None:
+                return waited
+            began_ns = self._context.system.monotonic_ns()
+            place = self._place()
             draft = self._intent.decide(place)
+            if isinstance(draft, Counted):
+                self._context.log.conclude(draft.event, place.tail)
+                return self._intent.counted(draft.event, place)
+            if not isinstance(draft, Event):
+                return draft
+            others = turn.others(place, draft) if turn is not None else ()
+            event = self._create(replace(draft, token=place.token), place, others)
+            if turn is not None:
+                self._context.elision.took(self._context.system.monotonic_ns() - began_ns)
+                (self._context.elision.lost if others or event is None else self._context.elision.queued)()
+                if event is not None:
+                    self._context.log.stop_waiting()
         except LogMoved as error:
             return Retry(error.message)
-        if not isinstance(draft, Event):
-            return draft
-        try:
-            event = self._create(replace(draft, token=place.token), place)
         except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
             return Ended(error)
         return Retry("others were faster") if event is None else self._intent.added(event, place)
+
+    def _wait(self, turn: Turn) -> Added | None:
+        found = turn.wait(self._race.ensure_in_time)
+        if found is None:
+            return None
+        event, tail = found
+        self._context.elision.lost()
+        return self._intent.counted(event, Place(tail, self._context.snapshot))
 
     def _place(self) -> Place:
         context, log, first = self._context, self._context.log, self._race.lost == 0
@@ -289,14 +340,18 @@ class _Loop(Generic[T]):
             self._watch = LockWatch(context, lease)
         if first:
             self._intent.begin_turn()
-        known = self._look.place() if self._elided and first and self._look is not None else None
+        known: tuple[Tail, bool | None] | None = None
+        if self._elided and self._turn is not None:
+            known = self._turn.place()
+        elif self._elided and first and self._look is not None:
+            known = self._look.place()
         if known is None:
             recent = log.recent_tail() if self._elided and first else None
             known = log.look(recent or log.tail()), None
         tail, owned = known
         return Place(tail, context.snapshots.take(tail), self._watch, owned)
 
-    def _create(self, draft: Event, place: Place) -> Event | None:
+    def _create(self, draft: Event, place: Place, others: Sequence[Event] = ()) -> Event | None:
         context, intent, claimed = self._context, self._intent, ""
         lease = place.watch.lease if place.watch is not None else None
 
@@ -313,7 +368,7 @@ class _Loop(Generic[T]):
         oldest_needed = partial(context.observer.oldest_start_slot, default=2**62)
         shown = intent.shown if lease is None else None
         try:
-            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown)
+            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown, others)
         except LakelatchError as error:
             if claimed and not isinstance(error, CommitUnknown):
                 context.storage.delete(heartbeat_path(claimed))
@@ -322,10 +377,15 @@ class _Loop(Generic[T]):
             context.storage.delete(heartbeat_path(claimed))
         return event
 
-    def _lose(self) -> None:
-        self._race.lose(locked=self._watch is not None)
-        if self._elided and self._race.lost == _UNLOCKED_MAX:
+    def _lose(self, retry: Retry) -> None:
+        self._race.lose(locked=self._watch is not None or self._turn is not None)
+        if not self._elided or self._race.lost < _UNLOCKED_MAX:
+            return
+        if self._race.lost == _UNLOCKED_MAX:
             self._context.elision.lost()
+        if self._turn is None and not retry.needs_lock:
+            self._turn = self._intent.queue()
+        if self._turn is None or retry.needs_lock or self._race.lost >= _TURNS_MAX:
             self._elided, self._race.lost = False, 0
 
     def _end_turn(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
+from lakelatch.errors import TransactionEnded
 from lakelatch.timeline import actions
 from lakelatch.timeline.actions import CLUSTER, CLUSTERING, SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
@@ -35,8 +36,16 @@ class At(Others):
     leaves to it.
     """
 
-    def __init__(self, context: TransactionContext, state: TransactionState, place: Place, staged: Staged) -> None:
+    def __init__(
+        self,
+        context: TransactionContext,
+        state: TransactionState,
+        place: Place,
+        staged: Staged,
+        group: tuple[Event, ...] = (),
+    ) -> None:
         self.context, self.state, self.place, self.staged = context, state, place, staged
+        self.group = group  # completed writes that the same slot commits before this one
 
     @cached_property
     def events(self) -> list[Event]:
@@ -54,7 +63,7 @@ class At(Others):
     def since(self) -> list[OtherWrite]:
         """All writes that have completed since then, by completion."""
         foreign = [*self.foreign, *self._archived_since()]
-        return completed_writes(self.context.storage, self._still_there(), foreign)
+        return completed_writes(self.context.storage, [*self._still_there(), *self.group], foreign)
 
     def completed(self) -> Sequence[OtherWrite]:
         return self.since if self.staged.possible is None else self.staged.possible
@@ -124,13 +133,15 @@ def in_order(own: Sequence[Check] = (), last: Sequence[Check] = ()) -> tuple[Che
 
 def has_not_ended(snapshot: Snapshot, at: At) -> Ended | None:
     """Others have ended the transaction, or may have."""
+    if any(event.instant == at.state.instant for event in at.group):
+        return Ended(TransactionEnded(f"{at.state.instant} is committed by the same slot", instant=at.state.instant))
     return ended(at.context, at.state, at.place)
 
 
 def is_fenced(snapshot: Snapshot, at: At) -> Retry | None:
     """Some writes are in no slot: the log has gone on, or their writer knows nothing but the lock, and it is free."""
     if at.foreign and at.place.watch is None:
-        return Retry("no slot up to this one names some of the writes")
+        return Retry("no slot up to this one names some of the writes", needs_lock=True)
     return None
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from lakelatch.errors import Unavailable
+from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
@@ -77,14 +77,20 @@ def release_claim(context: TransactionContext, instant: str, operation_id: str, 
 
 
 def clean_up(
-    context: TransactionContext, instant: str, noted: bool = False, announced: Iterable[str] | None = None
+    context: TransactionContext,
+    instant: str,
+    noted: bool = False,
+    announced: Iterable[str] | None = None,
+    record: str | None = None,
 ) -> None:
-    """Removes the claim of an ended instant, so that its tasks stop, and its markers and notes.
+    """Removes the claim of an ended instant, so that its tasks stop, and its markers, notes and `record`.
 
     `announced`: paths of all its data files, from its owner, whose tasks have all returned; that saves requests. Later
     announcements of abandoned attempts are removed by the next recovery.
     """
     storage, claim, folder = context.storage, heartbeat_path(instant), f"{MARKERS_FOLDER}/{instant}"
+
+    records = [] if record is None else [record]
 
     def remove_markers() -> None:
         storage.delete_folder(folder)
@@ -96,11 +102,13 @@ def clean_up(
             storage.delete_folder(task_beats_folder(instant))
             Markers(storage, instant).close_all()
             remove_markers()
+            for path in records:
+                storage.delete(path)
         if context.settings.early is not None or noted:
             forget_notes(storage, instant)
         if announced is not None and isinstance(storage, SupportsDeleteAtOnce):
-            storage.delete_at_once([*(f"{folder}/{marker_of('', path)}" for path in announced), claim])
+            storage.delete_at_once([*(f"{folder}/{marker_of('', path)}" for path in announced), *records, claim])
         elif announced is not None:
-            storage.together(remove_markers, partial(storage.delete, claim))
-    except Unavailable as error:  # it has ended all the same; the next recovery removes what is left
+            storage.together(remove_markers, *(partial(storage.delete, path) for path in [*records, claim]))
+    except (Unavailable, InvalidRequest) as error:  # it has ended all the same; the next recovery removes what is left
         _log.warning("could not clean up after instant %s: %s", instant, error)

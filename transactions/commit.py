@@ -9,7 +9,7 @@ from typing import Protocol
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.timeline.log.commit_log import WrongLocks
-from lakelatch.timeline.log.events import COMPLETE, Event
+from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempt import Added, Deciding, Intent, Look, Place, added, run
@@ -19,18 +19,22 @@ from lakelatch.transactions.base.outcome import (
     Changed,
     Committed,
     Conflicted,
+    Counted,
     Displaced,
     Ended,
+    GivenUp,
     Outcome,
     Retry,
     Staged,
     Verdict,
 )
+from lakelatch.transactions.base.ready import record_path, remove_record
 from lakelatch.transactions.cancellation import request_cancel
 from lakelatch.transactions.checks import At, Check
 from lakelatch.transactions.conflicts.contract import Conflict
 from lakelatch.transactions.conflicts.report import write_conflict
 from lakelatch.transactions.fate import ended
+from lakelatch.transactions.group import GroupMember, Turn, found_completed, ready_commit
 
 _log = logging.getLogger("lakelatch.transactions")
 
@@ -39,6 +43,7 @@ class Owner(Protocol):
     """A transaction, as its commit has it see to its files and to its end."""
 
     state: TransactionState
+    record: str | None  # where the record of the commit lies, if one was left for others
 
     def close(self, keep: Iterable[str], look: Look) -> Conflicted | Ended | None:
         """Sees to it that these are there, and that no others are, nor will be, while the look asks what it wants."""
@@ -65,6 +70,8 @@ class Commit(Intent[Outcome]):
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
 
+        self._turn: Turn | None = None
+
     def start(
         self,
         owner: Owner,
@@ -72,8 +79,9 @@ class Commit(Intent[Outcome]):
         checks: Sequence[Check],
         relocate: Callable[[Displaced], Staged] | None = None,
         keep_files: bool = False,
+        member: GroupMember | None = None,
     ) -> Commit:
-        """The same, ready for the files of this transaction.
+        """The same, ready for the files of this transaction. As a `member` of a group, others may commit it.
 
         `relocate` makes files elsewhere where they were displaced, and stages those; without it `Displaced` is the
         outcome. `keep_files`: those of a commit that lost stay, for another one.
@@ -81,6 +89,7 @@ class Commit(Intent[Outcome]):
         self._owner, self._checks, self._relocate, self._keep_files = owner, checks, relocate, keep_files
         self._decided = self._staged = staged
         self._closed, self.above = False, owner.state.instant
+        self._member, self._turn, self._withdrawn = member, None, False
         return self
 
     @property
@@ -95,11 +104,30 @@ class Commit(Intent[Outcome]):
         self._closed = True
         return self._owner.close(self._made, look)
 
+    def queue(self) -> Turn | None:
+        """Leaves the commit's record, once, unless others cannot decide it."""
+        if self._turn is None and self._member is not None and self._context.elision.groups and not self._withdrawn:
+            state = self._owner.state
+            record = ready_commit(self._context, state, self._staged.metadata, self._member)
+            turn = None if record is None else Turn(self._context, record, self._member)
+            if turn is not None:
+                self._owner.record = record_path(state.instant)  # before it is there: an error may end this in between
+                self._turn = turn if turn.leave() else None
+                if self._turn is None:
+                    self._owner.record = None
+                else:
+                    failpoint("group.after_record")
+        return self._turn
+
     def begin_turn(self) -> None:
         failpoint("commit.after_lock")
 
     def decide(self, place: Place) -> Event | Verdict:
         """The event, if no check finds anything in its way; `Conflict` only of what the log at this tail shows."""
+        if self._turn is not None:
+            own = found_completed(self._context, self._owner.state, place)
+            if own is not None:
+                return Counted(own)
         at = At(self._context, self._owner.state, place, self._staged)
         for check in self._checks:
             verdict = check(place.snapshot, at)
@@ -122,10 +150,17 @@ class Commit(Intent[Outcome]):
             place.watch.tell_afterwards(place.snapshot.names | {event.file}, event.number)
         return Committed(self.above, event.time, event.number, event.token, self._decided.metadata)
 
+    def counted(self, event: Event, place: Place) -> Committed:
+        self._decided = self._staged  # the record's, whatever the last try of its own has made of it
+        return self.added(event, place)
+
     def follow(self, found: Added | Verdict) -> Outcome | None:
         if isinstance(found, Cancel):
             _cancel(self._context, found)
             return None
+        changes_files = isinstance(found, Displaced) or (isinstance(found, Conflicted) and self._keep_files)
+        if self._turn is not None and (changes_files or isinstance(found, Ended)):
+            found = self._withdraw() or found
         if isinstance(found, Displaced) and self._relocate is not None:
             _log.debug("%s: %d file groups were replaced, so rows move", self.above, len(found.successors))
             self._owner.reopen()
@@ -135,6 +170,33 @@ class Commit(Intent[Outcome]):
         if not isinstance(found, Committed | Conflicted | Displaced | Ended):
             raise InvariantBroken(f"{found} is not what comes of a commit")
         return self._owner.end(found, self._made, self._keep_files)
+
+    def _withdraw(self) -> Committed | None:
+        """Has the log say that the record counts no more; the commit if others were faster.
+
+        Only then its files may change, and may a caller hear that it is not committed.
+        """
+        context, state, owner = self._context, self._owner.state, self._owner
+
+        def decide(place: Place) -> Event | GivenUp[Event | None]:
+            own = found_completed(context, state, place)
+            if own is not None:
+                context.log.conclude(own, place.tail)
+                return GivenUp(own)
+            if context.log.may_have_ended(state.instant, state.mark.slot, place.tail):
+                return GivenUp(None)
+            return Event(WITHDRAW, state.action, "", context.system.new_id(), context.writer, target=state.instant)
+
+        event = run(context, Deciding(decide, state.instant))
+        own = event.why if isinstance(event, GivenUp) else None
+        self._turn, self._withdrawn = None, True
+        if own is not None:
+            return Committed(state.instant, own.time, own.number, own.token, self._staged.metadata)
+        failpoint("group.after_withdrawal")
+        if owner.record is not None:
+            remove_record(context.storage, owner.record)
+            owner.record = None
+        return None
 
     def _conflicted(self, conflict: Conflict, at: At) -> Conflicted | Retry:
         if self._context.log.tail_number() != at.place.tail.number:  # the lock keeps nobody away

@@ -89,7 +89,7 @@ class TransactionManager:
             system=system,
             log=self.memory.log,
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
-            elision=LockElision(settings.lock_elision, provider, generator, self.memory.queue),
+            elision=LockElision(settings.lock_elision, provider, generator, self.memory.queue, settings.group_commit),
         )
         #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
         self.memory_check = None if memory is None else MemoryCheck(memory, observer)

@@ -24,6 +24,7 @@ from lakelatch.timeline.instant import COMPLETED, Instant, inflight, requested
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.base.ready import record_path
 from lakelatch.transactions.claims import PlanBusy, clean_up
 from lakelatch.transactions.early.notes import noted_instants
 from lakelatch.transactions.fate import find_ended
@@ -65,7 +66,7 @@ def recover(context: TransactionContext) -> list[str]:
     for left in _not_pending(context, dead - on_timeline):
         if not may_be_beginning(context, left, context.log.tail()):
             bar_unless_completed(context, left, Markers(storage, left).announced())
-            clean_up(context, left, left in noted)
+            clean_up(context, left, left in noted, record=record_path(left) if context.elision.groups else None)
         elif roll_back(context, left, _UNKNOWN_ACTION):
             rolled_back.append(left)
     for plan in context.observer.dead(sorted(dead & plans)):  # asked again: it may have been taken over meanwhile

@@ -31,6 +31,7 @@ from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
 from lakelatch.transactions.attempt import Deciding, Place, run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.outcome import GivenUp
+from lakelatch.transactions.base.ready import record_path
 from lakelatch.transactions.claims import clean_up
 from lakelatch.transactions.markers.direct import Markers, marked_instants
 from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, files_on_timeline, remove_data
@@ -147,7 +148,7 @@ def _carry_out(context: TransactionContext, rollback: str, plan: RollbackPlan) -
         storage.delete(one.path)
     _complete(context, rollback, RollbackMetadata(rollback, victim, plan.action, tuple(removed)))
     failpoint("rollback.after_completed")
-    clean_up(context, victim)
+    clean_up(context, victim, record=record_path(victim) if context.elision.groups else None)
     clean_up(context, rollback)
 
 

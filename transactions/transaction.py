@@ -27,6 +27,7 @@ from lakelatch.transactions.base.outcome import (
     Staged,
     committed_or_raise,
 )
+from lakelatch.transactions.base.ready import remove_record
 from lakelatch.transactions.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.claims import clean_up, release_claim
 from lakelatch.transactions.commit import Commit, append_service_completion
@@ -34,7 +35,9 @@ from lakelatch.transactions.conflicts.report import Work, record_loss
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost
 from lakelatch.transactions.early.server_client import ServerAddress
+from lakelatch.transactions.fate import find_ended
 from lakelatch.transactions.foreign import OneSidedLock
+from lakelatch.transactions.group import GroupMember
 from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
 from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
@@ -73,6 +76,7 @@ class Transaction:
         self._swept: list[str] = []
         self._cleaned_up = False
         self.committed: Committed | None = None
+        self.record: str | None = None
 
     @property
     def context(self) -> TransactionContext:
@@ -95,13 +99,19 @@ class Transaction:
         return Markers(self._context.storage, self.instant, self._opening)
 
     def commit(
-        self, metadata: CommitMetadata, own: Sequence[Check] = (), work: Work | None = None, last: Sequence[Check] = ()
+        self,
+        metadata: CommitMetadata,
+        own: Sequence[Check] = (),
+        work: Work | None = None,
+        last: Sequence[Check] = (),
+        member: GroupMember | None = None,
     ) -> Committed:
         """Makes exactly the files in the metadata visible, all at once.
 
         Files that were announced and are not in the metadata are removed first. `own` checks may change the metadata at
         the commit's place in the log, but not its files; the `last` ones act where nothing refuses it any more
-        (`in_order`). `work` is what the transaction has cost, if its metadata does not say so.
+        (`in_order`). `work` is what the transaction has cost, if its metadata does not say so. With a `member` others
+        may put the commit into the log: then nothing else may be committed after an error, and it has to be aborted.
 
         Errors: `WriteConflict`, and everything was rolled back, but for the plan of a service that replaces file
         groups: it stays open, and its executor cancels it, so that its names get tombstones. `TransactionEnded`;
@@ -111,7 +121,7 @@ class Transaction:
         """
         staged = Staged(metadata, Work.of(metadata) if work is None else work)
         try:
-            commit = Commit(self._context).start(self, staged, in_order(own, last))
+            commit = Commit(self._context).start(self, staged, in_order(own, last), member=member)
             return committed_or_raise(run(self._context, commit))
         except (CommitUnknown, WrongLocks, OneSidedLock) as error:
             self.fail(error)
@@ -232,15 +242,42 @@ class Transaction:
         self._end(ABORTED)
         if conflict is not None:
             record_loss(self._context.storage, self._context.writer, conflict)
-        roll_back(self._context, self.instant, self.state.action)
+        rolled_back = roll_back(self._context, self.instant, self.state.action)
+        if self.record is not None:
+            if not rolled_back:
+                self._ensure_not_committed()
+            remove_record(self._context.storage, self.record)
         if lost:
             forget_notes(self._context.storage, self.instant)
 
+    def _ensure_not_committed(self) -> None:
+        """Errors: `CommitUnknown` if others have committed it by its record."""
+        found = find_ended(self._context, self.instant)
+        if found is not None and found.completion is not None:
+            self.status = UNKNOWN
+            raise CommitUnknown(
+                f"{self._name} was given up, and another writer had already committed it: it is visible since "
+                f"{found.completion}",
+                instant=self.instant,
+            )
+
     def abort_quietly(self, conflict: WriteConflict | None = None) -> None:
-        """As `abort`; what cannot be rolled back now is rolled back by the next writer."""
+        """As `abort`; what cannot be rolled back now is rolled back by the next writer.
+
+        Errors: `CommitUnknown` if others may still find the commit's record, and commit it before that.
+        """
         try:
             self.abort(conflict)
         except LakelatchError as error:
+            if self.status == UNKNOWN:  # others have committed it
+                raise
+            if self.record is not None:
+                self.status = UNKNOWN
+                raise CommitUnknown(
+                    f"{self._name} could not be rolled back ({error.message}), and others may commit it until it is: "
+                    "it is committed if and only if its completed file appears on the timeline",
+                    instant=self.instant,
+                ) from error
             _log.warning("instant %s is left to the next writer's rollback: %s", self.instant, error)
 
     def release(self) -> None:
@@ -308,7 +345,8 @@ class Transaction:
         self._cleaned_up = True
         self._heartbeat.stop()
         is_known = self._begun_here and self._context.settings.marker_server is None
-        clean_up(self._context, self.instant, announced=[*made, *self._swept] if is_known else None)
+        announced = [*made, *self._swept] if is_known else None
+        clean_up(self._context, self.instant, announced=announced, record=self.record)
 
     def _end(self, status: str) -> None:
         self.status = status

@@ -29,7 +29,7 @@ from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAV
 from lakelatch.timeline.history.named_files import expected_of
 from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant, requested
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.log.events import LOCKS, LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.log.events import LOCKS, LOG_FOLDER, Event, slot_events, slot_number, slot_path
 from lakelatch.timeline.log.lost_completions import lost_file
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan, FileGroup
@@ -136,17 +136,19 @@ class _Check:
                 self._note(SUPERFLUOUS, slot_path(number), f"the commit log begins with slot {found[0].watermark}")
                 continue
             with self._noting(slot_path(number)):
-                event = Event.from_bytes(self.storage.read(slot_path(number)), number)
-                found.append(event)
-                if event.content_path:
-                    log.content(event)
+                events = slot_events(self.storage.read(slot_path(number)), number)
+                found += reversed(events)
+                for event in events:
+                    if event.content_path:
+                        log.content(event)
         found.reverse()
         listing = log.snapshots.list()
         with self._noting(TIMELINE_FOLDER):
             instants = [event for event in found if event.kind != LOCKS]
             if instants and not listing.by_requested:
                 self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {instants[-1].number}")
-            for event in log.projections.lost(found[:-1], listing):
+            finished = [event for event in found if event.number < found[-1].number]
+            for event in log.projections.lost(finished, listing):
                 self._note(MISSING, event.path, lost_file(event).message)
 
     # -- both timelines -----------------------------------------------------------------------------------------------

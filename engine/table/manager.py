@@ -24,6 +24,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
+from lakelatch.timeline.recorded_options import groups_commits
 from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
 from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.early.detection import ensure_shared_locks
@@ -63,7 +64,11 @@ def open_manager(
     ensure_refuses_second(storage, system)
     recorded = _recorded(storage) if config is None else config.lock_options
     provider = open_recorded_locks(storage.uri, options.scope, recorded, system)
-    settings = replace(options.transactions, lock_timeout_s=provider.scope.lock_options.timeout_s)
+    settings = replace(
+        options.transactions,
+        lock_timeout_s=provider.scope.lock_options.timeout_s,
+        group_commit=recorded is None or groups_commits(recorded),
+    )
     place = (storage, provider.domain, system)
     try:
         ensure_shared_locks(settings, provider)

@@ -82,6 +82,12 @@ def keeps_schema(table: OpenedTable, adds_columns: bool = True) -> Check:
     return check
 
 
+def says_columns_of(table: OpenedTable, snapshot: Snapshot) -> bool:
+    """Whether the write that completed last, as a snapshot shows it, says the very columns of this table."""
+    found = _said_last(table.storage, table.config, snapshot.by_completion, table.schema_path)
+    return found is None or found.path == table.schema_path or found.columns.equals(table.schema)
+
+
 def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: str) -> None:
     """After a commit that changed the columns: commits them again, without rows, if a later requested write lacks them.
 

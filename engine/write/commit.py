@@ -20,6 +20,7 @@ from lakelatch.engine.table.schema import keeps_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.engine.write.first_bases import first_bases
+from lakelatch.engine.write.grouped import GroupedFiles
 from lakelatch.engine.write.merge_task import MergeTask
 from lakelatch.engine.write.placement import Placement
 from lakelatch.engine.write.relocation import (
@@ -36,6 +37,7 @@ from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commi
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
+from lakelatch.timeline.recorded_options import GROUPING_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.base.outcome import Changed, Displaced, Staged, Verdict
@@ -132,7 +134,14 @@ class StagedFiles:
         placed = self._is_placed if self._replacement is None else self._replacement.check
         checks = in_order([keeps_schema(self.table), placed], makes_table(self.table))
         keep_files = keep_files and not self.table.config.copies_on_write
-        return commit.start(self.transaction, self._staged(), checks, self._relocate, keep_files)
+        member = GroupedFiles(self.table, self._options, self.reports) if self._can_be_grouped() else None
+        return commit.start(self.transaction, self._staged(), checks, self._relocate, keep_files, member)
+
+    def _can_be_grouped(self) -> bool:
+        """Whether others can decide the commit by its files: they cannot if it replaces any, or changes the table."""
+        table = self.table
+        grouped = table.config.log_version >= GROUPING_LOG_VERSION and not table.is_new and not table.changes_schema
+        return grouped and self._replacement is None
 
     def _staged(self) -> Staged:
         """The staged files as they are committed if nothing has changed since they were written."""

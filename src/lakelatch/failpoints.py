@@ -32,6 +32,8 @@ NAMES = (
     "commit.after_slot",
     "commit.after_projection",
     "lock.after_release",
+    "group.after_record",
+    "group.after_withdrawal",
     "compact.after_base_file",
     "compact.before_commit",
     "cluster.before_commit",

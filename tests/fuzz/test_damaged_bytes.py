@@ -16,7 +16,7 @@ from lakelatch.format.log.blocks import read_log_file
 from lakelatch.format.parquet import read_parquet
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, json_object, open_checksummed_json, verify_checksum
-from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.log.events import Event, slot_events
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, RollbackPlan
 from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
 
@@ -57,8 +57,8 @@ def test_bytes_without_a_checksum(made: Made, kind: str, file: int, damage: Dama
         assert path in str(error)
 
 
-def _slot(data: bytes, path: str) -> Event:
-    return Event.from_bytes(data, int(path.rpartition("/")[2].partition(".")[0]))
+def _slot(data: bytes, path: str) -> tuple[Event, ...]:
+    return slot_events(data, int(path.rpartition("/")[2].partition(".")[0]))
 
 
 CHECKSUMMED: dict[str, tuple[Callable[[bytes, str], object], str]] = {

@@ -14,7 +14,8 @@ PIPELINE = (
 )
 #: The simulation, whose tasks write no rows, and tests of the very functions that they call.
 PAST_THE_BUILDER = {
-    *(f"tests/simulation/{name}.py" for name in ("actors", "loads", "planted", "shelf")),
+    "tests/faults/fault_writer.py",
+    *(f"tests/simulation/{name}.py" for name in ("actors", "crowd", "loads", "mistakes_of_groups", "planted", "shelf")),
     "tests/engine/table/test_recorded_locks.py",
     *(f"tests/engine/write/test_{name}.py" for name in ("relocation", "requests")),
     "tests/format/merge/test_column_groups.py",
@@ -25,7 +26,7 @@ PAST_THE_BUILDER = {
     *(f"tests/spark/write/test_{name}.py" for name in ("batches", "overwrite")),
     "tests/transactions/early/test_detection.py",
     "tests/transactions/marker_server/test_server.py",
-    *(f"tests/transactions/test_{name}.py" for name in ("attempt", "foreign")),
+    *(f"tests/transactions/test_{name}.py" for name in ("attempt", "foreign", "group_ends")),
 }
 
 

@@ -166,7 +166,7 @@ def _assert_followed(seen: list[frozenset[str]]) -> None:
     latest, before, everything = "", Snapshot(), Snapshot()
     for number, names in enumerate(seen, 1):
         everything = everything.following(names, number=number)
-        found = snapshots.take(Tail(number, None, everything))
+        found = snapshots.take(Tail(number, (), everything))
         late = late_of(names) & names
         mark = Mark(0, names=before.names)
         expected = walked(names, late, latest)

@@ -198,5 +198,5 @@ def test_a_listing_that_was_begun_earlier_does_not_come_back() -> None:
     begun = inflight("20261122120000000", "deltacommit")
     storage.put(begun.path, b"")
     assert snapshots.take().has(begun)
-    assert snapshots.take(Tail(1, None, earlier)).has(begun) and snapshots.current.has(begun)
-    assert snapshots.take(Tail(1, None, Snapshot.take(storage, Snapshot()))).has(begun)
+    assert snapshots.take(Tail(1, (), earlier)).has(begun) and snapshots.current.has(begun)
+    assert snapshots.take(Tail(1, (), Snapshot.take(storage, Snapshot()))).has(begun)

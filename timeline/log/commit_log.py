@@ -1,10 +1,11 @@
 """The commit log: the one ordered truth of a table.
 
 Slots are create-only objects, numbered without gaps. Creating slot n+1 with put-if-absent, when n was the tail, is the
-linearization point of an event; nothing else decides, no lock and no clock. The Hudi-named file in the timeline folder
-is the slot's *projection*: whoever wants to add a slot first completes the projection of the last one, so for every
-reader, ours or not, files appear in slot order. What others have archived or rolled back since is not brought back
-(`timeline/log/projection.py`).
+linearization point of its events; nothing else decides, no lock and no clock. A slot has one event, or several commits
+that one writer put for others as well (0037). The Hudi-named file of an event in the timeline folder is its
+*projection*: whoever wants to add a slot first completes the projections of the last one, in the order of their times,
+so for every reader, ours or not, files appear in the order of the log. What others have archived or rolled back since
+is not brought back (`timeline/log/projection.py`).
 
 Old slots are removed below a watermark that newer slots carry. A writer that was paused may then succeed in creating a
 number that was removed, so after creating it looks at the tail: if its slot lies below the watermark, its own
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -36,7 +37,18 @@ from lakelatch.storage.conditional_puts import BACKOFF, TRIES_MAX
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
-from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.log.events import (
+    ABORT,
+    CANCEL,
+    COMPLETE,
+    LOCKS,
+    LOG_FOLDER,
+    WITHDRAW,
+    Event,
+    slot_bytes,
+    slot_number,
+    slot_path,
+)
 from lakelatch.timeline.log.log_reader import WAITING_NAME, LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections
 from lakelatch.timeline.log.snapshots import Snapshots
@@ -59,6 +71,7 @@ class _Place(Enum):
 
     LAST = "the tail"
     OVERTAKEN = "others have followed it"
+    GONE = "its number had been removed, but its event's own file was there: it had been part of the log"
     NONE = "its number had been removed, so it is not part of the log"
 
 
@@ -108,13 +121,15 @@ class CommitLog(LogReader):
         take_time: Callable[[str], str],
         oldest_needed: Callable[[], int],
         shown: Callable[[], None] | None = None,
+        others: Sequence[Event] = (),
     ) -> Event | None:
         """Adds one event directly after a tail that was looked at, and completes its projection; None if others did.
 
-        Of one event each call has the same operation id, so that it is found if an earlier call has added it.
-        `take_time(above)` gives a fresh time greater than `above`. `oldest_needed()` is the lowest slot number that
-        somebody may still have to read. `shown` is called once the event's file was made here, beside the last listing
-        of the timeline, and raises nothing.
+        Of one event each call has the same operation id, so that it is found if an earlier call has added it, or if
+        another writer has. `take_time(above)` gives a fresh time greater than `above`. `oldest_needed()` is the lowest
+        slot number that somebody may still have to read. `shown` is called once the event's file was made here, beside
+        the last listing of the timeline, and raises nothing. `others` are completed writes that the same slot commits,
+        after this event and in this order.
 
         Errors: `WrongLocks`; `CommitUnknown` if a lost answer could not be resolved, or if the slot was created and
         what has to follow failed; `TransactionEnded` if a foreign writer rolled the instant back before its file was
@@ -127,11 +142,28 @@ class CommitLog(LogReader):
             raise InvariantBroken(f"the time {time} is not above {tail.time}, that of slot {tail.number}")
         event = self._place(draft, tail, time, oldest_needed)
         failpoint("commit.before_slot")
-        stored = self._create(event)
-        if stored is not None and self._finish(stored, tail, event.watermark > tail.watermark, shown):
-            return stored
+        stored = self._create(event, self._place_others(event, others, take_time))
+        if stored and self._finish(event, stored, tail, event.watermark > tail.watermark, shown):
+            return _of_operation(stored, event.operation_id)
         self._drop_content(event)
         return None
+
+    def conclude(self, event: Event, tail: Tail) -> None:
+        """Sees to it that the file of an event that another writer has added is there, if it is to be.
+
+        `tail` is one that has the event, or a later one. Errors: as those of `create` after its slot was created.
+        """
+        try:
+            if self._storage.exists(event.path):  # so those before it are there, too
+                return
+            if event.number == tail.number:
+                self.project(tail)
+            fate = self.projections.fate(event)
+            if fate is Fate.NEVER:
+                fate = self.projections.show(event, self.content)
+        except (Unavailable, CorruptTable) as error:
+            raise self._in_doubt(event, error) from error
+        self._ensure_not_rolled_back(event, fate)
 
     def ask_to_queue(self) -> None:
         """For the lock's holder, who loses its slots: others take none without the lock, until `stop_waiting`."""
@@ -150,8 +182,8 @@ class CommitLog(LogReader):
 
     def project(self, tail: Tail) -> None:
         """Completes the projection of the last slot, if its writer has not and no foreign writer took it away."""
-        if tail.event is not None:
-            self.projections.show(tail.event, self.content)
+        if tail.events:
+            self.projections.show_all(tail.events, self.content)
         self._looked_at = max(self._looked_at, tail.number)
 
     def ensure_projected(self, tail: Tail) -> None:
@@ -168,16 +200,21 @@ class CommitLog(LogReader):
         shows the slot's own file lacks none of theirs.
         """
         # What was seen since a listing that is given says nothing about that listing.
-        event, looked_at = tail.event, listing is None and tail.number == self._looked_at
-        if event is None or (looked_at and not self.projections.is_listed(event)):
+        events, looked_at = tail.events, listing is None and tail.number == self._looked_at
+        is_listed = all(map(self.projections.is_listed, events))
+        if not events or (looked_at and not is_listed):
             return replace(tail, listing=self.snapshots.list() if listing is None else listing)
-        if self.projections.is_listed(event):
+        if is_listed:
             listing = self.snapshots.list() if listing is None else listing
-            if self.projections.needs_nothing(event, listing, looked_at):
+            if all(self.projections.needs_nothing(event, listing, looked_at) for event in events):
                 self._looked_at = max(self._looked_at, tail.number)
                 return replace(tail, listing=listing)
         self.project(tail)
         return replace(tail, listing=self.snapshots.list())
+
+    def look_again(self, tail: Tail) -> None:
+        """Forgets that the file of this tail's slot was there: the table may be a copy from before that."""
+        self._looked_at = min(self._looked_at, tail.number - 1)
 
     def content(self, event: Event) -> bytes:
         """The bytes of the event's projection. Errors: `CorruptTable` if they lie beside the log, damaged."""
@@ -208,6 +245,8 @@ class CommitLog(LogReader):
             draft, file = replace(draft, instant=time), f"{time}.json"
         elif draft.kind == ABORT:
             file = aborted(draft.instant, action).file_name
+        elif draft.kind == WITHDRAW:
+            file = ""
         elif draft.kind == CANCEL:
             file = f"{draft.instant}_{time}" if draft.file_groups else draft.instant
         else:
@@ -225,15 +264,33 @@ class CommitLog(LogReader):
             event = replace(event, content=b"", content_path=path, content_digest=digest)
         return event
 
-    def _create(self, event: Event) -> Event | None:
-        """The event as stored if this operation holds the slot, None if another one does."""
+    def _place_others(
+        self, first: Event, others: Sequence[Event], take_time: Callable[[str], str]
+    ) -> tuple[Event, ...]:
+        """All events of a slot, with those of others behind the first one."""
+        events = [first]
+        for draft in others:
+            time = take_time(max(events[-1].time, draft.instant))
+            if time <= events[-1].time:
+                raise InvariantBroken(f"the time {time} is not above {events[-1].time}, which is in the same slot")
+            file = completed(draft.instant, draft.action, time).file_name
+            placed = draft.placed(first.number, time, file, first.watermark)
+            content = add_checksum(draft.content, placed.path)
+            events.append(replace(placed, content=content, token=first.token, lock_domain=first.lock_domain))
+        return tuple(events)
+
+    def _create(self, event: Event, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """The events of the slot as stored, if this operation's is one of them, whoever put it; else none."""
         path, problem = slot_path(event.number), ""
         for _ in tries(self._system, BACKOFF, TRIES_MAX):
             try:
-                if self._storage.put_if_absent(path, event.to_bytes()):
-                    return event
+                if self._storage.put_if_absent(path, slot_bytes(events)):
+                    return events
                 problem = "it is there, and could not be read"  # perhaps by a request of ours, sent twice
-                return self._own(event)
+                stored = self._read(event.number)
+                if not stored and self.projections.was_shown(event):  # and removed since
+                    return events
+                return stored if _of_operation(stored, event.operation_id) else ()
             except PutUnknown as error:
                 problem = error.message
             except Unavailable:
@@ -242,10 +299,10 @@ class CommitLog(LogReader):
                     raise
             try:
                 stored = self._read(event.number)
-                if stored is not None:
-                    return stored if stored.operation_id == event.operation_id else None
+                if stored:
+                    return stored if _of_operation(stored, event.operation_id) else ()
                 if self.projections.was_shown(event):  # completed by another, and the slot removed since
-                    return event
+                    return events
             except Unavailable as error:
                 problem = error.message
         raise CommitUnknown(
@@ -255,34 +312,34 @@ class CommitLog(LogReader):
             slot=event.number,
         )
 
-    def _finish(self, event: Event, after: Tail, moved: bool, shown: Callable[[], None] | None) -> bool:
+    def _finish(
+        self,
+        event: Event,
+        stored: tuple[Event, ...],
+        after: Tail,
+        moved: bool,
+        shown: Callable[[], None] | None,
+    ) -> bool:
         """All that follows a created slot; False if it is not part of the log. No failure here undoes the slot."""
+        event = _of_operation(stored, event.operation_id) or event
         try:
             failpoint("commit.after_slot")
             place = self._counts(event)
             if place is _Place.NONE:
                 return False
+            if (
+                place is _Place.GONE
+            ):  # which says nothing of the other events, whose files a paused writer must not make
+                return True
             # What has been overtaken may have been shown, and archived, long ago: then the look has to be a new one.
             checked = after.listing if place is _Place.LAST else None
-            fate = self.projections.show(event, self.content, checked, shown)
-            self._cache[event.number] = event
+            fates = self.projections.show_all(stored, self.content, checked, shown)
+            self._cache[event.number] = stored
             self._looked_at = max(self._looked_at, event.number)
-            self._seen(Tail(event.number, event))
+            self._seen(Tail(event.number, stored))
         except (Unavailable, CorruptTable) as error:
-            raise CommitUnknown(
-                f"slot {event.number} was created for instant {event.instant}, and then the storage failed "
-                f"({error.message}). It is committed if and only if {event.path} appears on the timeline, where the "
-                "next writer puts it",
-                instant=event.instant,
-                slot=event.number,
-            ) from error
-        if fate is Fate.ROLLED_BACK:
-            raise TransactionEnded(
-                f"{event.action} {event.instant} took slot {event.number}, and another writer of the table, which "
-                "takes no slots (Java Hudi), rolled it back before its file was there: nothing of it is visible, begin "
-                "a new one. If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms on both sides",
-                instant=event.instant,
-            )
+            raise self._in_doubt(event, error) from error
+        self._ensure_not_rolled_back(event, fates[stored.index(event)])
         try:
             if moved:  # once for many slots; what a crash leaves goes at the next move
                 self._remove_old(event)
@@ -290,12 +347,23 @@ class CommitLog(LogReader):
             _log.warning("slots below %d are left to the next commit: %s", event.watermark, error)
         return True
 
-    def _own(self, event: Event) -> Event | None:
-        """After 'exists': the slot is ours if a repeated request of ours created it."""
-        stored = self._read(event.number)
-        if stored is None:
-            return event if self.projections.was_shown(event) else None
-        return stored if stored.operation_id == event.operation_id else None
+    def _in_doubt(self, event: Event, error: Unavailable | CorruptTable) -> CommitUnknown:
+        return CommitUnknown(
+            f"slot {event.number} was created for instant {event.instant}, and then the storage failed "
+            f"({error.message}). It is committed if and only if {event.path} appears on the timeline, where the "
+            "next writer puts it",
+            instant=event.instant,
+            slot=event.number,
+        )
+
+    def _ensure_not_rolled_back(self, event: Event, fate: Fate) -> None:
+        if fate is Fate.ROLLED_BACK:
+            raise TransactionEnded(
+                f"{event.action} {event.instant} took slot {event.number}, and another writer of the table, which "
+                "takes no slots (Java Hudi), rolled it back before its file was there: nothing of it is visible, begin "
+                "a new one. If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
+                instant=event.instant,
+            )
 
     def _counts(self, event: Event) -> _Place:
         """Whether a slot that was created is part of the log, and still the last one."""
@@ -307,7 +375,7 @@ class CommitLog(LogReader):
         if tail.watermark <= event.number:
             return _Place.OVERTAKEN
         if self.projections.was_shown(event):
-            return _Place.OVERTAKEN
+            return _Place.GONE
         self._storage.delete(slot_path(event.number))
         return _Place.NONE
 
@@ -328,3 +396,7 @@ class CommitLog(LogReader):
     def _drop_content(self, event: Event) -> None:
         if event.content_path:
             self._storage.delete(event.content_path)
+
+
+def _of_operation(events: Sequence[Event], operation_id: str) -> Event | None:
+    return next((event for event in events if event.operation_id == operation_id), None)

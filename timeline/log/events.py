@@ -1,10 +1,12 @@
-"""Events of the commit log: what one slot says."""
+"""Events of the commit log: one slot has one, or several that were committed together."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from lakelatch.errors import CorruptTable
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
@@ -17,25 +19,27 @@ ROLLBACK = "rollback"  # an instant was aborted; its file is the rollback's requ
 LOCKS = "locks"  # the table's writers use other locks from here on; its file is one of our own
 CANCEL = "cancel"  # a plan is called off, or its part on some file groups; its file asks for that until it is done
 ABORT = "abort"  # a plan that was called off has ended; its file is its terminal state
+WITHDRAW = "withdraw"  # the record of a commit that others might take into a slot counts no more; it has no file
 
 LOCK_CHANGES_FOLDER = ".hoodie/.lakelatch/lock_changes"
 CANCEL_FOLDER = ".hoodie/.cancel"  # RFC-79's name
 _FOLDERS = {LOCKS: LOCK_CHANGES_FOLDER, CANCEL: CANCEL_FOLDER}  # where other projections lie
 _FORMAT = 1
+_GROUP_FORMAT = 2  # of several events in one slot
 
 
 @dataclass(frozen=True)
 class Event:
     """One timeline event, as its slot stores it.
 
-    `time` is the slot's own time (the completion time, or the requested time of a plan or rollback); it is greater than
-    the predecessor's. `instant` is the requested time of the instant that the event is about, and `target` that of
-    the instant which a rollback aborts, or the plan that a cancellation ends (then `file_groups` is the part that it
-    ends, and empty for the whole). `file` is the name of the projection in the timeline folder, `content` its
-    bytes, unless they lie at `content_path`, with `content_digest` as their SHA-256. `watermark`: slots below it may
-    have been removed. `undoes`: names of the completed files that this rollback or restore takes off the timeline, the
-    last completed one first. `lock_domain` names the locks that the table's writers use after this event; each slot
-    carries it on, "" as long as nobody has said.
+    `number` is its slot's. `time` is its own (the completion time, or the requested time of a plan or rollback); it is
+    greater than that of every event before it. `instant` is the requested time of the instant that the event is about,
+    and `target` that of the instant which a rollback aborts, or the plan that a cancellation ends (then `file_groups`
+    is the part that it ends, and empty for the whole). `file` is the name of the projection in the timeline folder,
+    `content` its bytes, unless they lie at `content_path`, with `content_digest` as their SHA-256. `watermark`: slots
+    below it may have been removed. `undoes`: names of the completed files that this rollback or restore takes off the
+    timeline, the last completed one first. `lock_domain` names the locks that the table's writers use after this
+    event; each slot carries it on, "" if no writer has named any.
     """
 
     kind: str
@@ -66,36 +70,55 @@ class Event:
             return self.instant == instant
         return self.kind in (ROLLBACK, ABORT) and self.target == instant
 
-    def to_bytes(self) -> bytes:
+    def values(self) -> dict[str, Any]:
+        """The event as plain JSON values; `of_values` reads them."""
         values = dict(vars(self))
         values["file_groups"] = sorted(self.file_groups)
         values["content"] = base64.b64encode(self.content).decode("ascii")
-        return checksummed_json({"format": _FORMAT, **values})
+        return values
 
     @classmethod
-    @lru_cache(maxsize=64)  # each commit reads the last slot several times
-    def from_bytes(cls, data: bytes, number: int) -> Event:
-        """Errors: `CorruptTable` for bytes that no writer of this format wrote as this slot."""
-        try:
-            values = open_checksummed_json(data)
-            if values is None:
-                raise ValueError("its checksum is wrong, or missing")
-            if values.pop("format") != _FORMAT or values["number"] != number:
-                raise ValueError("another format or number")
-            values["file_groups"] = frozenset((p, f) for p, f in values["file_groups"])
-            values["undoes"] = tuple(values.get("undoes", ()))  # slots of older versions have none
-            values["content"] = base64.b64decode(values["content"], validate=True)
-            return cls(**values)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptTable(
-                f"slot {number} of the commit log is damaged ({error}): restore {slot_path(number)} from a copy; "
-                "nothing was changed",
-                slot=number,
-            ) from error
+    def of_values(cls, values: Mapping[str, Any]) -> Event:
+        """Errors: `ValueError`, `KeyError`, `TypeError` for values that are no event's."""
+        groups = frozenset((partition, file_id) for partition, file_id in values["file_groups"])
+        undoes = tuple(values.get("undoes", ()))  # slots of older versions have none
+        content = base64.b64decode(values["content"], validate=True)
+        return cls(**{**values, "file_groups": groups, "undoes": undoes, "content": content})
 
     def placed(self, number: int, time: str, file: str, watermark: int) -> Event:
         """The same event, for a certain slot."""
         return replace(self, number=number, time=time, file=file, watermark=watermark)
+
+
+def slot_bytes(events: Sequence[Event]) -> bytes:
+    """The content of the slot that all these events share, in the order of their times."""
+    if len(events) == 1:
+        return checksummed_json({"format": _FORMAT, **events[0].values()})
+    values = {"format": _GROUP_FORMAT, "number": events[0].number, "events": [event.values() for event in events]}
+    return checksummed_json(values)
+
+
+@lru_cache(maxsize=64)  # each commit reads the last slot several times
+def slot_events(data: bytes, number: int) -> tuple[Event, ...]:
+    """The events of a slot, one or several. Errors: `CorruptTable` for bytes that no writer wrote as this slot."""
+    try:
+        values = open_checksummed_json(data)
+        if values is None:
+            raise ValueError("its checksum is wrong, or missing")
+        version = values.pop("format")
+        if version not in (_FORMAT, _GROUP_FORMAT) or values["number"] != number:
+            raise ValueError("another format or number")
+        events = tuple(map(Event.of_values, [values] if version == _FORMAT else values["events"]))
+        times = [event.time for event in events]
+        if not events or times != sorted(set(times)) or any(event.number != number for event in events):
+            raise ValueError("its events are in no order")
+        return events
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptTable(
+            f"slot {number} of the commit log is damaged ({error}): restore {slot_path(number)} from a copy; "
+            "nothing was changed",
+            slot=number,
+        ) from error
 
 
 LOG_FOLDER = ".hoodie/.lakelatch/log"

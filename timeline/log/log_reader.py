@@ -10,12 +10,12 @@ from functools import partial
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_number, slot_path
+from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_events, slot_number, slot_path
 from lakelatch.timeline.snapshot import Snapshot
 
 WAITING_NAME = "waiting"  # among the slots, which everybody lists
 _LISTINGS_MAX = 8
-_CACHED_EVENTS_MAX = 4096
+_CACHED_SLOTS_MAX = 4096
 
 
 class LogMoved(Unavailable):
@@ -24,15 +24,20 @@ class LogMoved(Unavailable):
 
 @dataclass(frozen=True)
 class Tail:
-    """The last slot as it was read; number 0 and no event on an empty log.
+    """The last slot as it was read; number 0 and no events on an empty log.
 
     `listing` is of the timeline's folder, made when the slot's own file was there or gone for good; None if nobody has
     looked.
     """
 
     number: int
-    event: Event | None
+    events: tuple[Event, ...] = ()
     listing: Snapshot | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def event(self) -> Event | None:
+        """Its last event, whose time is the greatest of the log."""
+        return self.events[-1] if self.events else None
 
     @property
     def time(self) -> str:
@@ -53,7 +58,7 @@ class LogReader:
     def __init__(self, storage: Storage, system: System = REAL_SYSTEM) -> None:
         self._storage = storage
         self._system = system
-        self._cache: OrderedDict[int, Event] = OrderedDict()
+        self._cache: OrderedDict[int, tuple[Event, ...]] = OrderedDict()
         self.last: Tail | None = None  # the tail as this process has seen it last: others may have gone on
         self.last_ns: int | None = None  # and when that was
         self.others_wait = False  # whether the last listing showed that the lock's holder loses its slots to others
@@ -68,10 +73,10 @@ class LogReader:
         for _ in range(_LISTINGS_MAX):
             number = self.tail_number()
             if not number:
-                return self._seen(Tail(0, None))
-            event = self._cached(number)  # the greatest number was never removed, so it is what was read then
-            if event is not None:
-                return self._seen(Tail(event.number, event))
+                return self._seen(Tail(0))
+            events = self._cached(number)  # the greatest number was never removed, so it is what was read then
+            if events:
+                return self._seen(Tail(number, events))
         raise Unavailable(f"the log at {LOG_FOLDER} shrank while it was read: try again")
 
     def tail_number(self) -> int:
@@ -81,7 +86,11 @@ class LogReader:
 
     def still_has(self, tail: Tail) -> bool:
         """Whether the storage has the slot of a tail as it was read, asked anew: then it is the same log."""
-        return tail.event is not None and self._read(tail.number) == tail.event
+        return bool(tail.events) and self._read(tail.number) == tail.events
+
+    def has_slot(self, number: int) -> bool:
+        """Whether there is a slot of this number, asked anew. One that was removed may be missed."""
+        return bool(self._cached(number))
 
     def forget_old(self) -> None:
         """Forgets all slots that were read but the last one."""
@@ -95,12 +104,12 @@ class LogReader:
         watermark if it must see every one. Errors: `LogMoved` if others removed slots since the tail was read.
         """
         first = max(number + 1, tail.watermark, 1)
-        events = []
+        events: list[Event] = []
         for wanted in range(first, tail.number + 1):
-            event = self._cached(wanted)
-            if event is None:
+            found = self._cached(wanted)
+            if not found:
                 raise LogMoved(f"slot {wanted} of the commit log was removed while it was read: try again")
-            events.append(event)
+            events += found
         return events
 
     def may_have_ended(self, instant: str, start_slot: int, tail: Tail) -> bool:
@@ -122,11 +131,11 @@ class LogReader:
             self._storage.together(*(partial(self._cached, number) for number in range(first, tail.number)))
         events: list[Event] = []
         for number in range(tail.number, first - 1, -1):
-            event = self._cached(number)
-            if event is None or event.time <= since:
+            found = [event for event in self._cached(number) if event.time > since]
+            if not found:
                 break
-            events.append(event)
-        return events[::-1]
+            events[:0] = found
+        return events
 
     def _seen(self, tail: Tail) -> Tail:
         if self.last is None or tail.number >= self.last.number:  # what another thread has seen since stays
@@ -138,18 +147,19 @@ class LogReader:
         self.others_wait = WAITING_NAME in names
         return names
 
-    def _read(self, number: int) -> Event | None:
+    def _read(self, number: int) -> tuple[Event, ...]:
+        """The events of a slot, none if it is not there."""
         try:
-            return Event.from_bytes(self._storage.read(slot_path(number)), number)
+            return slot_events(self._storage.read(slot_path(number)), number)
         except NotFound:
-            return None
+            return ()
 
-    def _cached(self, number: int) -> Event | None:
-        event = self._cache.get(number)
-        if event is None:
-            event = self._read(number)
-            if event is not None:
-                self._cache[number] = event
-                while len(self._cache) > _CACHED_EVENTS_MAX:
+    def _cached(self, number: int) -> tuple[Event, ...]:
+        events = self._cache.get(number, ())
+        if not events:
+            events = self._read(number)
+            if events:
+                self._cache[number] = events
+                while len(self._cache) > _CACHED_SLOTS_MAX:
                     self._cache.popitem(last=False)
-        return event
+        return events

@@ -31,7 +31,8 @@ def ensure_none_lost_to_readers(storage: Storage) -> None:
     """As `ensure_none_lost`, for a reader: the last slot's file may be missing, since the next writer makes it."""
     log, before = CommitLog(storage), list[Event]()
     for _ in range(_LOOKS_MAX):
-        events = log.standing(log.tail())[:-1]
+        tail = log.tail()
+        events = [event for event in log.standing(tail) if event.number < tail.number]
         found = log.projections.lost(events, log.snapshots.list())
         if found and found == before:
             raise lost_file(found[0])

@@ -39,7 +39,7 @@ from lakelatch.timeline.instant import (
     requested,
     requested_time,
 )
-from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, Event
+from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, LOCKS, PLAN, WITHDRAW, Event
 from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Snapshot
@@ -90,6 +90,40 @@ class Projections:
                 failpoint("undo.after_completed_file")
         return fate
 
+    def show_all(
+        self,
+        events: Sequence[Event],
+        content: Callable[[Event], bytes],
+        checked: Snapshot | None = None,
+        shown: Callable[[], None] | None = None,
+    ) -> list[Fate]:
+        """The same for all events of a slot, in the order of their times. Several are completed writes."""
+        if len(events) == 1:
+            return [self.show(events[0], content, checked, shown)]
+        if checked is not None and not all(self._has_witness(event, checked) for event in events):
+            checked = None  # of others that had not begun when it was made
+        listing, made = self._snapshots.list() if checked is None else checked, set[str]()
+        fates = []
+        for event in events:
+            fate = Fate.NEVER
+            if checked is None:
+                fate = self.fate(event, listing)
+            if fate is Fate.NEVER:
+                fate = self._make(event, content)
+                made.add(event.instant)
+            fates.append(fate)
+        there = [
+            fate is Fate.THERE and (event.instant in made or not self._has_witness(event, listing))
+            for event, fate in zip(events, fates, strict=True)
+        ]
+        if not any(there):
+            return fates
+        look = self._second_look(shown)
+        return [
+            self._kept(event, look, event.instant in made) if again else fate
+            for event, fate, again in zip(events, fates, there, strict=True)
+        ]
+
     def is_listed(self, event: Event) -> bool:
         """Whether a listing of the timeline tells if there is anything to do for the event."""
         return event.kind in (COMPLETE, PLAN, ROLLBACK_EVENT) and not event.undoes
@@ -100,6 +134,12 @@ class Projections:
             return looked_at
         return event.kind != COMPLETE or inflight(event.instant, event.action).file_name in listing.listed
 
+    def is_awaited(self, event: Event, listing: Snapshot) -> bool:
+        """Whether an event's file is not on a listing, and is still to be made: its instant looks pending there."""
+        if event.kind != COMPLETE or event.file in listing.listed:
+            return False
+        return inflight(event.instant, event.action).file_name in listing.listed
+
     def _show(
         self,
         event: Event,
@@ -107,6 +147,8 @@ class Projections:
         checked: Snapshot | None,
         shown: Callable[[], None] | None,
     ) -> Fate:
+        if event.kind == WITHDRAW:
+            return Fate.THERE
         if event.kind == LOCKS:  # of our own folder, where nobody else takes anything away
             return self._make(event, content)
         if event.kind in (CANCEL, ABORT):
@@ -114,17 +156,19 @@ class Projections:
         if checked is None and self._storage.exists(event.path):
             if event.kind != COMPLETE or self._storage.exists(_witness(event)):
                 return Fate.THERE
-            return self._take_back(event)
+            return self._kept(event, self._second_look(), made=False)
         if checked is None or not self._has_witness(event, checked):
             fate = self.fate(event)
             if fate is not Fate.NEVER:
                 return fate
         made = self._make(event, content)
-        return self._take_back(event, shown, made=True) if made is Fate.THERE else made
+        return self._kept(event, self._second_look(shown), made=True) if made is Fate.THERE else made
 
-    def fate(self, event: Event) -> Fate:
-        """What has become of the file of a slot, by what is there now; nothing is changed."""
-        listing = self._snapshots.list()
+    def fate(self, event: Event, listing: Snapshot | None = None) -> Fate:
+        """The fate of an event's file, by a listing that is made now if none is given; nothing is changed."""
+        if event.kind == WITHDRAW:
+            return Fate.THERE
+        listing = self._snapshots.list() if listing is None else listing
         if event.file in listing.listed:
             return Fate.THERE
         if self._rolled_back(event, listing):
@@ -141,6 +185,8 @@ class Projections:
 
     def was_shown(self, event: Event) -> bool:
         """Whether this very file is there, or has been until it was archived."""
+        if event.kind == WITHDRAW:
+            return False
         if self._storage.exists(event.path):
             return True
         if event.kind == CANCEL:
@@ -241,17 +287,20 @@ class Projections:
         self._storage.delete(event.path)
         return Fate.ARCHIVED
 
-    def _take_back(self, event: Event, beside: Callable[[], None] | None = None, made: bool = False) -> Fate:
-        """After its file was made, or was found without its witness: removes it if others had taken it away before.
+    def _second_look(self, beside: Callable[[], None] | None = None) -> Snapshot:
+        """The timeline after a file was made, or was found without its witness."""
+        looks: list[Snapshot] = []
+        self._storage.together(lambda: looks.append(self._snapshots.list()), *([beside] if beside is not None else []))
+        return looks[0]
+
+    def _kept(self, event: Event, listing: Snapshot, made: bool) -> Fate:
+        """By the second look: removes the event's file if others had taken it away before.
 
         Only on evidence. An archiver at work removes the oldest completed file first, so one that has an older one
         beside it is left to it: readers would miss the younger of the two. And it removes completed files when no
         pending one is left: while the requested file is there, the completed one has never been taken away, and
         without it the instant would look pending, and be carried out once more.
         """
-        looks: list[Snapshot] = []
-        self._storage.together(lambda: looks.append(self._snapshots.list()), *([beside] if beside is not None else []))
-        listing = looks[0]
         # A savepoint loses its witness to its owner alone, who gives it up: no archiver takes it.
         given_up = made and event.action == SAVEPOINT and not self._has_witness(event, listing)
         if given_up or self._rolled_back(event, listing):

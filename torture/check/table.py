@@ -69,7 +69,7 @@ def slots_have_their_files(table: TableFiles) -> Iterator[str]:
     """Each file is there and says what its slot says; a plan's goes when the plan is rolled back, or was cancelled."""
     gone = {victim for _, victim in table.rolled_back()} | table.aborted
     for slot in table.live_slots:
-        if slot["kind"] in ("locks", "cancel") or (slot["kind"] == "plan" and slot["instant"] in gone):
+        if slot["kind"] in ("locks", "cancel", "withdraw") or (slot["kind"] == "plan" and slot["instant"] in gone):
             continue
         if slot["action"] == "savepoint":  # given up by removing its file, without a slot
             continue

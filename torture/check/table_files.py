@@ -231,12 +231,13 @@ class TableFiles:
 
     @cached_property
     def slots(self) -> list[dict[str, Any]]:
-        """The commit log, by number."""
+        """The events of the commit log, by slot number and time. Those of one slot have its number."""
         found = []
         for name in sorted(name for name in self.below(LOG) if name.endswith(".json")):
             try:
                 slot = json.loads(self.files[f"{LOG}/{name}"])
-                found.append({**slot, "number": int(slot["number"]), "watermark": int(slot["watermark"])})
+                for event in slot.get("events", [slot]):
+                    found.append({**event, "number": int(slot["number"]), "watermark": int(event["watermark"])})
             except (ValueError, KeyError, TypeError) as error:
                 self.damage.append(f"slot {name} cannot be read: {error}")
         return found

@@ -33,7 +33,7 @@ _ARMED_SERVICE_S = 12.0  # services reach some of their steps only once in a whi
 _ZOMBIE = "zombie"
 
 
-_COMMITTING = ("lock", "commit", "cleanup", "log", "rollback")
+_COMMITTING = ("lock", "commit", "group", "cleanup", "log", "rollback")
 
 
 def _steps(*parts: str) -> tuple[str, ...]:

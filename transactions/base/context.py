@@ -66,17 +66,21 @@ class MemoryCheck:
     def is_same(self) -> bool:
         """Whether it is the same table, whose timeline is then remembered as it is now."""
         log, last = self._memory.log, self._last
-        if last is None or last.event is None:
+        if last is None or not last.events:
             return False
         if self._has_slot is None:
             log.storage.together(*self.requests)
-        # The listing began when the slot was there, so its file has to be on it, but for one that was archived.
-        projections, event = log.projections, last.event
-        if not self._has_slot or not projections.is_listed(event):
+        # The listing began when the slot was there, so its files have to be on it, but for those that were archived, or
+        # that its writer is still making: then the slot before is the last one that the listing shows.
+        projections, listing = log.projections, self.listing
+        if not self._has_slot or not all(map(projections.is_listed, last.events)):
             return False
-        if not projections.needs_nothing(event, self.listing, looked_at=False):
+        missing = [one for one in last.events if not projections.needs_nothing(one, listing, looked_at=False)]
+        if not all(projections.is_awaited(event, listing) for event in missing):
             return False
-        log.snapshots.take(replace(last, listing=self.listing))
+        if missing:
+            log.look_again(last)
+        log.snapshots.take(replace(last, number=last.number - bool(missing), listing=listing))
         return True
 
     def _ask_slot(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from lakelatch.errors import InvariantBroken, TransactionEnded, WriteConflict
+from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.plans.service_plan import ServicePlan
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
@@ -103,6 +104,14 @@ class Retry:
     """Nothing can be decided here: the log has gone on, or is asked again under the lock."""
 
     why: str
+    needs_lock: bool = False
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The transaction is committed: another writer has put its event into the log."""
+
+    event: Event
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ class GivenUp(Generic[T]):
 
 
 #: The decision of a check. The loop turns a `Conflict` into `Conflicted`, whose error says what was lost.
-Verdict: TypeAlias = Conflict | Conflicted | Displaced | Ended | Cancel | Retry | GivenUp[Any]
+Verdict: TypeAlias = Conflict | Conflicted | Displaced | Ended | Cancel | Retry | Counted | GivenUp[Any]
 
 Outcome: TypeAlias = Committed | Conflicted | Displaced | Ended
 

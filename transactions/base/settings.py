@@ -92,7 +92,8 @@ class TransactionSettings(ParsedOptions):
     this machine's clock may be ahead of the storage's. `conflict_strategy` is the name of an installed one; under
     non-blocking control it has no effect. `early` is None if conflicts are looked for at the commit only,
     `marker_server` if markers are direct. `lock_elision` is `auto`, where a commit asks for the lock only after it has
-    lost a race (never with Hudi's own locks), or `off`.
+    lost a race (never with Hudi's own locks), or `off`. With `group_commit`, which the table says, those that have
+    lost a slot are put into the log by one of them.
     """
 
     also = (_EARLY, Option("hoodie.clean.failed.writes.policy", _lazy, None, ("hoodie.cleaner.policy.failed.writes",)))
@@ -107,6 +108,7 @@ class TransactionSettings(ParsedOptions):
     early: EarlySettings | None = field(default=None, metadata={"of": EarlySettings})
     marker_server: MarkerServerSettings | None = field(default=None, metadata={"of": MarkerServerSettings})
     lock_elision: str = option(ELISION_OPTION, one_of(AUTO, OFF), AUTO)
+    group_commit: bool = True
 
     def completed(self, values: Mapping[str, str]) -> TransactionSettings:
         """Early detection and the marker server are checked, and None if they are off."""

@@ -235,5 +235,5 @@ def test_commits_that_have_lost_queue_also_with_the_next_manager(table: Table) -
     memory = written(table, "a")
     manager = again(table, memory)
     manager.context.elision.lost()
-    assert not again(table, memory).context.elision.tries_first(others_wait=False)
-    assert table.manager().context.elision.tries_first(others_wait=False)
+    assert again(table, memory).context.elision.crowded
+    assert not table.manager().context.elision.crowded

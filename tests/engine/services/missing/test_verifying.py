@@ -22,7 +22,7 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.history import named_files
 from lakelatch.timeline.instant import completed
 from lakelatch.timeline.log.commit_log import CONTENT_FOLDER, CommitLog
-from lakelatch.timeline.log.events import COMPLETE, Event, slot_path
+from lakelatch.timeline.log.events import COMPLETE, Event, slot_bytes, slot_path
 
 VERIFIED: dict[str, object] = {"lakelatch.read.verify": "true"}
 
@@ -176,7 +176,7 @@ def test_a_slot_below_the_watermark_says_nothing(tmp_path: Path) -> None:
     log = CommitLog(table.storage)
     tail = log.tail().event
     assert tail is not None and tail.number == 4
-    (Path(table.root) / slot_path(4)).write_bytes(replace(tail, watermark=3).to_bytes())
+    (Path(table.root) / slot_path(4)).write_bytes(slot_bytes([replace(tail, watermark=3)]))
     for number in (1, 2):
         table.storage.delete(slot_path(number))
     assert found(table) == []
@@ -184,7 +184,7 @@ def test_a_slot_below_the_watermark_says_nothing(tmp_path: Path) -> None:
     name = completed(zombie.instant, zombie.state.action, tail.time).file_name
     stale = event.placed(2, tail.time, name, 0)
     stale = replace(stale, content_path=f"{CONTENT_FOLDER}/gone", content_digest="0")
-    table.storage.put(slot_path(2), stale.to_bytes())
+    table.storage.put(slot_path(2), slot_bytes([stale]))
     table.storage.put(slot_path(1), b"damaged")
     assert found(table) == [(SUPERFLUOUS, slot_path(1)), (SUPERFLUOUS, slot_path(2))]
     assert lakelatch.verify(str(table.root)).whole

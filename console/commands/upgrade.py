@@ -1,0 +1,34 @@
+"""`lakelatch upgrade`: lets the writers of a table commit for each other, once all of them know how."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+from rich.console import Console
+
+from lakelatch.console.commands.arguments import Commands, Outcome, open_table
+from lakelatch.locks.contract import TABLE_KEY
+from lakelatch.locks.open import open_recorded_locks
+from lakelatch.timeline.properties_update import update_properties
+from lakelatch.timeline.recorded_options import GROUPING_LOG_VERSION, LOG_VERSION, log_property
+from lakelatch.timeline.table_config import load_table_config, recorded_lock_options
+
+
+def add_parsers(commands: Commands) -> None:
+    """`upgrade`."""
+    commands.add("upgrade", run, "let a writer commit for others, once no older version of lakelatch writes the table")
+
+
+def run(parsed: argparse.Namespace, console: Console) -> Outcome:
+    """Sets the version of the commit log to the newest one. It may be done again, and is not undone."""
+    storage = open_table(parsed)
+    provider = open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage))
+    with closing(provider), provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s):
+        before = load_table_config(storage).log_version
+        if before < GROUPING_LOG_VERSION:
+            update_properties(storage, log_property(GROUPING_LOG_VERSION))
+    changed = before < GROUPING_LOG_VERSION
+    said = f"{LOG_VERSION}={GROUPING_LOG_VERSION}"
+    console.print(f"done: the table has {said}" if changed else f"the table has {said} already", markup=False)
+    return 0, {"changed": changed, "log_version": GROUPING_LOG_VERSION}
