@@ -1,8 +1,9 @@
 """What a writer process does in these tests; run as a script, it tells its story on standard output, a line an event.
 
 `scenario PLACE` visits every step of the protocol once or more; `crowd PLACE SEED COUNT` commits among others, with a
-lock provider that excludes nobody. A place in an object store is reached by the environment; the kernel's locks then
-lie in the folder that `LOCKS_VARIABLE` names.
+lock provider that excludes nobody; `member PLACE GROUP` is one commit of a crowd, which leaves its record at once. A
+place in an object store is reached by the environment; the kernel's locks then lie in the folder that `LOCKS_VARIABLE`
+names.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ import os
 import random  # noqa: TID251  (seeded)
 import sys
 from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for `plain_member`
+
+from plain_member import PlainMember
 
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import HeartbeatSettings
@@ -23,7 +29,11 @@ from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempt import run
+from lakelatch.transactions.base.outcome import Displaced, Staged, committed_or_raise
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
+from lakelatch.transactions.checks import At, in_order
+from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
@@ -65,9 +75,13 @@ def tell(transaction: Transaction, outcome: str) -> None:
 
 
 def commit(transaction: Transaction, metadata: CommitMetadata) -> None:
-    """Commits and tells how it ended."""
+    """Commits and tells how it ended; others may do so if it has lost a slot to them."""
+    tell_end_of(transaction, lambda: transaction.commit(metadata, member=PlainMember(metadata)))
+
+
+def tell_end_of(transaction: Transaction, work: Callable[[], object]) -> None:
     try:
-        transaction.commit(metadata)
+        work()
     except (WriteConflict, TransactionEnded):
         tell(transaction, "refused")
         raise
@@ -116,6 +130,38 @@ def abort(manager: TransactionManager) -> None:
     tell(transaction, "refused")
 
 
+def crowd_in(manager: TransactionManager) -> None:
+    """As after a slot that its process has lost."""
+    manager.memory.queue.left = 4
+
+
+def write_in_crowd(manager: TransactionManager) -> None:
+    """A write that finds at its turn, when its record is there, that its rows have to move."""
+    crowd_in(manager)
+    transaction = manager.begin()
+    moves = [{("", "a"): "c"}]
+
+    def is_displaced(snapshot: Snapshot, at: At) -> Displaced | None:
+        return Displaced(moves.pop()) if moves else None
+
+    def relocate(found: Displaced) -> Staged:
+        return Staged(CommitMetadata((add_file(transaction, "c"),), "UPSERT"))
+
+    metadata = CommitMetadata((add_file(transaction, "a"),), "UPSERT")
+    attempt = Commit(transaction.context).start(
+        transaction, Staged(metadata), in_order([is_displaced]), relocate, member=PlainMember(metadata)
+    )
+    tell_end_of(transaction, lambda: committed_or_raise(run(transaction.context, attempt)))
+    manager.memory.queue.left = 0
+
+
+def member(place: str, group: str) -> None:
+    manager = open_manager(place, heartbeat=PATIENT)
+    crowd_in(manager)
+    transaction = manager.begin()
+    commit(transaction, CommitMetadata((add_file(transaction, group),), "UPSERT"))
+
+
 def scenario(place: str) -> None:
     """A failed step does not end it: the next one starts anew, as a user would."""
     manager = open_manager(place)
@@ -129,6 +175,7 @@ def scenario(place: str) -> None:
         write,
         write_own,
         write,
+        write_in_crowd,
     )
     for step in steps:
         try:
@@ -176,5 +223,7 @@ def instants_of(storage: Storage, group: str) -> list[str]:
 if __name__ == "__main__":
     if sys.argv[1] == "scenario":
         scenario(sys.argv[2])
+    elif sys.argv[1] == "member":
+        member(sys.argv[2], sys.argv[3])
     else:
         crowd(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

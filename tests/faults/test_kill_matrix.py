@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from fault_writer import open_manager, quick, write
+from fault_writer import PATIENT, open_manager, quick, write
 from soundness import files_of, find_problems_of
 
 from lakelatch.failpoints import ENVIRONMENT_VARIABLE, NAMES
-from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, HeartbeatSettings
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage import open_storage
 from lakelatch.system import REAL_SYSTEM
@@ -35,10 +36,22 @@ REACHED_ONLY_WITH_SPARK = {
     "rebase.after_file",
 }
 OF_SERVICES = ("archive.", "cancel.", "clean.", "restore.", "savepoint.", "undo.")  # tests/engine/services
-POINTS = [name for name in NAMES if name not in REACHED_ONLY_WITH_SPARK and not name.startswith(OF_SERVICES)]
+OF_GROUPS = ("group.",)  # which it takes several writers to reach: tests/transactions/test_group.py
+ELSEWHERE = (*OF_SERVICES, *OF_GROUPS)
+POINTS = [name for name in NAMES if name not in REACHED_ONLY_WITH_SPARK and not name.startswith(ELSEWHERE)]
 #: Of the second write, whose files its own process makes; the first one has announced and made three.
 OF_OWN_FILES = ["mark.after", "data.after", "commit.before_slot", "commit.after_slot"]
 _PLACES = {"mark.after": 5, "data.after": 4}
+
+#: Of one who commits for another as well, and whether its slot is there then.
+OF_LEADERS = {
+    "group.after_record@1": False,
+    "commit.after_lock@1": False,
+    "commit.before_slot@1": False,
+    "commit.after_slot@1": True,
+    "commit.after_projection@1": True,
+    "commit.after_projection@2": True,
+}
 
 #: What a store cannot make different takes too long on both.
 ON_DISK = pytest.mark.parametrize("place", ["disk"], indirect=True)
@@ -46,9 +59,10 @@ ON_DISK = pytest.mark.parametrize("place", ["disk"], indirect=True)
 Story = list[dict[str, str]]
 
 
-def start(place: str, points: str) -> subprocess.Popen[str]:
+def start(place: str, points: str, *story: str) -> subprocess.Popen[str]:
     environment = {**os.environ, ENVIRONMENT_VARIABLE: points}
-    command = [sys.executable, str(SCRIPT), "scenario", place]
+    kind, *more = story or ("scenario",)
+    command = [sys.executable, str(SCRIPT), kind, place, *more]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -58,9 +72,9 @@ def end(process: subprocess.Popen[str]) -> tuple[int, Story]:
     return process.returncode, [json.loads(line) for line in output.splitlines()]
 
 
-def wait_until_dead(place: str) -> None:
+def wait_until_dead(place: str, heartbeat: HeartbeatSettings | None = None) -> None:
     """An object store tells times in whole seconds, with the rest cut off, of a heartbeat as of the present."""
-    REAL_SYSTEM.sleep((quick(place).expiry_ms + 100) / 1000 + (2 if "://" in place else 0))
+    REAL_SYSTEM.sleep(((heartbeat or quick(place)).expiry_ms + 100) / 1000 + (2 if "://" in place else 0))
 
 
 def recover(place: str, story: Story, twice: bool = True) -> None:
@@ -162,3 +176,42 @@ def test_a_zombie_before_its_slot_is_refused_and_nothing_of_it_is_seen(place: st
     files = files_of(place)
     assert zombie not in TableFiles(files).by_instant
     assert not [path for path in files if zombie in path and ".hoodie/" not in path and files[path]]
+
+
+@pytest.mark.parametrize("point", OF_LEADERS)
+def test_one_who_is_killed_while_it_commits_for_another_costs_neither_its_commit(point: str, place: str) -> None:
+    """Between its record and its slot, before the files of both are there, and between these files."""
+    other = start(place, "group.after_record=stop@1", "member", "b")
+    _, status = os.waitpid(other.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    name, _, visit = point.partition("@")
+    code, told = end(start(place, f"{name}=kill@{visit}", "member", "a"))
+    assert code == -signal.SIGKILL and told == []
+    sizes = Counter(slot["number"] for slot in TableFiles(files_of(place)).slots)
+    assert sorted(sizes.values()) == ([2] if OF_LEADERS[point] else [])
+    os.kill(other.pid, signal.SIGCONT)
+    code, story = end(other)
+    assert code == 0 and [line["outcome"] for line in story] == ["committed"]
+    wait_until_dead(place, PATIENT)
+    recover(place, story, twice=False)
+    committed = {commit.instant for commit in TableFiles(files_of(place)).commits}
+    assert story[0]["instant"] in committed and len(committed) == 3  # with who recovered: records outlive their writers
+
+
+@ON_DISK
+@pytest.mark.parametrize("harm", ["kill", "stop"])
+def test_of_one_who_has_withdrawn_its_record_others_commit_nothing(harm: str, place: str) -> None:
+    process = start(place, f"group.after_withdrawal={harm}@1")
+    if harm == "stop":
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+    (instant,) = heartbeats(place) if harm == "stop" else ("",)
+    leader = start(place, "", "member", "b")
+    code, told = end(leader)
+    assert code == 0 and [line["outcome"] for line in told] == ["committed"]
+    assert instant not in {commit.instant for commit in TableFiles(files_of(place)).commits}
+    if harm == "stop":
+        os.kill(process.pid, signal.SIGCONT)
+    code, story = end(process)
+    assert code == (-signal.SIGKILL if harm == "kill" else 0)
+    recover(place, [*story, *told], twice=False)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from plain_member import PlainMember
 from seams import URI, Place, SimulatedLocks, SimulatedScope
-from world import Process, SimulatedSystem
+from world import SECOND_NS, Process, SimulatedSystem
 
 from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.write import WriteOptions
@@ -44,6 +45,7 @@ LEASE_S = 2.0
 HEARTBEAT = HeartbeatSettings(interval_ms=500, tolerable_misses=2)
 _APPLICATION = "stream"
 _PATIENCE = 60
+_MEETING_NS = SECOND_NS
 _WRITES = ("commit", "deltacommit", "replacecommit")
 
 
@@ -58,6 +60,8 @@ class Setting:
     lock_elision: str = AUTO
     own_files: bool = False  # whether some writes make their files at their commit, without tasks
     remembers: bool = False  # whether each write has a manager of its own, with what the last one has read
+    crowded: bool = False  # whether each commit behaves as after a slot that it has lost
+    meets: bool = False  # whether commits wait for each other
 
 
 @dataclass
@@ -132,7 +136,10 @@ class Actor:
                 slots_kept=self.setting.slots_kept,
                 memory=last.memory if last is not None else None,
             )
-        return self._managers[mode]
+        manager = self._managers[mode]
+        if self.setting.crowded:
+            manager.memory.queue.left = 4
+        return manager
 
     def storage_time_ms(self) -> int:
         return self.manager(NON_BLOCKING).context.observer.storage_time_ms()
@@ -166,7 +173,7 @@ class Actor:
             amount = self.random.randrange(1, 100)
             stats = []
             for group, change in ((one, -amount), (other, amount)):
-                base, balance = self._read_account(group)
+                base, balance = self.read_account(group)
                 content = {"group": group, "base": base, "optimistic": True, "balance": balance + change}
                 stats.append(self.add_file(transaction, group, content))
             if self.random.random() < 0.08:
@@ -271,7 +278,7 @@ class Actor:
         except LakelatchError:
             return
 
-    def _read_account(self, group: str) -> tuple[list[str], int]:
+    def read_account(self, group: str) -> tuple[list[str], int]:
         """All that was written to it, as a reader finds it, and its balance."""
         times = {found.requested: found.completion or "" for found in self.completed() if found.action in _WRITES}
         names = [name for name in self.storage.list("").files if name.startswith(f"{group}_")]
@@ -281,7 +288,8 @@ class Actor:
         return sorted(set(done.values())), int(json.loads(newest)["balance"])
 
     def commit(self, transaction: Transaction, metadata: CommitMetadata, *own: Check) -> None:
-        self.told(transaction, lambda: transaction.commit(metadata, own))
+        member = None if own else PlainMember(metadata)
+        self.told(transaction, lambda: transaction.commit(metadata, own, member=member))
 
     def task(
         self, table: OpenedTable, options: WriteOptions, transaction: Transaction, in_bulk: bool = False
@@ -297,6 +305,8 @@ class Actor:
 
     def told(self, transaction: Transaction, work: Callable[[], object]) -> None:
         """Commits, and notes down what came of it."""
+        if self.setting.meets and self.random.random() < 0.8:
+            self._meet()
         try:
             work()
         except (WriteConflict, TransactionEnded):
@@ -305,7 +315,18 @@ class Actor:
         except CommitUnknown:
             self._tell(transaction, "unknown")
             raise
+        except LakelatchError as error:
+            try:
+                abort_after(transaction, error)
+            except CommitUnknown:  # others may have committed it by its record
+                self._tell(transaction, "unknown")
+                raise
+            raise
         self._tell(transaction, "committed")
+
+    def _meet(self) -> None:
+        """Waits for others who want to commit."""
+        self.system.sleep((_MEETING_NS - self.place.world.now_ns % _MEETING_NS) / SECOND_NS)
 
     def _tell(self, transaction: Transaction, outcome: str) -> None:
         completion = transaction.committed.completion if transaction.committed else ""

@@ -7,9 +7,12 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
+
+from mistakes import Mistake
+from mistakes_of_groups import OF_GROUPS
 
 from lakelatch.engine.services import archiving
 from lakelatch.engine.services.clean_planning import CleanPlanner
@@ -31,38 +34,19 @@ from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import Markers
 
-
-@dataclass(frozen=True)
-class Mistake:
-    """A method or a function of the product, and pieces of its source with what stands there instead.
-
-    `seeds` is within how many, from `first` on, it has to be found. `stocked`: of runs with table services only;
-    `ledger`: of runs on a copy-on-write table; `loads`: of runs with bulk loads.
-    """
-
-    owner: type | ModuleType
-    method: str
-    changes: tuple[tuple[str, str], ...]
-    seeds: int
-    first: int = 0
-    stocked: bool = False
-    ledger: bool = False
-    loads: bool = False
-
-
 PLANTED: dict[str, Mistake] = {
     "no fence": Mistake(
         CommitLog,
         "_create",
         (
             (
-                "if self._storage.put_if_absent(path, event.to_bytes()):",
-                "if self._storage.put(path, event.to_bytes()) is None:",
+                "if self._storage.put_if_absent(path, slot_bytes(events)):",
+                "if self._storage.put(path, slot_bytes(events)) is None:",
             ),
         ),
         seeds=100,
     ),
-    "no roll-forward": Mistake(CommitLog, "project", (("if tail.event is not None:", "if False:"),), seeds=100),
+    "no roll-forward": Mistake(CommitLog, "project", (("if tail.events:", "if False:"),), seeds=100),
     "no watermark": Mistake(
         CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=100, first=500
     ),
@@ -94,7 +78,12 @@ PLANTED: dict[str, Mistake] = {
     "no operation id": Mistake(
         CommitLog,
         "_create",
-        (("return stored if stored.operation_id == event.operation_id else None", "return stored"),),
+        (
+            (
+                "if stored:\n                return stored if _of_operation(stored, event.operation_id) else ()",
+                "if stored:\n                return events",
+            ),
+        ),
         seeds=400,
     ),
     "a lost answer is a loss": Mistake(
@@ -105,8 +94,8 @@ PLANTED: dict[str, Mistake] = {
     ),
     "a slot whose follow-up failed is no commit": Mistake(
         CommitLog,
-        "_finish",
-        (("raise CommitUnknown(", "raise Unavailable("),),
+        "_in_doubt",
+        (("return CommitUnknown(", "return Unavailable("),),
         seeds=1000,
     ),
     "conflicts are looked for once": Mistake(
@@ -240,7 +229,7 @@ PLANTED: dict[str, Mistake] = {
         "_sweep",
         (("for path in outputs.tombstones:", "for path in ():"),),
         seeds=100,
-        first=220,
+        first=1470,
         stocked=True,
     ),
     "a copy-on-write commit does not look at what it merged": Mistake(
@@ -347,6 +336,7 @@ PLANTED: dict[str, Mistake] = {
         (("if latest > self._batch.number:", "if False:"),),
         seeds=100,
     ),
+    **OF_GROUPS,
 }
 
 
@@ -361,7 +351,7 @@ def planted(name: str) -> Iterator[None]:
         return
     mistake = PLANTED[name]
     real = mistake.owner.__dict__[mistake.method]
-    source = textwrap.dedent(inspect.getsource(real))
+    source = textwrap.dedent(inspect.getsource(_function(real)))
     for right, wrong in mistake.changes:
         assert source.count(right) == 1, f"{name}: {right!r} is not in {mistake.method} any more"
         source = source.replace(right, wrong)
@@ -370,14 +360,24 @@ def planted(name: str) -> Iterator[None]:
     )  # which only a class body may leave out
     values: dict[str, Any] = {}
     exec(source, inspect.getmodule(mistake.owner).__dict__, values)
+    wrong_one = values[mistake.method]
+    if isinstance(wrong_one, cached_property) and isinstance(mistake.owner, type):
+        wrong_one.__set_name__(mistake.owner, mistake.method)
     places = _places(mistake.owner, mistake.method, real)
     for place in places:
-        setattr(place, mistake.method, values[mistake.method])
+        setattr(place, mistake.method, wrong_one)
     try:
         yield
     finally:
         for place in places:
             setattr(place, mistake.method, real)
+
+
+def _function(real: Any) -> Any:
+    """What is behind a property."""
+    if isinstance(real, property):
+        return real.fget
+    return real.func if isinstance(real, cached_property) else real
 
 
 def _places(owner: type | ModuleType, name: str, real: Any) -> list[Any]:

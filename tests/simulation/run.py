@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TypeAlias
 
+import crowd
 from actors import Actor, Setting, Told, write_batch
 from foreign import archive, broken_beside, roll_back
 from loads import load
@@ -44,7 +45,7 @@ _OF_SERVICES = (
 )
 # Where something may happen: the others are of data that only Spark writes.
 _STEPS = tuple(
-    name for name in failpoints.NAMES if name.split(".")[0] not in ("create", "rebase", "write", *_OF_SERVICES)
+    name for name in failpoints.NAMES if name.split(".")[0] not in ("create", "group", "rebase", "write", *_OF_SERVICES)
 )
 _SERVICE_STEPS = tuple(name for name in failpoints.NAMES if name.split(".")[0] in _OF_SERVICES)
 _OF_THE_REST = tuple(check for check in OF_SIMULATION if check is not readers_saw_everything)
@@ -104,11 +105,14 @@ class Run:
             OFF if self.seed % 4 == 3 else AUTO,
             own_files=self.seed % 2 == 0,
             remembers=self.seed % 3 == 1,
+            crowded=self.seed % 8 in (1, 6),
         )
         self.leaves = draw.random() < 0.5  # whoever is done, and with it what it still renews
         # Whether there is a stock, and table services work on it.
         self.stocked = (draw.random() < 0.3 or self.with_stock or self.with_loads) and not self.with_ledger
         steps = _SERVICE_STEPS if self.stocked and draw.random() < 0.6 else _STEPS
+        self.setting.meets = self.setting.crowded and not (self.stocked or self.with_ledger)
+        steps = crowd.STEPS if self.setting.meets else steps
         self.favourite = draw.choice(steps) if draw.random() < 0.6 else ""  # where most go wrong
         if self.stocked:
             self.place.memory.watch = Watch(self.place, self.place.memory)
@@ -121,6 +125,7 @@ class Run:
         try:
             self._run_under_faults()
             recovered_s = self._converge()
+            crowd.count_groups(self.place)
             found = self._find_problems()
             if self.with_ledger or self.with_loads:
                 found = but_of_late_requests(found, self.place.memory.list(TIMELINE_FOLDER).files)
@@ -211,6 +216,8 @@ class Run:
         if self.stocked:
             self._hire_for_stock(add)
             return
+        if self.setting.crowded:
+            kinds += crowd.hire(add, draw)
         if "appends" in kinds:
             add("appends", draw.choice((1, 2)), lambda actor, _: actor.append())
         if "compactions" in kinds:
@@ -220,7 +227,7 @@ class Run:
             add("overwrites", draw.choice((1, 2)), lambda actor, _: overwrite(actor), 1, 2)
         if "shelf" not in kinds and draw.random() < 0.4:  # a shelf is read from the timeline alone
             add("archives", 1, lambda actor, _: archive(actor, self.place), 1, 2)
-        if not self.setting.lying and draw.random() < 0.3:  # two engines have nothing but their lock
+        if not (self.setting.lying or self.setting.crowded) and draw.random() < 0.3:  # they have nothing but their lock
             self.setting.lock_elision = OFF  # as beside Hudi's lock classes
             add("rollbacks", 1, lambda actor, _: roll_back(actor, self.place), 1, 2)
         if "stream" in kinds:
@@ -284,6 +291,8 @@ class Run:
         self._stop_if_done()
 
     def _at_step(self, process: Process, name: str) -> None:
+        if name in crowd.STEPS_OF_GROUPS and not self.setting.meets:
+            return
         draw = self.world.random.random()
         if draw < (0.3 if name == self.favourite else 0.012):
             self.place.count("paused at a step")
@@ -304,7 +313,7 @@ class Run:
 
     def _pause_s(self) -> float:
         """Mostly short, so that much goes on meanwhile; and some outlast heartbeats, leases and waiting for locks."""
-        return 0.05 + 8 * self.world.draw() ** 3
+        return 0.05 + 8 * self.world.draw() ** (2 if self.setting.meets else 3)
 
     def _kill(self) -> None:
         process = self._victim()

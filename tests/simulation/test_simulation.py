@@ -84,6 +84,7 @@ def test_no_faults_break_a_promise() -> None:
                 wrong.append(f"`python tests/simulation/simulate.py --seed {outcome.seed} --lines`: {outcome.problems}")
     assert not wrong
     things = ("committed", "refused", "lost early", "batch found", "killed at a step", "paused at a step", "late")
+    of_groups = ("slots of several", "moved")
     taken_back = ("savepoint", "restore", "rollback of a commit")
-    for what in (*things, *taken_back, "lost after", "cut off"):
+    for what in (*things, *of_groups, *taken_back, "lost after", "cut off"):
         assert total.counts[what] > 0, f"{total.seeds} runs without anything {what}"
