@@ -6,6 +6,7 @@ the same keys, and the actuals must win for every flight, whichever feed is comm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -82,6 +83,6 @@ def batch_order(plan: DemoPlan, feed: str) -> list[int]:
     return batches[middle:] + batches[:middle] if feed == ACTUALS else batches
 
 
-def sorted_by_key(table: pa.Table) -> pa.Table:
+def sorted_by_key(table: pa.Table, keys: Sequence[str] = KEY_FIELDS) -> pa.Table:
     """Rows in key order, for comparing."""
-    return table.sort_by([(name, "ascending") for name in KEY_FIELDS]).combine_chunks()
+    return table.sort_by([(name, "ascending") for name in keys]).combine_chunks()

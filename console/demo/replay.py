@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from lakelatch.console.demo.flights import sorted_by_key
+from lakelatch.console.demo.plan import KEY_FIELDS
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
@@ -64,7 +65,11 @@ def replay(
 
 
 def read_with_hudi(
-    table: str, columns: list[str], options: Mapping[str, str], read_optimized: bool = False
+    table: str,
+    columns: list[str],
+    options: Mapping[str, str],
+    read_optimized: bool = False,
+    keys: Sequence[str] = KEY_FIELDS,
 ) -> pa.Table:
     """The table as hudi-rs reads it now, in key order. `options` are those of the table's storage."""
     try:
@@ -76,7 +81,8 @@ def read_with_hudi(
     )
     builder = HudiTableBuilder.from_base_uri(table).with_storage_options(hudi_rs_settings(options))
     batches = builder.build().read(how)
-    return sorted_by_key(pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).select(columns))
+    found = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
+    return sorted_by_key(found.select(columns), keys)
 
 
 def hudi_rs_settings(options: Mapping[str, str]) -> dict[str, str]:

@@ -6,8 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -26,6 +29,8 @@ from lakelatch.console.timelines.undone import undone_writes
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM
+
+Process: TypeAlias = "subprocess.Popen[bytes]"
 
 _RUN_MAX_S = 900.0
 _POLL_S = 0.25
@@ -65,13 +70,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
     """Writes, compacts, reads back, compares. `LakelatchError` if a process fails."""
     report = DemoReport(plan)
     clock = _Clock(report)
-    plan.root.mkdir(parents=True, exist_ok=True)
-    for picture in plan.pictures:
-        ensure_can_draw(picture)
-    for name in ("flights", "replay", "input", "events"):
-        shutil.rmtree(plan.root / name, ignore_errors=True)
-    (plan.root / "events").mkdir(parents=True)
-    _refuse_what_is_there(plan)
+    prepare_place(plan, "flights", "replay", "input", "events")
     with MemoryWatch() as memory:
         console.print(
             f"[bold]Lakelatch demo[/bold], {plan.mode.upper()}: two Spark jobs and a {plan.third} on one table"
@@ -79,7 +78,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
         source = load_flights(plan.rows)
         write_inputs(plan, source)
         clock.lap("prepare")
-        _run_workers(plan, console)
+        run_workers(plan, "lakelatch.console.demo.worker", partial(_watch, plan, console=console))
         clock.lap("write")
         report.workers = {name: _summary(plan, name) for name in plan.workers}
         report.entries = timeline_entries(plan.storage)
@@ -97,14 +96,20 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
     return report
 
 
-def _refuse_what_is_there(plan: DemoPlan) -> None:
-    """`InvalidRequest` for a place that is not empty: the demo only empties its own folder."""
+def prepare_place(plan: DemoPlan, *folders: str) -> None:
+    """Empties the demo's own folders; `InvalidRequest` where it cannot draw, or the table's place is not empty."""
+    plan.root.mkdir(parents=True, exist_ok=True)
+    for picture in plan.pictures:
+        ensure_can_draw(picture)
+    for name in folders:
+        shutil.rmtree(plan.root / name, ignore_errors=True)
+    (plan.root / "events").mkdir(parents=True)
     if plan.place and any(True for _ in plan.storage.walk("")):
         raise InvalidRequest(f"--table {without_secrets(plan.place)} is not empty: name another place")
 
 
 def _replayed(plan: DemoPlan, columns: list[str], console: Console) -> Check:
-    with _progress(console) as progress:
+    with progress_bars(console) as progress:
         bar = progress.add_task("hudi-rs reads the table after every step", total=None)
         steps = replay(
             plan.table,
@@ -135,28 +140,39 @@ def print_report(report: DemoReport, console: Console) -> None:
         )
     console.print(table)
     console.print()
-    for check in report.checks:
-        mark = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
-        console.print(f" {mark} {check.name}: {check.detail}")
+    print_checks(report.checks, console)
     laps = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in report.seconds.items())
     console.print(f"\n {laps}; peak memory of all processes {report.peak_memory_mb:,} MiB")
     console.print(f" table {report.plan.table}, drawn in {', '.join(report.pictures)}")
-    verdict = "[bold green]Every row is where it must be.[/bold green]" if report.ok else "[bold red]FAILED[/bold red]"
+    print_verdict(report.ok, console)
+
+
+def print_checks(checks: Sequence[Check], console: Console) -> None:
+    """A line for each check."""
+    for check in checks:
+        mark = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
+        console.print(f" {mark} {check.name}: {check.detail}")
+
+
+def print_verdict(ok: bool, console: Console) -> None:
+    """The last line."""
+    verdict = "[bold green]Every row is where it must be.[/bold green]" if ok else "[bold red]FAILED[/bold red]"
     console.print(f" {verdict}")
 
 
-def _run_workers(plan: DemoPlan, console: Console) -> None:
+def run_workers(plan: DemoPlan, module: str, watch: Callable[[Mapping[str, Process]], None]) -> None:
+    """Runs the plan's processes and watches them to their end. `LakelatchError` if one fails."""
     names = plan.workers
-    processes: dict[str, subprocess.Popen[bytes]] = {}
+    processes: dict[str, Process] = {}
     try:
         for name in names:
             with open(plan.log_file(name), "wb") as log:
-                command = [sys.executable, "-m", "lakelatch.console.demo.worker", name, plan.to_json()]
+                command = [sys.executable, "-m", module, name, plan.to_json()]
                 environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
                 processes[name] = subprocess.Popen(
                     command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
                 )
-        _watch(plan, processes, console)
+        watch(processes)
     finally:
         for process in processes.values():
             if process.poll() is None:
@@ -168,24 +184,31 @@ def _run_workers(plan: DemoPlan, console: Console) -> None:
         raise LakelatchError("; ".join(_why(plan, name) for name in failed))
 
 
-def _watch(plan: DemoPlan, processes: dict[str, subprocess.Popen[bytes]], console: Console) -> None:
+def at_work(plan: DemoPlan, processes: Mapping[str, Process]) -> Iterator[None]:
+    """Goes on until all processes have ended, or one has failed. `LakelatchError` if that takes too long."""
     deadline_ns = REAL_SYSTEM.monotonic_ns() + int(_RUN_MAX_S * 1e9)
-    with _progress(console) as progress:
+    while any(process.poll() is None for process in processes.values()):
+        if any(process.poll() not in (None, 0) for process in processes.values()):
+            return
+        if REAL_SYSTEM.monotonic_ns() > deadline_ns:
+            raise LakelatchError(f"the demo took longer than {_RUN_MAX_S:g} s: see {plan.root / 'events'}")
+        yield
+        REAL_SYSTEM.sleep(_POLL_S)
+
+
+def _watch(plan: DemoPlan, processes: Mapping[str, Process], console: Console) -> None:
+    def done(name: str) -> int:
+        return sum(event["event"] in ("commit", "compaction") for event in _events(plan, name))
+
+    with progress_bars(console) as progress:
         bars = {feed: progress.add_task(f"{feed}: commits", total=plan.commits) for feed in FEEDS}
         what = "services" if plan.services else "compactions"
         bars[plan.third] = progress.add_task(f"{plan.third}: {what}", total=None)
-        while any(process.poll() is None for process in processes.values()):
+        for _ in at_work(plan, processes):
             for name, bar in bars.items():
-                done = sum(event["event"] in ("commit", "compaction") for event in _events(plan, name))
-                progress.update(bar, completed=done)
-            if any(process.poll() not in (None, 0) for process in processes.values()):
-                return
-            if REAL_SYSTEM.monotonic_ns() > deadline_ns:
-                raise LakelatchError(f"the demo took longer than {_RUN_MAX_S:g} s: see {plan.root / 'events'}")
-            REAL_SYSTEM.sleep(_POLL_S)
+                progress.update(bar, completed=done(name))
         for name, bar in bars.items():
-            done = sum(event["event"] in ("commit", "compaction") for event in _events(plan, name))
-            progress.update(bar, completed=done, total=done)
+            progress.update(bar, completed=done(name), total=done(name))
 
 
 def _summary(plan: DemoPlan, name: str) -> dict[str, object]:
@@ -221,7 +244,8 @@ def _title(plan: DemoPlan, report: DemoReport) -> str:
     return f"Two Spark jobs upsert the same flights while a third {does} ({kind}, {conflicts} conflicts)"
 
 
-def _progress(console: Console) -> Progress:
+def progress_bars(console: Console) -> Progress:
+    """Bars with a text, a count and the time, one for each task."""
     columns = (TextColumn("{task.description:<42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=not console.is_terminal)
 

@@ -14,7 +14,7 @@ from lakelatch.console.timelines.undone import Undone
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK
 
-_COLOURS = ("#2a6fbb", "#d1742a", "#3c8f4e", "#8e5bb5", "#b5455b", "#6b6b6b")
+COLOURS = ("#2a6fbb", "#d1742a", "#3c8f4e", "#8e5bb5", "#b5455b", "#6b6b6b")
 _LOST = "#b00020"
 _WIDTH_IN, _AROUND_IN, _TEXT_IN = 11.0, 1.6, 0.19
 _LANE_IN, _LANES_IN, _LANE_LEAST_IN = 0.85, 6.0, 0.35  # of many lanes each is lower
@@ -131,13 +131,13 @@ class _Picture:
         def mark(marker: str, colour: str, label: str) -> Any:
             return Line2D([], [], color=colour, marker=marker, linestyle="", label=label)
 
-        found: list[Any] = [Patch(color=_COLOURS[0], alpha=0.75, label="from requested to completed")]
+        found: list[Any] = [Patch(color=COLOURS[0], alpha=0.75, label="from requested to completed")]
         if any(entry.completion for entry in self.entries):
-            found.append(mark("|", _COLOURS[0], "completed: all readers see it"))
+            found.append(mark("|", COLOURS[0], "completed: all readers see it"))
         if any(not entry.completion for entry in self.entries):
-            found.append(Patch(color=_COLOURS[0], alpha=0.3, label="not completed"))
+            found.append(Patch(color=COLOURS[0], alpha=0.3, label="not completed"))
         if any(entry.replaced for entry in self.entries):
-            found.append(mark("D", _COLOURS[0], "file groups replaced"))
+            found.append(mark("D", COLOURS[0], "file groups replaced"))
         if any(entry.cancelled for entry in self.entries):
             found.append(mark("x", "black", "cancelled"))
         if self.undone:
@@ -152,7 +152,7 @@ class _Picture:
         return sorted([*there, *((one.instant, one.writer or _UNKNOWN_LANE) for one in self.undone)])
 
     def _draw_entry(self, axes: Any, entry: Entry) -> None:
-        colour = _COLOURS[self.lanes.index(lane_of(entry)) % len(_COLOURS)]
+        colour = COLOURS[self.lanes.index(lane_of(entry)) % len(COLOURS)]
         level, left = self._levels[entry.requested], self.axis.place(to_ms(entry.requested))
         right = self.axis.place(self._ends[entry.requested])
         faded = 0.3 if entry.completion is None else 0.75
