@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,6 +41,10 @@ from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.ready import READY_FOLDER
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.conflicts.strategies import SIMPLE_STRATEGY
+
+
+def _commit_into(done: list[Committed], writer: Writer) -> None:
+    done.append(writer.commit())
 
 
 @pytest.fixture
@@ -83,7 +88,7 @@ def test_many_who_wait_are_in_one_slot_in_the_order_of_their_times(table: Table)
     leader = begin(table, "leader")
     done: list[Committed] = []
     for paused, following in zip(pauses, [*owners[1:], leader], strict=True):
-        paused.step = lambda following=following: done.append(following.commit())  # type: ignore[misc]
+        paused.step = partial(_commit_into, done, following)
     done.append(owners[0].commit())
     assert slots(table) == [committed(leader, *owners)]
     assert [one.instant for one in done] == [leader.instant, *(owner.instant for owner in reversed(owners))]

@@ -327,9 +327,7 @@ class CommitLog(LogReader):
             place = self._counts(event)
             if place is _Place.NONE:
                 return False
-            if (
-                place is _Place.GONE
-            ):  # which says nothing of the other events, whose files a paused writer must not make
+            if place is _Place.GONE:  # which says nothing of the other events: their files must not be made
                 return True
             # What has been overtaken may have been shown, and archived, long ago: then the look has to be a new one.
             checked = after.listing if place is _Place.LAST else None
@@ -361,7 +359,7 @@ class CommitLog(LogReader):
             raise TransactionEnded(
                 f"{event.action} {event.instant} took slot {event.number}, and another writer of the table, which "
                 "takes no slots (Java Hudi), rolled it back before its file was there: nothing of it is visible, begin "
-                "a new one. If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
+                "a new one. If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms on both sides",
                 instant=event.instant,
             )
 

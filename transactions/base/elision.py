@@ -1,8 +1,8 @@
 """Lock elision: a commit that nobody is in the way of asks no lock.
 
-The lock orders writers, and the next slot of the commit log decides. So a commit tries the slot first, and queues at
-the lock once it has lost one, for some commits more. Who holds the lock and still loses its slots says so in the log's
-folder, and then everybody queues.
+The next slot of the commit log decides. So a commit tries the slot first. Once it has lost one, it leaves a record for
+others and waits for its turn (0037), or queues at the lock if they cannot commit it, and so do some commits more. Who
+has the turn or the lock and still loses its slots says so in the log's folder, and then no commit tries the slot first.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from lakelatch.timeline.actions import ROLLBACK
 from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, inflight, requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, Event, slot_bytes, slot_events, slot_path
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import RollbackPlan
 from lakelatch.timeline.snapshot import Snapshot
 
@@ -60,8 +62,12 @@ def put_group(log: CommitLog, *names: int, take_time: Callable[[str], str] = nex
 
 
 def add(log: CommitLog, *names: int) -> None:
-    for name in names:
-        append(log, lambda tail, name=name: event(name), next_time)  # type: ignore[misc]
+    for one in map(event, names):
+        append(log, partial(_at_any, one), next_time)
+
+
+def _at_any(one: Event, tail: Tail) -> Event:
+    return one
 
 
 def slot(storage: Storage, number: int) -> tuple[Event, ...]:
