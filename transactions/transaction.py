@@ -27,7 +27,6 @@ from lakelatch.transactions.base.outcome import (
     Staged,
     committed_or_raise,
 )
-from lakelatch.transactions.base.ready import remove_record
 from lakelatch.transactions.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.claims import clean_up, release_claim
 from lakelatch.transactions.commit import Commit, append_service_completion
@@ -243,10 +242,8 @@ class Transaction:
         if conflict is not None:
             record_loss(self._context.storage, self._context.writer, conflict)
         rolled_back = roll_back(self._context, self.instant, self.state.action)
-        if self.record is not None:
-            if not rolled_back:
-                self._ensure_not_committed()
-            remove_record(self._context.storage, self.record)
+        if self.record is not None and not rolled_back:
+            self._ensure_not_committed()
         if lost:
             forget_notes(self._context.storage, self.instant)
 
