@@ -22,7 +22,7 @@ OF_GROUPS: dict[str, Mistake] = {
             ),
         ),
         seeds=20,
-        first=6,
+        first=918,
     ),
     "withdrawn by its file": Mistake(
         Commit,
