@@ -6,9 +6,10 @@ Both are decided at their slot in the log, before which nothing can complete uns
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.services.savepoints import commit_on_timeline, completed_savepoints, files_of_cleans
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
@@ -16,15 +17,18 @@ from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.expected.missing import archived_too, confirmed
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.storage.contract import path_below
+from lakelatch.heartbeat.observer import Observer
+from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.actions import (
     CLEAN,
     CLUSTERING,
     COMPACTION,
+    DELTA_COMMIT,
     LOG_COMPACTION,
     PENDING_WRITE_ACTIONS,
     REPLACE_COMMIT,
     RESTORE,
+    ROLLBACK,
     WRITE_ACTIONS,
 )
 from lakelatch.timeline.history.history import History
@@ -33,6 +37,7 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.plans.service_plan import read_service_plan
+from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.transactions.attempt import Place
@@ -42,6 +47,7 @@ from lakelatch.transactions.rollback import finish_rollback
 from lakelatch.transactions.undoing import Undo, append_undo
 
 _PLANS = (COMPACTION, LOG_COMPACTION, CLUSTERING)
+_DAY_HOURS = CleaningOptions().tombstone_hours
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def roll_back(manager: TransactionManager, instant: str) -> Undone:
                     later=plan.requested,
                 )
         _ensure_there_without(manager, snapshot, commit, metadata)
-        _ensure_same_start(snapshot, frozenset([instant]))
+        _ensure_same_start(manager, snapshot, {instant: commit.action})
         files = tuple(stat.path for stat in metadata.stats)
         return Undo(RollbackPlan(instant, commit.action, files), (commit,), groups)
 
@@ -145,7 +151,7 @@ def restore(config: TableConfig, manager: TransactionManager, to: str) -> Undone
         view.ensure_there(view.slices())  # they are live again afterwards
         plans = [one for one in snapshot.pending if one.action in _PLANS and one.requested > (target.completion or "")]
         instants = tuple((one.requested, one.action) for one in (*plans[::-1], *later))
-        _ensure_same_start(snapshot, frozenset(one for one, _ in instants))
+        _ensure_same_start(manager, snapshot, dict(instants))
         return Undo(RestorePlan(instants, to), tuple(later))
 
     metadata = run_restore(manager.context, build)
@@ -207,26 +213,54 @@ def _ensure_there_without(
             )
 
 
-def _ensure_same_start(snapshot: Snapshot, gone: frozenset[str]) -> None:
+def _ensure_same_start(manager: TransactionManager, snapshot: Snapshot, gone: Mapping[str, str]) -> None:
     """`InvalidRequest` if files that belong to no commit would be older than the first completed write that is left.
 
     hudi-rs and Java take everything older than that one for committed. Log files of failed writes are empty and
-    harmless; a write in progress has rows, and a cancelled clustering has empty base files.
+    harmless; a write in progress has rows, a cancelled clustering has empty base files, and a base file of what was
+    undone may come once more. `gone` has the action of each instant that this undoes.
     """
     writes = {one.requested for one in snapshot.writes}
-    first, left = min(writes), min(writes - gone, default="")
+    first, left = min(writes), min(writes - gone.keys(), default="")
     if first == left:
         return
-    for one in (*snapshot.pending, *snapshot.aborted):
-        wanted = one.action in PENDING_WRITE_ACTIONS and one.requested not in gone
-        if wanted and first < one.requested and (not left or one.requested < left):
+
+    def refuse(instant: str, action: str, why: str, until: str) -> None:
+        if first < instant and (not left or instant < left):
             raise InvalidRequest(
-                f"{first} is the first write on the timeline, and {one.action} {one.requested}, which has not "
-                "completed, would be older than the first one then: hudi-rs and Java would take its files for "
-                "committed. Wait until it has completed, or was rolled back or archived",
+                f"{first} is the first write on the timeline, and {action or 'the instant'} {instant}, which {why}, "
+                f"would be older than the first one then: hudi-rs and Java would take its files for committed. {until}",
                 instant=first,
-                later=one.requested,
+                later=instant,
             )
+
+    for one in (*snapshot.pending, *snapshot.aborted):
+        if one.action in PENDING_WRITE_ACTIONS and one.requested not in gone:
+            why = "has not completed"
+            refuse(one.requested, one.action, why, "Wait until it has completed, or was rolled back or archived")
+    late = "and of which a late request may bring a file back"
+    for instant, action in gone.items():
+        if action != DELTA_COMMIT:
+            refuse(instant, action, f"would be undone, {late}", "Restore to a later commit")
+    for instant, action in _undone_lately(manager, snapshot):
+        refuse(instant, action, f"was undone, {late}", f"Undo it when {_DAY_HOURS} hours have passed since")
+
+
+def _undone_lately(manager: TransactionManager, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Instants that were undone less than a day ago, by the storage's clock, and may have had base files: action too.
+
+    A log file leaves a tombstone, so it does not come back (0019).
+    """
+    storage = manager.storage
+    undoing = [one for one in snapshot.completed if one.action in (ROLLBACK, RESTORE)]
+    now_ms = Observer(storage).storage_time_ms() if undoing else 0
+    for one in undoing:
+        try:
+            if storage.stat(one.path).modified_ms + _DAY_HOURS * 3_600_000 <= now_ms:
+                continue
+            yield from (found for found in read_undone(storage.read(one.path), one.path) if found[1] != DELTA_COMMIT)
+        except NotFound:  # archived since
+            continue
 
 
 def _ensure_no_savepoint(snapshot: Snapshot, commits: Iterable[Instant], instant: str) -> None:

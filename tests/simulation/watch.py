@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from seams import Place
 
 _PROBLEMS_MOST = 5
+_KEPT_MOST = 2  # commits that a clean keeps (`clean` in stock.py)
 _INDEXES_EVERY = 3  # of the times at which something completes, or leaves the timeline
 _DEPOSITS = (UPSERT.upper(), BULK_INSERT.upper(), INSERT_OVERWRITE.upper())
 
@@ -288,9 +289,15 @@ class Watch:
         for one in whole.completed(WRITE_ACTIONS):
             if one.requested in self._undone:
                 self.tell(f"{one.file_name} was taken back, and is there a day later")
-        named = {stat.path for one in whole.completed(WRITE_ACTIONS) for stat in whole.metadata(one).stats}
+        writes = sorted(whole.completed(WRITE_ACTIONS), key=lambda one: one.completion or "")
+        named = {stat.path for one in writes for stat in whole.metadata(one).stats}
+        # Where a clustering leaves a group out, a clean takes the successor's file as that of any replaced file group:
+        # when no kept commit is older than its commit.
+        kept = {group for one in writes[-_KEPT_MOST:] for group in whole.metadata(one).replaced_file_groups()}
         for name in self._storage.list(STOCK).files:
-            path = path_below(STOCK, name)
+            path, file = path_below(STOCK, name), parse_data_file(name)
+            if file is None or (STOCK, file.file_id) in kept:
+                continue
             if self._storage.stat(path).size_bytes and path not in named:
                 self.tell(f"{path} is there a day later, and no commit names it")
         for name in self._storage.list(CANCEL_FOLDER).files:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from bare_table import age
 from live_table import LiveTable
 from made_history import MadeHistory, group
 from sweep import find_losses
@@ -20,7 +21,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.names import planned_base_file
 from lakelatch.storage.contract import path_below
-from lakelatch.timeline.actions import CLUSTERING, SAVEPOINT, WRITE_ACTIONS
+from lakelatch.timeline.actions import CLUSTERING, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.cancel_requests import plan_of
@@ -326,3 +327,19 @@ def test_the_first_write_is_not_rolled_back_before_what_would_count_then_has_end
     with pytest.raises(InvalidRequest, match=r"first write|builds on"):
         table.roll_back(first.instant)
     assert len(table.agreed()) == 2
+
+
+def test_the_first_write_is_not_rolled_back_before_what_was_undone_a_moment_ago(tmp_path: Path) -> None:
+    """A late request may bring back a base file of it, which hudi-rs would take for committed then."""
+    table = new_table(tmp_path)
+    first = table.write([(1, 1, "a"), (2, 1, "a")], "q")
+    compaction = compacted(table)
+    table.roll_back(compaction)
+    table.write([(3, 2, "b")], "p")
+    with pytest.raises(InvalidRequest, match=f"commit {compaction}, which was undone"):
+        table.roll_back(first.instant)
+    assert len(table.agreed()) == 3
+    (undoing,) = (one for one in Snapshot.load(table.storage).completed if one.action == ROLLBACK)
+    age(table.storage, undoing.path)
+    table.roll_back(first.instant)
+    assert [row[0] for row in table.agreed()] == ["p"]
