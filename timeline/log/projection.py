@@ -118,11 +118,14 @@ class Projections:
         ]
         if not any(there):
             return fates
-        look = self._second_look(shown)
-        return [
-            self._kept(event, look, event.instant in made) if again else fate
-            for event, fate, again in zip(events, fates, there, strict=True)
-        ]
+        look, removed = self._second_look(shown), set[str]()
+        for place in sorted(range(len(events)), key=lambda place: events[place].instant):  # as an archiver removes them
+            event = events[place]
+            if there[place]:
+                fates[place] = self._kept(event, look, event.instant in made, removed)
+                if fates[place] is not Fate.THERE:
+                    removed.add(event.file)
+        return fates
 
     def is_listed(self, event: Event) -> bool:
         """Whether a listing of the timeline tells if there is anything to do for the event."""
@@ -293,11 +296,12 @@ class Projections:
         self._storage.together(lambda: looks.append(self._snapshots.list()), *([beside] if beside is not None else []))
         return looks[0]
 
-    def _kept(self, event: Event, listing: Snapshot, made: bool) -> Fate:
+    def _kept(self, event: Event, listing: Snapshot, made: bool, removed: Collection[str] = ()) -> Fate:
         """By the second look: removes the event's file if others had taken it away before.
 
         Only on evidence. An archiver at work removes the oldest completed file first, so one that has an older one
-        beside it is left to it: readers would miss the younger of the two. And it removes completed files when no
+        beside it is left to it: readers would miss the younger of the two. What this caller has `removed` since that
+        look is beside it no more. And it removes completed files when no
         pending one is left: while the requested file is there, the completed one has never been taken away, and
         without it the instant would look pending, and be carried out once more.
         """
@@ -307,7 +311,7 @@ class Projections:
             fate = Fate.ROLLED_BACK
         elif (
             (event.kind == COMPLETE and _has_pending(event, listing))
-            or _has_older(event, listing)
+            or _has_older(event, listing, removed)
             or not self._archived(event)
         ):
             return Fate.THERE
@@ -344,5 +348,5 @@ def _has_pending(event: Event, listing: Snapshot) -> bool:
     return any(listing.has(file(event.instant, event.action)) for file in (requested, inflight))
 
 
-def _has_older(event: Event, listing: Snapshot) -> bool:
-    return any(one.requested < event.instant for one in listing.writes)
+def _has_older(event: Event, listing: Snapshot, removed: Collection[str]) -> bool:
+    return any(one.requested < event.instant and one.file_name not in removed for one in listing.writes)

@@ -395,20 +395,20 @@ def test_archived_members_do_not_come_back(storage: Storage) -> None:
     assert sorted(shown(storage)) == [4, 6, 7]
 
 
-def test_a_member_that_was_archived_while_its_leader_was_paused_goes_again(storage: Storage) -> None:
-    """The leader makes a file for it, sees in its second look that it is history, and takes the file away."""
-    done: list[bool] = []
+@pytest.mark.parametrize("paused", [0, 1, 2])
+@pytest.mark.parametrize("group", [[1, 2, 3], [3, 1, 2], [3, 2, 1]])
+def test_members_archived_while_a_leader_was_paused_go_again(storage: Storage, group: list[int], paused: int) -> None:
+    """The leader sees in its second look that they are history, and takes them away as an archiver does."""
+    deleted: list[str] = []
 
     def before(operation: str, path: str) -> None:
-        if operation == "put_if_absent" and f"/{instant_of(2)}_" in path and not done:
-            done.append(True)
-            log = CommitLog(storage)
-            log.project(log.tail())
-            storage.delete(inflight(instant_of(1), "deltacommit").path)
-            Archiver(storage).archive([instant_of(1), instant_of(2)])
+        if operation == "put_if_absent" and f"/{instant_of(group[paused])}_" in path:
+            CommitLog(storage).project(CommitLog(storage).tail())
+            Archiver(storage).archive(map(instant_of, group))
+        deleted.extend([path] if operation == "delete" else [])
 
-    assert put_group(CommitLog(FaultyStorage(storage, before=before)), 1, 2, 3) is not None
-    assert done and shown(storage) == [3]
+    assert put_group(CommitLog(FaultyStorage(storage, before=before)), *group, 4) is not None
+    assert shown(storage) == [4] and deleted == sorted(one.path for one in slot(storage, 1)[:3])
 
 
 def test_a_failure_of_a_look_before_the_slot_leaves_nothing(storage: Storage) -> None:
