@@ -6,7 +6,7 @@ process, which holds the rows of a write in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Any
@@ -32,13 +32,14 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.history import shown_table
 from lakelatch.engine.table.opening import open_place, open_table
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.task import WriteTask, few_partitions
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE, UPSERT
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.transaction import Transaction
 
 
@@ -159,6 +160,9 @@ class ArrowRows:
 
     def are_here(self, options: WriteOptions) -> bool:
         return True
+
+    def partitions(self, config: TableConfig) -> Collection[str]:
+        return few_partitions(self.data, config)
 
     def begin(self) -> None:
         """Nothing to read."""

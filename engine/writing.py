@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -39,6 +39,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE_PARTITION, REPLACING_OPERATIONS
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
@@ -70,6 +71,10 @@ class Rows(Protocol):
 
     def are_here(self, options: WriteOptions) -> bool:
         """Whether it is known before `begin` that this process writes the rows, without tasks."""
+        ...
+
+    def partitions(self, config: TableConfig) -> Collection[str]:
+        """The partitions of rows that are here, if they are known before `begin`; their folders are looked at."""
         ...
 
     def begin(self) -> None:
@@ -137,7 +142,9 @@ class _RowsWrite(Write):
     def begin(self, kept: LostFiles | None) -> Transaction:
         options = self._options
         here = kept is None and options.operation not in REPLACING_OPERATIONS and self._rows.are_here(options)
-        return self._manager.begin(options.action_on(self.table.config.table_type), for_tasks=not here)
+        config = self.table.config
+        folders = self._rows.partitions(config) if here else ()
+        return self._manager.begin(options.action_on(config.table_type), for_tasks=not here, folders=folders)
 
     def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
         rows, options, before, first = self._rows, self._options, self.table, self.instants == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -26,6 +26,7 @@ from lakelatch.spark.marker_server import ended_when_lost, served
 from lakelatch.spark.small_frames import has_required_in_nullable, rows_in_driver
 from lakelatch.spark.spark_types import default_parallelism, renamings, to_arrow
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -117,6 +118,9 @@ class FrameRows:
     def are_here(self, options: WriteOptions) -> bool:
         refused = self._source is not None or options.small_rows is not None or has_required_in_nullable(self.schema)
         return not refused and self._is_local()
+
+    def partitions(self, config: TableConfig) -> Collection[str]:
+        return ()
 
     def begin(self) -> None:
         if self._source is not None:

@@ -7,7 +7,7 @@ lease while it reads the tail, checks, takes a time and creates the next slot, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -115,12 +115,14 @@ class TransactionManager:
         """The timeline as this manager has seen it last."""
         return self.context.snapshot
 
-    def begin(self, action: str = DELTA_COMMIT, for_tasks: bool = True) -> Transaction:
+    def begin(self, action: str = DELTA_COMMIT, for_tasks: bool = True, folders: Collection[str] = ()) -> Transaction:
         """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat.
 
         Not `for_tasks`: this process makes all its files, through the transaction's `own_files`, which costs a few
-        requests less. `own_files` is None all the same if the settings have files announced in another way, and with
-        locks that Java writers take: they roll back without a slot, and `own_files` checks nothing but slots.
+        requests less, and the instant appears on the timeline beside the files' markers. `own_files` is None all the
+        same if the settings have files announced in another way, and with locks that Java writers take: they roll back
+        without a slot, and `own_files` checks nothing but slots. It has the names in these `folders`, if nobody has
+        committed meanwhile.
         """
         context = self.context
         if self.memory_check is not None:
@@ -131,6 +133,7 @@ class TransactionManager:
         tail = context.log.last
         if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
             tail, _ = context.look()
+        look = _LookAhead(context, () if for_tasks else folders)
         for _ in range(_BEGINS_MAX):
             context.log.ensure_same_locks(tail)
             instant, heartbeat = context.clock.claim(
@@ -144,7 +147,8 @@ class TransactionManager:
             # The claim keeps the slots after `tail` from being removed, if it came before they could be. And if another
             # instant of this time has ended since we read `tail`, its heartbeat is gone, and its slot has a later time.
             with stopped_on_error(heartbeat):
-                tail, before = context.log.tail(), tail
+                known = context.snapshots.current
+                tail, before = look.tail(), tail
                 if tail.number < before.number:
                     context.storage.delete(heartbeat_path(instant))
                     raise Unavailable(
@@ -162,12 +166,15 @@ class TransactionManager:
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
             mark = self._mark(tail)
-            self._show_begun(instant, action, for_tasks)
+            listed = look.listed if tail.number == before.number and context.snapshots.current is known else {}
+            shown = self._showing(instant, action)
+            if for_tasks:
+                context.storage.together(partial(self._open, instant), *shown)
             heartbeat.start()
         _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
         state = TransactionState(instant, action, operation_id, mark, began_ms)
-        own_files = None if for_tasks else OwnFiles(context, state)
+        own_files = None if for_tasks else OwnFiles(context, state, shown, listed)
         return Transaction(context, state, heartbeat, begun_here=True, own_files=own_files)
 
     def resume(self, state: TransactionState) -> Transaction:
@@ -265,27 +272,27 @@ class TransactionManager:
         self.context = replace(context, log=self.memory.log)
         return False
 
-    def _show_begun(self, instant: str, action: str, for_tasks: bool) -> None:
-        """Opens a claimed instant for its tasks, if there will be any, and puts it on the timeline.
+    def _open(self, instant: str) -> None:
+        """Opens a claimed instant for its tasks.
 
         If that fails the claim stays: the opening may still arrive, and must not open another instant that was given
         the same time.
         """
-        context = self.context
+        Markers(self.context.storage, instant).open()
+        failpoint("begin.after_open")
 
-        def open_it() -> None:
-            Markers(context.storage, instant).open()
-            failpoint("begin.after_open")
+    def _showing(self, instant: str, action: str) -> list[Callable[[], None]]:
+        """The requests that put a claimed instant on the timeline."""
+        storage, system = self.context.storage, self.context.system
 
         def show(state: Instant, step: str) -> None:
-            ensure_created(context.storage, state.path, b"", context.system)
+            ensure_created(storage, state.path, b"", system)
             failpoint(step)
 
-        context.storage.together(
-            *([open_it] if for_tasks else []),
+        return [
             partial(show, requested(instant, action), "begin.after_requested"),
             partial(show, inflight(instant, action), "begin.after_inflight"),
-        )
+        ]
 
     def _mark(self, tail: Tail) -> Mark:
         """The mark of a transaction that begins at this tail.
@@ -305,3 +312,28 @@ class TransactionManager:
                 known, added = snapshots.current, {event.file for event in events}
                 return Mark(tail.number, tail.time, known.names | added, known.moving | added)
         return snapshots.take(tail).mark(tail.number, tail.time)
+
+
+class _LookAhead:
+    """Reads the log's tail, and lists folders at the same time.
+
+    A file of a commit that the tail has may be missing in such a listing, but none of a commit that was known before.
+    """
+
+    def __init__(self, context: TransactionContext, folders: Collection[str]) -> None:
+        self._context, self._folders = context, folders
+        self._tail: Tail | None = None
+        self.listed: dict[str, Collection[str]] = {}
+
+    def tail(self) -> Tail:
+        """The tail as it is now; the folders are listed anew."""
+        self._context.storage.together(self._read, *(partial(self._list, folder) for folder in self._folders))
+        if self._tail is None:
+            raise InvariantBroken("the tail was not read")
+        return self._tail
+
+    def _read(self) -> None:
+        self._tail = self._context.log.tail()
+
+    def _list(self, folder: str) -> None:
+        self.listed[folder] = self._context.storage.names(folder)

@@ -35,6 +35,7 @@ from lakelatch.transactions.markers.own_files import OwnFiles
 
 PARTITION_COLUMN = "_lakelatch_partition"
 BUCKET_COLUMN = "_lakelatch_bucket"
+_FEW_ROWS, _FEW_PARTITIONS = 10_000, 8  # of writes whose partitions are looked at before they begin
 _FLUSH_BYTES = 256 * 1024 * 1024
 
 
@@ -116,7 +117,7 @@ class WriteTask:
 
     def live_groups(self) -> LiveGroups:
         """The file groups of one attempt's rows; all of its files of a bucket are in the same one."""
-        return LiveGroups(self.storage, self.config, self.file_ids)
+        return LiveGroups(self.storage, self.config, self.file_ids, self.own.listed if self.own is not None else {})
 
     def _announce(self, batch: pa.RecordBatch, names: LogNames, version: int, files: TaskFiles) -> None:
         """Announces each file at its first row, so that conflicts are found before the other rows have come."""
@@ -244,6 +245,17 @@ class WriteTask:
         depth = len(partition.split("/")) if partition else 0
         text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
         self.storage.put_if_absent(path, text.encode("ascii"))
+
+
+def few_partitions(rows: pa.Table, config: TableConfig) -> frozenset[str]:
+    """The partitions of rows, if they are few; none of rows that a write is going to refuse."""
+    if rows.num_rows > _FEW_ROWS:
+        return frozenset()
+    try:
+        found = frozenset(partition_paths(rows, config).to_pylist())
+    except InvalidRequest:
+        return frozenset()
+    return found if len(found) <= _FEW_PARTITIONS else frozenset()
 
 
 @dataclass(frozen=True)

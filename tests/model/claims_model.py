@@ -13,9 +13,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 GOOD, GIVEN_UP = "kept", "given up"
-AT_WORK = ("announce", "ask", "write", "close", "list", "sweep", "check", "append")
+AT_WORK = (
+    "show",
+    "show last",
+    "announce last",
+    "announce",
+    "ask",
+    "write",
+    "close",
+    "list",
+    "sweep",
+    "check",
+    "append",
+)
 OVER = ("committed", "gave up", "recovered")
-_OWN_FILE = ("announce", "ask", "write")
+_OWN_FILE = ("show", "show last", "announce last", "announce", "ask", "write")
 _FORGET_BOTH = ("forget both", "unmark last", "unbeat last")
 CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "recovered")
 FORGET = ("unbeat", "unopen", "unmark")
@@ -181,7 +193,7 @@ class ClaimModel:
                 yield "claims it", _drives(_claim(state, mine.time, who), who, "look again", seen=0)
         elif mine.step == "look again":
             late = rules.fresh_tail and mine.time <= _last_time(state)
-            begun = "pend" if rules.in_driver else "open"
+            begun = ("show" if rules.announces_first else "pend") if rules.in_driver else "open"
             yield "reads the tail again", _drives(state, who, "give back" if late else begun)
         elif mine.step == "give back":
             yield "gives its time back", _drives(_unclaim(state, mine.time), who, "gave up")
@@ -192,18 +204,24 @@ class ClaimModel:
                 unheard = state._replace(air=state.air | {mine.time}, faults=(repeated, failed + 1, data))
                 yield "opens, and hears nothing", _drives(unheard, who, self._failed() if rules.opens_once else "open")
         else:
-            then = ("announce" if rules.announces_first else "ask") if rules.in_driver else "write"
+            then = "ask" if rules.in_driver else "write"
             yield "is on the timeline", _drives(state._replace(pending=state.pending | {mine.time}), who, then)
             if failed < rules.failed_begins:
                 fails = state._replace(faults=(repeated, failed + 1, data))
                 yield "cannot begin", _drives(fails, who, self._failed())
 
     def _make_own(self, state: State, who: int, mine: Part) -> Iterator[Step]:
-        """Announces, asks and makes a file that no task makes; and removes claim and marker, in no order."""
+        """Shows the instant and announces its file, in any order; asks; makes it; removes claim and marker likewise."""
         file, rules = File(mine.time, who, GOOD), self.rules
+        shown = state._replace(pending=state.pending | {mine.time})
         order = ("announce", "ask", "write") if rules.announces_first else ("ask", "announce", "write")
-        if mine.step == "announce":
-            yield "announces its file", _drives(_mark(state, file), who, _next(mine.step, order))
+        if mine.step == "show":
+            yield "is on the timeline", _drives(shown, who, "announce last")
+            yield "announces its file", _drives(_mark(state, file), who, "show last")
+        elif mine.step == "show last":
+            yield "is on the timeline", _drives(shown, who, "ask")
+        elif mine.step in ("announce", "announce last"):
+            yield "announces its file", _drives(_mark(state, file), who, _next("announce", order))
         elif mine.step == "ask":
             ended = any(instant == mine.time for _, instant, _, _ in state.log)
             gone = _owner(state, mine.time) is None

@@ -64,16 +64,16 @@ def test_such_a_write_after_others_have_committed_since(
     write(table.manager(), "b")
     storage.forget()
     commit(transaction, file)
-    expect(storage, 10, 8)
+    expect(storage, 12, 8)
 
 
 def test_a_write_whose_file_its_own_process_makes(manager: TransactionManager, storage: CountingStorage) -> None:
     transaction = manager.begin(for_tasks=False)
-    expect(storage, 4, 3)
+    expect(storage, 2, 2)
     file = own_file(transaction, "a")
     expect(storage, 0, 0)
     commit(transaction, file)
-    expect(storage, 9, 7)
+    expect(storage, 11, 7)
 
 
 def test_a_write_of_many_own_files(manager: TransactionManager, storage: CountingStorage) -> None:
@@ -81,7 +81,7 @@ def test_a_write_of_many_own_files(manager: TransactionManager, storage: Countin
     files = [own_file(transaction, f"g{number}") for number in range(20)]
     storage.forget()
     commit(transaction, *files)
-    expect(storage, 9 + 2 * 19, 7)
+    expect(storage, 11 + 2 * 19, 7)
 
 
 def test_a_write_after_another_process_has_written(

@@ -3,7 +3,8 @@
 No other process makes files then, so there is no opening, and nothing to close: all that was announced is known here.
 But others may take the process for dead and roll its instant back, while it goes on. So the order is that of tasks,
 with the log instead of the opening: a file is **announced** by its marker, then the **log** is checked for the
-instant's end, and only then is the file **created**, put-if-absent.
+instant's end, and only then is the file **created**, put-if-absent. The first announcement also puts the instant on
+the timeline: whoever finds one of them without the others has the claim, and rolls back what there is.
 
 A rollback has its slot before it lists the markers. So if the log has none after the marker was there, every rollback
 will find the marker, and sweep the file. The claim does not suffice: a beat that was under way brings it back after it
@@ -12,7 +13,7 @@ was removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from lakelatch.errors import TransactionEnded
@@ -30,11 +31,21 @@ class OwnFiles:
     """The files of one transaction, for its own process and one thread of it.
 
     Files are held until `place`, which makes them in parallel; when many bytes are held, they are made at once.
+    `shown` are the requests that put the instant on the timeline, before its first file. `listed` has the names in
+    folders that were listed after the last commit that the transaction knows, so that no later one is missing there.
     """
 
-    def __init__(self, context: TransactionContext, state: TransactionState) -> None:
+    def __init__(
+        self,
+        context: TransactionContext,
+        state: TransactionState,
+        shown: Iterable[Callable[[], None]] = (),
+        listed: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        self.listed = listed or {}
         self._context = context
         self._state = state
+        self._shown = tuple(shown)
         self._markers = Markers(context.storage, state.instant)
         self._announced: dict[str, None] = {}
         self._held: dict[str, bytes] = {}
@@ -46,7 +57,7 @@ class OwnFiles:
         Errors: `TransactionEnded` if the instant has ended; then they must not be made.
         """
         new = [file for file in files if path_below(*file) not in self._announced]
-        if not new:
+        if not new and not self._shown:
             return
         storage, system = self._context.storage, self._context.system
 
@@ -54,7 +65,8 @@ class OwnFiles:
             ensure_created(storage, marker, b"", system)
             failpoint("mark.after")
 
-        storage.together(*(partial(announce, self._markers.path_of(*file)) for file in new))
+        storage.together(*self._shown, *(partial(announce, self._markers.path_of(*file)) for file in new))
+        self._shown = ()
         ensure_not_ended(self._context, self._state)
         self._announced.update((path_below(*file), None) for file in new)
 

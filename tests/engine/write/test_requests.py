@@ -31,4 +31,4 @@ def test_a_small_write_of_an_arrow_table(storage: CountingStorage) -> None:
     for number in range(3):  # the first one makes the table
         storage.forget()
         table.upsert(pa.table({"id": [f"{number}"]}))
-    assert (len(storage.calls), storage.steps) == (18, 12), storage.story()
+    assert (len(storage.calls), storage.steps) == (18, 10), storage.story()

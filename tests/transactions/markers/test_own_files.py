@@ -8,15 +8,19 @@ from dataclasses import replace
 import pytest
 from bare_table import add_file, commit, write
 from one_table import Table, own_file
+from table import meanwhile
 
 from lakelatch.errors import TransactionEnded, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage.checksums import verify_checksum
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.actions import DELTA_COMMIT, ROLLBACK
 from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import EarlySettings
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER, Markers
@@ -231,8 +235,10 @@ def test_an_empty_commit_asks_nobody(table: Table) -> None:
 def test_files_that_come_after_a_rollback_by_java_get_tombstones(table: Table) -> None:
     """It is in no log, so the writer hears of it at its commit only: a reader must not find the rows meanwhile."""
     transaction = begin(table.manager())
-    java_rolls_back(table, transaction.instant)
     file = own_file(transaction, "a")
+    assert transaction.own_files is not None
+    transaction.own_files.announce_held()
+    java_rolls_back(table, transaction.instant)
     with pytest.raises(TransactionEnded, match="inflight file is gone"):
         commit(transaction, file)
     assert is_tombstone(table, file.path) and transaction.status == "aborted"
@@ -240,10 +246,10 @@ def test_files_that_come_after_a_rollback_by_java_get_tombstones(table: Table) -
 
 def test_and_by_a_recovery_if_their_writer_dies(table: Table) -> None:
     transaction = begin(table.manager())
-    java_rolls_back(table, transaction.instant)
     file = own_file(transaction, "a")
     assert transaction.own_files is not None
-    transaction.own_files.place()
+    with meanwhile(lambda: java_rolls_back(table, transaction.instant), "begin.after_inflight"):  # before its marker
+        transaction.own_files.place()
     assert table.manager().recover() == []
     assert is_tombstone(table, file.path) and table.leftovers() == []
 
@@ -261,6 +267,38 @@ def test_a_recovery_leaves_the_files_of_what_has_completed(table: Table) -> None
     table.expire(transaction.instant)
     assert table.manager().recover() == []
     assert table.data_files() == [file.path] and table.leftovers() == []
+
+
+def test_folders_are_looked_at_when_it_begins_unless_others_commit_meanwhile(table: Table) -> None:
+    """A file of theirs may be missing in such a listing, and the mark of the transaction says that it knows them."""
+    ahead = ManualSystem(REAL_SYSTEM.realtime_ms() + 60_000)  # or it would claim once more
+    manager = replace(table, times=ahead).manager()
+    write(table.manager(), "a")
+    seen = manager.begin(for_tasks=False, folders=("", "p")).own_files
+    assert seen is not None and {name: set(names) for name, names in seen.listed.items()} == {
+        "": set(table.storage.names("")),
+        "p": set(),
+    }
+    with meanwhile(lambda: write(table.manager(), "b"), "begin.after_claim"):
+        missed = manager.begin(for_tasks=False, folders=("",)).own_files
+    assert missed is not None and not missed.listed
+
+
+def test_the_instant_is_on_the_timeline_beside_the_first_marker(table: Table) -> None:
+    transaction = begin(table.manager())
+    assert transaction.own_files is not None and not Snapshot.load(table.storage).pending
+    own_file(transaction, "a")
+    transaction.own_files.announce_held()
+    assert [one.requested for one in Snapshot.load(table.storage).pending] == [transaction.instant]
+    assert table.data_files() == []
+    transaction.abort()
+    assert table.leftovers() == []
+
+
+def test_a_commit_without_a_file_is_on_the_timeline_before(table: Table) -> None:
+    transaction = begin(table.manager())
+    done = commit(transaction)
+    assert table.completed() == [done.instant] and table.storage.exists(inflight(done.instant, DELTA_COMMIT).path)
 
 
 def test_beside_java_writers_there_are_none(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
