@@ -26,8 +26,9 @@ from bench.harness import Result
 from bench.locks.common import NotHere, main, percentile, print_table, short
 from bench.locks.turns import Worker, serve
 from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, TableWriter
-from bench.stores.peers import WRITERS, DuckLakeFilesWriter, DuckLakeWriter, SyncedFilesWriter
+from bench.stores.peers import DuckLakeFilesWriter, DuckLakeWriter, SyncedFilesWriter
 from bench.stores.postgres import open_catalog
+from bench.stores.writers import WRITERS
 
 from lakelatch.system import REAL_SYSTEM
 

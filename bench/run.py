@@ -18,6 +18,7 @@ BENCHMARKS = (
     "locks.leases",
     "time_generator",
     "nbcc_writers",
+    "success_rates",
     "stores.one",
     "stores.many",
     "wasted_work",

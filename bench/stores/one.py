@@ -19,8 +19,9 @@ from bench.locks.common import NotHere, main, print_table
 from bench.locks.turns import Line, Round, Worker, call_for, print_lines, serve, take_turns
 from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter
 from bench.stores.many import DISTANT, NEAR, new_table, open_store
-from bench.stores.peers import WRITERS, DuckLakeFilesWriter, DuckLakeWriter, LanceWriter, SyncedFilesWriter
+from bench.stores.peers import DuckLakeFilesWriter, DuckLakeWriter, LanceWriter, SyncedFilesWriter
 from bench.stores.postgres import open_catalog
+from bench.stores.writers import WRITERS
 
 LOCAL = "local"
 _IN_STORE: tuple[type[BatchWriter], ...] = (NbccWriter, DeltaWriter, DeltaWriterWithOpenTable)

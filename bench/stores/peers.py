@@ -1,4 +1,4 @@
-"""More writers of small batches: DuckLake on PostgreSQL, Lance, and plain files as the floor. All kinds, by name."""
+"""More writers of small batches: DuckLake on PostgreSQL, Lance, and plain files as the floor."""
 
 from __future__ import annotations
 
@@ -147,10 +147,7 @@ def _extension(name: str) -> str:
     return str(path)
 
 
-WRITERS: dict[str, type[BatchWriter]] = {
-    kind.name: kind
-    for kind in (
-        *(NbccWriter, DeltaWriter, DeltaWriterWithOpenTable),
-        *(DuckLakeWriter, DuckLakeFilesWriter, LanceWriter, SyncedFilesWriter),
-    )
-}
+BATCH_WRITERS: tuple[type[BatchWriter], ...] = (
+    *(NbccWriter, DeltaWriter, DeltaWriterWithOpenTable),
+    *(DuckLakeWriter, DuckLakeFilesWriter, LanceWriter, SyncedFilesWriter),
+)
