@@ -292,7 +292,10 @@ class RecordBackend(SessionBackend):
                 try:
                     if last:
                         turn.insist()
-                    token = self.try_once(session, request, name, turn)
+                    known = self._known.get(slot_of(name))
+                    token = None
+                    if not turn.joins_first(served_of(known, name)):
+                        token = self.try_once(session, request, name, turn)
                     if token is not None or last:
                         return token
                     turn.join()

@@ -35,6 +35,7 @@ _WAITING_MOST = 256  # tickets of a queue: what is dropped costs its owner the o
 _SERVED_MOST = 16  # names of a slot
 _JOIN = Backoff(first_s=0.002, longest_s=0.05, jitter=1.0)
 _JOIN_TRIES = 8
+_CROWD = 3  # as many as that hardly ever turn out to have been served meanwhile
 _SERVED, _TICKET = "served", "ticket"
 
 
@@ -65,6 +66,7 @@ class Turn:
         self._overtaken = 0
         self._moved_ns = system.monotonic_ns()  # when one was seen to be served, or we began to wait
         self._paces = paces
+        self._queued: list[Record | None] = []  # the queue's record, if it was read since the last rest
         self._seen = "", 0  # in which state the name was at the last look, and since when it has been
         self._request_s = 0.0
         self._idle = False  # nobody waits, though somebody did lately
@@ -83,6 +85,13 @@ class Turn:
     def insist(self) -> None:
         """From now on the turn has come, whoever else waits: this is the last look."""
         self._insists = True
+
+    def joins_first(self, served: int | None) -> bool:
+        """Whether so many wait that a look at the slot would be in vain, which was last seen to have served this."""
+        if self._number is not None or self._insists or served is None:
+            return False
+        self._served = max(self._served, served)
+        return len(self._waiting()) >= _CROWD
 
     def see(self, holder: str, in_order: bool, served: int | None) -> None:
         """Learns who holds the name now, whether by a ticket, and which ticket was served last."""
@@ -120,7 +129,7 @@ class Turn:
         """Puts a ticket behind all that are there, unless there is one of ours."""
         if self._number is not None or self._broken():
             return
-        record = self._read()
+        record = self._queued.pop() if self._queued else self._read()
         if self._broken():
             return
         for _ in tries(self._system, _JOIN, most=_JOIN_TRIES):
@@ -155,6 +164,7 @@ class Turn:
 
     def rest_s(self) -> float:
         """The time until the next look; who is not next looks again when it may be."""
+        self._queued.clear()
         still_s = (self._system.monotonic_ns() - self._moved_ns) / 1e9
         each_s = self._paces.get(self._name, 0.0)
         if self._before:
@@ -198,7 +208,9 @@ class Turn:
             self._moved_ns = now_ns
 
     def _waiting(self) -> set[int]:
-        return {number for number, name in _tickets(self._read()) if name == self._name and number > self._served}
+        if not self._queued:
+            self._queued.append(self._read())
+        return {number for number, name in _tickets(self._queued[0]) if name == self._name and number > self._served}
 
     def _read(self) -> Record | None:
         begun_ns = self._system.monotonic_ns()
