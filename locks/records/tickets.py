@@ -33,8 +33,8 @@ _BELIEVED_S = 2.0  # for so long do those who are not next leave it to others to
 _OVERTAKEN_MOST = 2  # then there are others who know no tickets
 _WAITING_MOST = 256  # tickets of a queue: what is dropped costs its owner the order, and keeps the record small
 _SERVED_MOST = 16  # names of a slot
-_JOIN = Backoff(first_s=0.002, longest_s=0.05, jitter=1.0)
-_JOIN_TRIES = 8
+_JOIN = Backoff(first_s=0.001, longest_s=0.008, jitter=1.0)  # each refusal means that another one has joined
+_JOIN_TRIES = 24
 _CROWD = 3  # as many as that hardly ever turn out to have been served meanwhile
 _SERVED, _TICKET = "served", "ticket"
 
