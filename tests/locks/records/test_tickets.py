@@ -134,8 +134,8 @@ def test_who_gave_up_has_taken_the_ticket_away(store: MemoryRecordStore, system:
     assert holder.take("r") is not None
     assert client.take("w", timeout_s=1.0) is None
     assert queued(store) == [] and store.get(queue_of(NAME)) is not None
-    closed: list[bool] = []
-    wait = Wait(1.0, system, lambda: len(closed) > 2 or bool(closed.append(True)))
+    still_open = iter([True, True, True])
+    wait = Wait(1.0, system, lambda: not next(still_open, False))
     assert_raises(Unavailable, lambda: client.service.take(client.session, "w2", NAME, wait))
     assert queued(store) == []
 
