@@ -79,6 +79,10 @@ class Contender:
         """What the lock says of itself without asking its server; None if it says nothing."""
         return None
 
+    def requests(self) -> tuple[int, int] | None:
+        """The reads and the writes that were sent so far, renewals and refused ones included; None if not counted."""
+        return None
+
 
 @contextmanager
 def open_place(label: str) -> Iterator[Place]:

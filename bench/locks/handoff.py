@@ -41,6 +41,7 @@ _TIMEOUT_S = 20.0
 _LEAD_S = 0.1  # for the message to reach all processes, so that they begin together
 _GOAL_TO_FLOOR = 2.0
 _GOAL_TO_PEER = 1.25  # of the 99th percentiles, which differ by that much between two runs of the same lock
+_GOAL_P99_TO_MEDIAN = 4.0  # of waits, where nobody wakes who waits
 _OUT_OF_ORDER_MOST = 0.05  # more than the floor, whose queue on a busy machine is not perfect either
 _HEADERS = (
     *(
@@ -53,7 +54,7 @@ _HEADERS = (
         "p99",
         "longest",
     ),
-    *("Jain", "out of order", "timeouts"),
+    *("Jain", "out of order", "timeouts", "a grant: reads", "writes"),
 )
 
 
@@ -67,6 +68,13 @@ class _Grant(NamedTuple):
     granted: bool
 
 
+class _Share(NamedTuple):
+    """What one process had of a round, and the reads and writes that it sent, if they are counted."""
+
+    grants: list[_Grant]
+    requests: tuple[int, int] | None
+
+
 @dataclass(frozen=True)
 class _Figures:
     """Of one round."""
@@ -78,6 +86,8 @@ class _Figures:
     out_of_order: float
     timeouts: int
     overlaps: int
+    reads: float | None  # of one grant
+    writes: float | None
 
 
 @dataclass
@@ -105,6 +115,13 @@ class _Line:
     @property
     def overlaps(self) -> int:
         return sum(found.overlaps for found in self.rounds)
+
+    @property
+    def requests(self) -> tuple[float, float] | None:
+        """Reads and writes for one grant, where they are counted."""
+        reads = [found.reads for found in self.rounds if found.reads is not None]
+        writes = [found.writes for found in self.rounds if found.writes is not None]
+        return (statistics.median(reads), statistics.median(writes)) if reads and writes else None
 
 
 def run(quick: bool = False, backends: Sequence[str] = BACKENDS) -> list[Result]:
@@ -150,8 +167,11 @@ def _start(stack: ExitStack, place: Place, adapter: Adapter) -> list[Worker]:
 
 
 def _work(connection: Connection, name: str, place: Place, number: int) -> None:
-    def contend(contender: Contender, message: tuple[int, float]) -> list[_Grant]:
-        return _contend(contender, number, *message)
+    def contend(contender: Contender, message: tuple[int, float]) -> _Share:
+        reads, writes = contender.requests() or (0, 0)
+        grants = _contend(contender, number, *message)
+        counted = contender.requests()
+        return _Share(grants, (counted[0] - reads, counted[1] - writes) if counted else None)
 
     serve(connection, lambda: open_contender(place, name, "handoff", "handoff", LEASE_S), contend)
 
@@ -179,13 +199,15 @@ def _one_round(workers: Sequence[Worker], round_s: float) -> _Figures:
     start_ns = REAL_SYSTEM.monotonic_ns() + int(_LEAD_S * 1e9)
     for worker in workers:
         worker.send((start_ns, round_s))
-    everything = [grant for worker in workers for grant in worker.receive(round_s + 3 * _TIMEOUT_S)]
-    if not everything:
+    shares: list[_Share] = [worker.receive(round_s + 3 * _TIMEOUT_S) for worker in workers]
+    if not any(share.grants for share in shares):
         raise NotHere("nothing was granted")
-    return _figures_of(everything, len(workers), round_s)
+    return _figures_of(shares, round_s)
 
 
-def _figures_of(everything: Sequence[_Grant], processes: int, round_s: float) -> _Figures:
+def _figures_of(found: Sequence[_Share], round_s: float) -> _Figures:
+    everything, processes = [grant for share in found for grant in share.grants], len(found)
+    counted = [share.requests for share in found if share.requests is not None]
     grants = sorted((grant for grant in everything if grant.granted), key=lambda grant: grant.got_ns)
     pairs = [(grants[number], grants[number + 1]) for number in range(len(grants) - 1)]
     handoffs = [after.got_ns - before.release_ns for before, after in pairs if after.asked_ns < before.release_ns]
@@ -201,6 +223,8 @@ def _figures_of(everything: Sequence[_Grant], processes: int, round_s: float) ->
         overtaken / len(grants) if grants else 0.0,
         sum(not grant.granted for grant in everything),
         sum(after.got_ns < before.release_ns for before, after in pairs),
+        sum(reads for reads, _ in counted) / max(len(grants), 1) if counted else None,
+        sum(writes for _, writes in counted) / max(len(grants), 1) if counted else None,
     )
 
 
@@ -223,6 +247,7 @@ def _print(backend: str, lines: Sequence[_Line], left_out: Sequence[str]) -> Non
                 *(short(percentile(waits, 0.99)), short(max(waits))),
                 *(f"{statistics.median(r.fairness for r in rounds):.3f}", f"{line.out_of_order:.0%}"),
                 f"{sum(found.timeouts for found in rounds)}",
+                *(f"{count:.1f}" for count in line.requests or ()),
             )
         )
         if line.overlaps:
@@ -242,6 +267,16 @@ def _results(backend: str, lines: Sequence[_Line]) -> list[Result]:
     median_ms, wait_ms = statistics.median(ours.medians), percentile(ours.waits_ms, 0.99)
     note = f"p99 of waits {wait_ms:.0f} ms, {ours.out_of_order:.0%} out of order, two holders {ours.overlaps} times"
     met, goals, ratio = ours.overlaps == 0, ["never two holders"], None
+    if ours.requests is not None:  # who waits is woken by nobody
+        spread_of_waits = wait_ms / statistics.median(ours.waits_ms)
+        met = met and spread_of_waits <= _GOAL_P99_TO_MEDIAN and ours.out_of_order <= _OUT_OF_ORDER_MOST
+        goals += [
+            f"p99 of waits at most {_GOAL_P99_TO_MEDIAN:g} x their median",
+            f"at most {_OUT_OF_ORDER_MOST:.0%} out of order",
+        ]
+        note += ", p99 of waits {:.1f} x their median; {:.1f} reads and {:.1f} writes a grant".format(
+            spread_of_waits, *ours.requests
+        )
     if floor is not None:
         ratio = statistics.median(mine / least for mine, least in zip(ours.medians, floor.medians, strict=False))
         met = met and ratio <= _GOAL_TO_FLOOR and ours.out_of_order <= floor.out_of_order + _OUT_OF_ORDER_MOST

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bench.locks.common import Contender, NotHere, Place
+from bench.locks.counted import open_counted
 from bench.locks.floors import (
     DynamodbItem,
     EtcdQueue,
@@ -31,14 +32,18 @@ from bench.locks.floors import (
 )
 
 from lakelatch.errors import LockTimeout
+from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.system import REAL_SYSTEM
 
 
 class Ours(Contender):
     def __init__(self, place: Place, key: str, lease_s: float) -> None:
-        self._provider = place.open_provider(lease_s)
+        self._provider = self._open(place, lease_s)
         self._key = key
         self._provider.acquire("warm", 30).release()
+
+    def _open(self, place: Place, lease_s: float) -> LockProvider:
+        return place.open_provider(lease_s)
 
     def acquire(self, timeout_s: float) -> bool:
         try:
@@ -52,6 +57,21 @@ class Ours(Contender):
 
     def held(self) -> bool | None:
         return self._lease.valid()
+
+
+class OursCounted(Ours):
+    """Ours at a store of records, whose requests are what is paid for."""
+
+    def __init__(self, place: Place, key: str, lease_s: float) -> None:
+        self._requests = [0, 0]
+        super().__init__(place, key, lease_s)
+
+    def _open(self, place: Place, lease_s: float) -> LockProvider:
+        return open_counted(LockScope(place.table_uri, place.options(lease_s)), self._requests)
+
+    def requests(self) -> tuple[int, int] | None:
+        reads, writes = self._requests
+        return reads, writes
 
 
 class LibraryLock(Contender):
@@ -246,7 +266,10 @@ class Adapter:
 
 _OURS = tuple(
     Adapter(backend, "lakelatch", "ours", Ours, "alone handoff takeover zombie")
-    for backend in ("filesystem", "redis", "zookeeper", "etcd", "dynamodb", "storage")
+    for backend in ("filesystem", "redis", "zookeeper", "etcd")
+) + tuple(
+    Adapter(backend, "lakelatch", "ours", OursCounted, "alone handoff takeover zombie")
+    for backend in ("dynamodb", "storage")
 )
 _FLOORS = (
     Adapter("filesystem", "flock", "floor", KernelLock),

@@ -22,7 +22,7 @@ _HUDI = "hudi:"
 class DynamodbLockProvider(SessionLockProvider):
     """Leases as items of a DynamoDB table, whose partition key has to be a string attribute named `key`.
 
-    There are no notifications: a waiter looks again, at most four times a second.
+    There are no notifications: who waits looks again, the next one often and the others rarely.
 
     Keys below `hoodie.write.lock.dynamodb.`:
     `table` (`lakelatch_locks`), `partition_key` (`lakelatch`, with which all our items' keys begin), `region`

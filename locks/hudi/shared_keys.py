@@ -13,7 +13,8 @@ from lakelatch.locks.contract import Holder
 from lakelatch.locks.hudi.java_lock import JavaLock, JavaLockState
 from lakelatch.locks.records.backend import RecordBackend
 from lakelatch.locks.records.slots import Entry, entry_of, slot_of
-from lakelatch.locks.records.store import RecordStore, field
+from lakelatch.locks.records.store import Record, RecordStore, field
+from lakelatch.locks.records.tickets import Turn, by_ticket, served_of
 from lakelatch.locks.session.backend import Held, SessionGone
 from lakelatch.system import System
 
@@ -65,23 +66,33 @@ class SharedKeysBackend(RecordBackend):
         self._release_all(session)
         super().close_session(session)
 
-    def try_once(self, session: str, request: str, name: str) -> int | None:
+    def try_once(self, session: str, request: str, name: str, turn: Turn) -> int | None:
         lock = self._find(name)
         if lock is None:
-            return super().try_once(session, request, name)
+            return super().try_once(session, request, name, turn)
         owner = lock.owner_of(request)
-        state = self._take(name, lock, owner)
+        slots: list[tuple[Record | None, bool]] = []  # as read for the turn
+
+        def may_take() -> bool:
+            slot, others = (self.store.get(slot_of(name)), True) if turn.has_ticket else self.known_slot(name)
+            slots[:] = [(slot, others)]
+            return turn.has_come(served_of(slot, name), others)
+
+        state, found = self._take(name, lock, owner, may_take)
         if state is None:
+            if found is not None and not slots:
+                self._watch(name, found, turn)
             return None
         with self._changing:
             self._mine[request] = _Mine(session, lock, state)
 
-        def mine(held: dict[str, Any], token: int) -> bool:  # an entry that is there is out of date
-            since_ms = self.system.realtime_ms()
+        def mine(_slot: Record | None, _others: bool, held: dict[str, Any], token: int) -> bool:
+            since_ms = self.system.realtime_ms()  # an entry that is there is out of date
             held[name] = {"session": session, "request": request, "token": token, "since_ms": since_ms, "owner": owner}
+            held[name] |= turn.of_entry()
             return True
 
-        token = self.draw_token(session, request, name, mine)
+        token = self.draw_token(session, request, name, mine, turn, slots[0] if slots else None)
         return token if request in self._mine else None  # a renewal may have found meanwhile that it was lost
 
     def give_back(self, session: str, request: str, name: str) -> bool:
@@ -143,18 +154,31 @@ class SharedKeysBackend(RecordBackend):
             found = lock.read()
         return False
 
-    def _take(self, name: str, lock: JavaLock, owner: str) -> JavaLockState | None:
+    def _take(
+        self, name: str, lock: JavaLock, owner: str, may_take: Callable[[], bool]
+    ) -> tuple[JavaLockState | None, JavaLockState | None]:
+        """The lock as we hold it since, and as it was found."""
         if name in self._released:
-            taken = lock.write(owner, self._released.pop(name))
+            left = self._released.pop(name)
+            if not may_take():
+                return None, left
+            taken = lock.write(owner, left)
             if taken is not None:
-                return taken
+                return taken, left
             self._contended.add(name)
         found = lock.read()
         if found is not None and found.owner == owner and not found.lapsed:
-            return found  # an earlier put has happened after all
-        if found is not None and self._alive(name, lock, found):
-            return None
-        return lock.write(owner, found)
+            return found, found  # an earlier put has happened after all
+        if (found is not None and self._alive(name, lock, found)) or not may_take():
+            return None, found
+        return lock.write(owner, found), found
+
+    def _watch(self, name: str, found: JavaLockState, turn: Turn) -> None:
+        """Tells the turn who holds the lock; only one that is behind others has to know more than that."""
+        slot = self.store.get(slot_of(name)) if turn.is_behind else None
+        noted = field(slot, "held", dict, slot_of(name)).get(name) if slot is not None else None
+        ours = isinstance(noted, dict) and noted.get("owner") == found.owner
+        turn.see(found.owner, ours and by_ticket(noted), served_of(slot, name))
 
     def _alive(self, name: str, lock: JavaLock, found: JavaLockState) -> bool:
         """Whether it may not be overtaken yet; silence counts from when we first had this version in our hands."""

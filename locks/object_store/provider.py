@@ -26,7 +26,7 @@ _HUDI_LEASE_S, _HUDI_RENEWALS = 300, 10
 class StorageLockProvider(SessionLockProvider):
     """Leases as small objects below `.hoodie/.lakelatch/lock_records/` of the table, or at `url`.
 
-    There are no notifications: a waiter looks again, at most four times a second.
+    There are no notifications: who waits looks again, the next one often and the others rarely.
 
     Keys below `hoodie.write.lock.storage.`:
     `url` (`s3://`, `gs://`, `az://`, `file://`, or a path), `endpoint_url`, `region`, `allow_http`, `access_key_id` and

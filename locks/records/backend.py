@@ -27,24 +27,26 @@ from lakelatch.locks.contract import Holder
 from lakelatch.locks.records.sessions import RecordSessions
 from lakelatch.locks.records.slots import LOCKS, entry_of, register_of, slot_of, slots_of_table
 from lakelatch.locks.records.store import Put, Record, RecordStore, field
+from lakelatch.locks.records.tickets import Turn, by_ticket, served_of
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
 from lakelatch.retry import Backoff, tries
 from lakelatch.system import System
 
-_LOOK_MOST_S = 0.25  # between two looks at a slot that is held by another process
 _TURN_MOST_S = 0.02  # between two looks whether it is our turn, which cost no call
 _CONFLICT = Backoff(first_s=0.001, longest_s=0.05, jitter=1.0)  # each refusal means that another client got through
 _SWEEP_SOON, _SWEEP_LATER = 2, 20  # lease times between two looks at all sessions
 _TIDY_SHARE = 0.05  # of the lease time, at each renewal
 
 
-Change: TypeAlias = Callable[[dict[str, Any], int], bool]
+#: Of a slot as it is known, whether others may have put it since we did, its entries, which are changed, and the token
+Change: TypeAlias = Callable[[Record | None, bool, dict[str, Any], int], bool]
 
 
 class RecordBackend(SessionBackend):
     """The protocol, over any `RecordStore`; the clock is the given one, so it also runs in a simulation.
 
-    Waiting threads of one process queue here, and only the first looks at the store. Among processes there is no order.
+    Waiting threads of one process queue here, and only the first looks at the store. Processes are served in the order
+    of their tickets (`locks/records/tickets.py`), as far as those who wait are alive.
     """
 
     def __init__(self, store: RecordStore, system: System, lease_s: float, renew_s: float | None = None) -> None:
@@ -61,6 +63,8 @@ class RecordBackend(SessionBackend):
         self._queues: dict[str, deque[str]] = {}
         self._known: dict[str, Record] = {}  # slots and registers, as we put them last
         self._shared: set[str] = set()  # slots that others put as well, so that reading first is cheaper
+        self._crowded: set[str] = set()  # slots that others put even while a name in them is held here
+        self._paces: dict[str, float] = {}  # how long serving one who waits takes, by name
         self._dead: list[str] = []
         self._untidy: list[str] = []  # slots that may still hold names of the dead
         self._sweeps = 0
@@ -98,8 +102,15 @@ class RecordBackend(SessionBackend):
     def take(self, session: str, request: str, name: str, wait: Wait) -> int | None:
         with self._guard:
             self._requests[request] = session, name
+        turn = Turn(self.store, self.system, name, self._paces)
         with self._turn(name, request) as queue:
-            token = self._wait(session, request, name, wait, queue)
+            try:
+                token = self._wait(session, request, name, wait, queue, turn)
+            except BaseException:
+                turn.leave()
+                raise
+        if token is None:
+            turn.leave()
         with self._guard:
             if token is None:
                 self._requests.pop(request, None)
@@ -107,17 +118,22 @@ class RecordBackend(SessionBackend):
                 self._holding[name] = session, request
         return token
 
-    def try_once(self, session: str, request: str, name: str) -> int | None:
-        """The token, or None if a live session holds the name."""
+    def try_once(self, session: str, request: str, name: str, turn: Turn) -> int | None:
+        """The token, or None if a live session holds the name, or it is not our turn."""
 
-        def mine(held: dict[str, Any], token: int) -> bool:
-            entry = entry_of(held, name)
-            if entry is not None and self.sessions.look(entry.session) is not None:
+        def mine(slot: Record | None, others: bool, held: dict[str, Any], token: int) -> bool:
+            entry, served = entry_of(held, name), served_of(slot, name)
+            if entry is not None and (turn.believes(entry.token) or self.sessions.look(entry.session) is not None):
+                turn.see(f"{entry.token}", by_ticket(held[name]), served)
                 return False
-            held[name] = {"session": session, "request": request, "token": token, "since_ms": self.system.realtime_ms()}
+            if not turn.has_come(served, others):
+                return False
+            since_ms = self.system.realtime_ms()
+            entry_now = {"session": session, "request": request, "token": token, "since_ms": since_ms}
+            held[name] = entry_now | turn.of_entry()
             return True
 
-        return self.draw_token(session, request, name, mine)
+        return self.draw_token(session, request, name, mine, turn)
 
     def give_back(self, session: str, request: str, name: str) -> bool:
         held = self._free(session, request, name)
@@ -130,13 +146,13 @@ class RecordBackend(SessionBackend):
         if first is not None:
             return first
         with self._register_guard:  # the threads of a process need not fight each other
-            record, _ = self._last_known(register)
+            record, _ = self._last_known(register, self._shared)
             for _ in self._tries():
                 stored = field(record, "value", int, register) if record else 0
                 first = max(stored + 1, at_least)
                 value = {"name": name, "value": first + count - 1}
                 put = self.store.put(register, value, record.version if record else None)
-                self._learn(register, put)
+                self._learn(register, put, self._shared)
                 if put.done:
                     return first
                 record = put.record
@@ -172,29 +188,44 @@ class RecordBackend(SessionBackend):
 
     # For subclasses that keep some names elsewhere
 
-    def draw_token(self, session: str, request: str, name: str, change: Change) -> int | None:
-        """Puts the slot of a name with the next token and what `change(held, token)` makes of its entries.
+    def known_slot(self, name: str) -> tuple[Record | None, bool]:
+        """The slot of a name for the next `draw_token`, and whether others may have put it since we did."""
+        return self._last_known(slot_of(name), self._shared)
+
+    def draw_token(
+        self,
+        session: str,
+        request: str,
+        name: str,
+        change: Change,
+        turn: Turn,
+        known: tuple[Record | None, bool] | None = None,
+    ) -> int | None:
+        """Puts the slot of a name with the next token, and what `change` makes of its entries.
 
         None if `change` says False of entries that have just been read.
         """
         slot = slot_of(name)
-        record, fresh = self._last_known(slot)
+        record, fresh = known or self.known_slot(name)
         for _ in self._tries():
             held = dict(field(record, "held", dict, slot)) if record else {}
             mine = entry_of(held, name)
             if mine is not None and (mine.session, mine.request) == (session, request):
                 return mine.token  # an earlier put has happened after all
             token = max((field(record, "token", int, slot) if record else 0) + 1, self.system.realtime_ms())
-            if not change(held, token):
+            if not change(record, fresh, held, token):
                 if fresh:
                     return None
-                record, fresh = self.store.get(slot), True
+                before, record, fresh = record, self.store.get(slot), True
+                if (record and record.version) != (before and before.version):
+                    self._shared.add(slot)
                 continue
             expected = record.version if record else None
             self._sent[request] = expected
-            put = self.store.put(slot, {"token": token, "held": held}, expected)
+            order = turn.fields_of(record)
+            put = self.store.put(slot, {**order, "token": token, "held": held}, expected)
             self._sent.pop(request, None)
-            self._learn(slot, put)
+            self._learn(slot, put, self._shared)
             if put.done:
                 return token
             record, fresh = put.record, True
@@ -211,7 +242,7 @@ class RecordBackend(SessionBackend):
     def _free(self, session: str, request: str, name: str) -> bool:
         """Removes the entry of a request, and makes sure that no put of it can happen any more."""
         slot = slot_of(name)
-        record, fresh = self._last_known(slot)
+        record, fresh = self._last_known(slot, self._crowded)
         for _ in self._tries():
             version = record.version if record else None
             held = dict(field(record, "held", dict, slot)) if record else {}
@@ -225,8 +256,9 @@ class RecordBackend(SessionBackend):
             if ours:
                 del held[name]
             token = field(record, "token", int, slot) if record else 0
-            put = self.store.put(slot, {"token": token, "held": held}, version)
-            self._learn(slot, put)
+            order = dict(record.value) if record else {}
+            put = self.store.put(slot, {**order, "token": token, "held": held}, version)
+            self._learn(slot, put, self._crowded)
             if put.done:
                 return ours
             record, fresh = put.record, True
@@ -250,18 +282,32 @@ class RecordBackend(SessionBackend):
 
     # This process's own
 
-    def _wait(self, session: str, request: str, name: str, wait: Wait, queue: deque[str]) -> int | None:
-        looked = False
+    def _wait(self, session: str, request: str, name: str, wait: Wait, queue: deque[str], turn: Turn) -> int | None:
+        due_ns = 0
         while True:
             last = wait.left_s() <= 0
-            look = last or (queue[0] == request and not self._held_here(name))
-            token = self.try_once(session, request, name) if look else None
-            if token is not None or last:
-                return token
-            if look and not looked:
+            first = queue[0] == request and not self._held_here(name)
+            look = last or (first and self.system.monotonic_ns() >= due_ns)
+            if look:
+                try:
+                    if last:
+                        turn.insist()
+                    known = self._known.get(slot_of(name))
+                    token = None
+                    if not turn.joins_first(served_of(known, name)):
+                        token = self.try_once(session, request, name, turn)
+                    if token is not None or last:
+                        return token
+                    turn.join()
+                except Unavailable:
+                    turn.forget()
+                    raise
                 wait.calm_down()
-            looked = look
-            wait.back_off(most_s=_LOOK_MOST_S if look else _TURN_MOST_S)
+                due_ns = self.system.monotonic_ns() + int(turn.rest_s() * 1e9)
+            if first:
+                self.system.sleep(wait.nap_s(max((due_ns - self.system.monotonic_ns()) / 1e9, 0.0)))
+            else:
+                wait.back_off(most_s=_TURN_MOST_S)
 
     @contextmanager
     def _turn(self, name: str, request: str) -> Iterator[deque[str]]:
@@ -281,19 +327,19 @@ class RecordBackend(SessionBackend):
         holding = self._holding.get(name)
         return holding is not None and self.sessions.own(holding[0])
 
-    def _last_known(self, name: str) -> tuple[Record | None, bool]:
-        """A record, and whether it was read just now; the last put of this process will do if no other puts there."""
+    def _last_known(self, name: str, doubted: set[str]) -> tuple[Record | None, bool]:
+        """A record, and whether it was read just now; the last put of this process will do where no other puts it."""
         known = self._known.get(name)
-        if known is not None and name not in self._shared:
+        if known is not None and name not in doubted:
             return known, False
         record = self.store.get(name)
         if record is not None and known is not None and record.version == known.version:
-            self._shared.discard(name)
+            doubted.discard(name)
         return record, True
 
-    def _learn(self, name: str, put: Put) -> None:
+    def _learn(self, name: str, put: Put, doubted: set[str]) -> None:
         if not put.done:
-            self._shared.add(name)
+            doubted.add(name)
         elif put.record is not None:
             self._known[name] = put.record
 

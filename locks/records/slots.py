@@ -11,7 +11,7 @@ from typing import Any
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.records.store import Record, field
 
-LOCKS, REGISTERS = "locks/", "registers/"
+LOCKS, QUEUES, REGISTERS = "locks/", "queues/", "registers/"
 _SLOTS = 64
 _PLAIN = re.compile(r"[a-z0-9_]{1,40}")
 
@@ -38,6 +38,11 @@ def slot_of(name: str) -> str:
         return f"{LOCKS}other/{_digest(name)}"
     slot = TABLE_KEY if key == TABLE_KEY else f"{sha256(key.encode()).digest()[0] % _SLOTS:02x}"
     return f"{LOCKS}{table}/{slot}"
+
+
+def queue_of(name: str) -> str:
+    """The record of who waits for a name, or for another one of its slot."""
+    return QUEUES + slot_of(name).removeprefix(LOCKS)
 
 
 def register_of(name: str) -> str:

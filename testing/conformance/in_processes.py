@@ -91,6 +91,12 @@ def hold(connection: Connection, provider: LockProvider, key: str) -> None:
     connection.send(lease.release())
 
 
+def wait_for(connection: Connection, provider: LockProvider, key: str) -> None:
+    """Says that it begins to wait for a key, and does so."""
+    connection.send("ready")
+    hold(connection, provider, key)
+
+
 def count_up(connection: Connection, provider: LockProvider, key: str, file: Path, rounds: int) -> None:
     """Adds to a number in a file in two steps, each time under the key's lease; sends the tokens that it had."""
     start(connection)

@@ -212,6 +212,25 @@ class LockProviderConformance:
             assert lease.token > token and [holder.token for holder in provider.holders()] == [lease.token]
             assert lease.release()
 
+    def test_waiters_that_crashed_leave_the_key_to_others(self, tmp_path: Path) -> None:
+        self.needs_processes()
+        with self.providers(tmp_path) as [provider]:
+            lease = provider.acquire(TABLE_KEY, SOON_S)
+            children = [Child(in_processes.wait_for, provider, TABLE_KEY) for _ in range(3)]
+            assert [child.receive() for child in children] == ["ready"] * 3
+            pause()
+            assert lease.release()
+            until(lambda: any(child.connection.poll() for child in children))
+            served = next(child for child in children if child.connection.poll())
+            assert served.receive() > lease.token
+            for child in children:
+                if child is not served:
+                    child.kill()
+            served.send("release")
+            assert served.receive()
+            served.kill()
+            assert provider.acquire(TABLE_KEY, SOON_S).release()
+
     def test_a_crashed_holder_is_not_shown(self, tmp_path: Path) -> None:
         self.needs_processes()
         with self.providers(tmp_path) as [provider]:
