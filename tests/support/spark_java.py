@@ -35,7 +35,10 @@ def make_archive() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         spark = open_test_session()
-        options: dict[str, str | int] = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 2}
+        options: dict[str, str | int] = {
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.bucket.index.num.buckets": 2,
+        }
         rows = spark.range(100).selectExpr("id", "id % 7 AS part", "CAST(id AS STRING) AS name")
         for _ in range(2):
             lakelatch.write(rows, f"{folder}/table", options)
