@@ -15,11 +15,16 @@ export TEST_LIMIT ?= 45m
 VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3
 SEEDS ?= 300
 LONG_SEEDS ?= 10000
-# Most lock tests wait for leases to end, so there are more workers than cores. Each of them gets whole files, and has a
-# Spark session of its own from its first test of Spark on.
+# Most lock tests wait for leases to end, so there are more workers than cores (in `make test` four, since nothing runs
+# beside it). Each of them gets whole files, and has a Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	$(BIN)/python .ci/run-tests $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+# Or each process compiles the project again, and each worker of pytest rewrites all assertions, where the machine forbids
+# what compiled code is kept in.
+export PYTHONDONTWRITEBYTECODE :=
+# What Spark's classes are archived in: a session starts with half the processor time.
+CLASSES := $(VENV)/spark-classes.jsa
 
 .PHONY: help test test-long long-tests test-java test-versions test-containers servers demo bench lint format venv java clean
 
@@ -49,6 +54,9 @@ $(STAMP): pyproject.toml
 java:
 	@.ci/check-java
 
+$(CLASSES): $(STAMP)
+	$(BIN)/python tests/support/spark_java.py
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,22 +66,24 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: java servers lint
-	$(if $(TEST_ARGS),,$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS))
-	$(PYTEST) -m "not long and not java" -- $(TEST_ARGS)
+# mypy and Java fill one core, and the seeds, which take any number, what is left of both.
+test: java servers
+	$(if $(TEST_ARGS),,.ci/beside "$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS)") \
+		make --no-print-directory lint $(CLASSES)
+	$(PYTEST) -n 4 -m "not long and not java" -- $(TEST_ARGS)
 
 # The seeds are simulated meanwhile: tests that wait for leases, disks and servers leave a good part of the cores.
 test-long: java servers
 	.ci/beside "$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)" make --no-print-directory long-tests
 
-long-tests:
+long-tests: $(CLASSES)
 	$(PYTEST) -m "long and not java" -- $(TEST_ARGS)
 	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 
 # A worker for each of two cores: it has two Spark sessions, ours and Java Hudi's, of which one waits for the other. Some
 # tests start a third for themselves.
-test-java: java servers
+test-java: java servers $(CLASSES)
 	@.ci/install-java-hudi
 	$(PYTEST) -n 2 -m java -- $(or $(TEST_ARGS),tests/java)
 

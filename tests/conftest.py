@@ -34,6 +34,7 @@ FORBID_SKIPS = "LAKELATCH_FORBID_SKIPS"
 FAILED_TESTS = "LAKELATCH_FAILED_TESTS"
 FUZZ_EXAMPLES = "LAKELATCH_FUZZ_EXAMPLES"
 TEST_STORE = "LAKELATCH_TEST_STORE"
+JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 
 # A test that cannot apply is no test that should have run. The whole reason has to stand here, as its suite gives it:
 # a pattern would let any test excuse itself.
@@ -293,7 +294,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # for the processes that tests start
-    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "support" / "spark_conf"))  # for these, too
+    if JAVA_OPTIONS not in os.environ:
+        from spark_java import java_options
+
+        os.environ[JAVA_OPTIONS] = java_options()  # for these, too
     if sys.__stderr__ is not None:
         faulthandler.register(signal.SIGUSR1, file=os.dup(sys.__stderr__.fileno()), all_threads=True)
     # Whoever changes one thing is not told of another by chance; who asks for more examples gets new ones each time.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import logging
@@ -43,6 +44,8 @@ _HANGS_S = 200  # of a run that takes 40 ms on a machine with nothing else to do
 _COMMAND = "python tests/simulation/simulate.py"
 _DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree draws begins
 _CHUNKS_A_PROCESS = 20  # a process that simulates grows
+_CHUNK_MOST = 50
+_CHUNKS_LEAST = 30  # or one process simulates the last of few chunks while others have nothing to do
 _ROOT = Path(__file__).parents[2]
 _NOT_SIMULATED = re.compile(r"\.|bench/|tests/(?!simulation/|support/)|.*/\.")
 
@@ -84,9 +87,13 @@ class Hung(BaseException):
     """A run that no longer moves: code that waits for a lock of the operating system's while another actor holds it."""
 
 
-def _simulate_some(arguments: tuple[int, int, str]) -> list[Outcome]:
+def _begin() -> None:
     logging.disable()
     signal.signal(signal.SIGALRM, _give_up)
+    gc.freeze()  # what is imported: the collector would look through it in each seed again
+
+
+def _simulate_some(arguments: tuple[int, int, str]) -> list[Outcome]:
     first, last, mistake = arguments
     return [_limited(seed, mistake) for seed in range(first, last)]
 
@@ -108,13 +115,15 @@ def _give_up(_: int, frame: FrameType | None) -> None:
 
 def open_pool(processes: int = 0) -> multiprocessing.pool.Pool:
     """Processes that simulate, one on each core unless it is said otherwise."""
-    return multiprocessing.get_context("spawn").Pool(processes or None, maxtasksperchild=_CHUNKS_A_PROCESS)
+    spawning = multiprocessing.get_context("spawn")
+    return spawning.Pool(processes or None, initializer=_begin, maxtasksperchild=_CHUNKS_A_PROCESS)
 
 
 def many(
-    pool: multiprocessing.pool.Pool, first: int, last: int, mistake: str = "", chunk: int = 50
+    pool: multiprocessing.pool.Pool, first: int, last: int, mistake: str = "", chunk: int = 0
 ) -> Iterator[Outcome]:
     """The outcomes of a range of seeds, as they come."""
+    chunk = chunk or min(max((last - first) // _CHUNKS_LEAST, 1), _CHUNK_MOST)
     chunks = [(start, min(start + chunk, last), mistake) for start in range(first, last, chunk)]
     for outcomes in pool.imap_unordered(_simulate_some, chunks):
         yield from outcomes

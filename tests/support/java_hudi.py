@@ -124,7 +124,8 @@ class JavaHudi:
             return
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         environment |= {"PYSPARK_PYTHON": str(self.python), "TZ": "UTC"}
-        environment.pop("SPARK_HOME", None)
+        for name in ("SPARK_HOME", "SPARK_SUBMIT_OPTS"):  # which are of our own Spark
+            environment.pop(name, None)
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 [str(self.python), str(PROCESS), str(self.jar), json.dumps(self.settings)],

@@ -8,11 +8,13 @@ import warnings
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from spark_java import SMALL
 
 SESSION_SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.extraJavaOptions": SMALL,  # of executors that are processes
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
