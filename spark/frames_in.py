@@ -52,10 +52,10 @@ def write(
 
     What is written comes from one evaluation of a frame, unless early detection stops it on its way: after a conflict
     at its commit the files that are there are taken for the next try. Rows come to the driver only if they are there
-    already (a local relation), if `lakelatch.write.small.rows` says that the frame is that small, or up to 10,001 of
-    them if Spark's optimizer takes it for small; with more rows it is evaluated anew, on the executors. Under a bucket
-    index an `insert` of a key that exists updates it, as in Hudi, unless hoodie.datasource.insert.dup.policy says
-    otherwise: what it leaves out is counted in the result's `rows_skipped`.
+    already (a local relation, or a Python list of up to 10,000 rows), if `lakelatch.write.small.rows` says that the
+    frame is that small, or up to 10,001 of them if Spark's optimizer takes it for small; with more rows it is evaluated
+    anew, on the executors. Under a bucket index an `insert` of a key that exists updates it, as in Hudi, unless
+    hoodie.datasource.insert.dup.policy says otherwise: what it leaves out is counted in the result's `rows_skipped`.
 
     `insert_overwrite` takes away all that is in the partitions which the frame touches when it commits, and
     `insert_overwrite_table` all that is in the table, also what others committed while the frame was written.

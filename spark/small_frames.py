@@ -1,8 +1,9 @@
 """Rows that come to the driver and are written there: without tasks of Python, and without a shuffle.
 
-Those of a local frame are there already. Of a frame that Spark computes, up to a limit of rows are asked for in one job
-if Spark's optimizer takes the frame, and all that it is made of, for small. If there turn out to be more rows, they are
-dropped and the executors evaluate the whole frame, so what is written always comes from one evaluation.
+Those of a local frame are there already, and so are those of a small Python list. Of a frame that Spark computes, up to
+a limit of rows are asked for in one job if Spark's optimizer takes the frame, and all that it is made of, for small. If
+there turn out to be more rows, they are dropped and the executors evaluate the whole frame, so what is written always
+comes from one evaluation.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.spark.progress import with_progress
+from lakelatch.spark.python_lists import is_small_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 ROWS_MAX = 10_000
 #: The most files that are written here of such a frame: they are made one after the other.
 FILES_MAX = 64
-_BYTES_MAX = 4 * 1024 * 1024  # of each part of the plan: as an estimate, and of compressed files
+#: Of a list of Python's, and of each part of a plan: there as an estimate, and of compressed files.
+BYTES_MAX = 4 * 1024 * 1024
 _PLAN = re.compile(r"^== Optimized Logical Plan ==$(.*?)^== Physical Plan ==$", re.MULTILINE | re.DOTALL)
 _NODE = re.compile(r"^[\s:|+-]*(\w+)\b.*, Statistics\(sizeInBytes=([\d.]+) (B|KiB|MiB)(?:, rowCount=([\d.E+]+))?\)$")
 _UNITS = {"B": 1, "KiB": 1024, "MiB": 1024 * 1024}
@@ -63,9 +66,14 @@ def rows_in_driver(
         return _at_most(options.small_rows, df, task) if options.small_rows else None
     if is_local():
         return _collected(df)
-    if task.by_bucket or not looks_small(df):  # base files are merged or sorted side by side
+    if task.by_bucket:  # base files are merged or sorted side by side
         return None
-    rows = _at_most(ROWS_MAX, df, task)
+    if is_small_list(df, ROWS_MAX, BYTES_MAX):
+        rows = _collected(df)
+    elif looks_small(df):
+        rows = _at_most(ROWS_MAX, df, task)
+    else:
+        return None
     return None if rows is None or _files(rows, task) > FILES_MAX else rows
 
 
@@ -82,7 +90,7 @@ def _is_small(line: str) -> bool:
     found = _NODE.match(line)
     if found is None or found[1] not in _KNOWN_NODES:
         return False
-    return float(found[2]) * _UNITS[found[3]] <= _BYTES_MAX and float(found[4] or 0) <= ROWS_MAX
+    return float(found[2]) * _UNITS[found[3]] <= BYTES_MAX and float(found[4] or 0) <= ROWS_MAX
 
 
 def _explained(df: Any) -> str:

@@ -1,7 +1,8 @@
 """Small writes on a warm session, beside Spark's append of the same frame in turns, and the frame's way to the driver.
 
-Each of 1, 10, 1,000 and 10,000 rows as three frames: a local one, one that Spark computes (a range with other columns),
-and one that Spark reads from a parquet file. `python -m bench.spark.small_write [--quick]` takes a third of the rounds.
+Each of 1, 10, 1,000 and 10,000 rows as four frames: a local one, one made of a Python list, one that Spark computes (a
+range with other columns), and one that Spark reads from a parquet file.
+`python -m bench.spark.small_write [--quick] [KIND ...]` takes a third of the rounds, and those kinds only.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,16 +33,19 @@ _OPTIONS: dict[str, object] = {
 }
 
 
-def run(rounds: int = _ROUNDS) -> list[Result]:
+def run(rounds: int = _ROUNDS, only: Sequence[str] = ()) -> list[Result]:
     spark = open_session("lakelatch bench", cores=2, memory_mb=1024)
     results = []
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="bench-") as folder:
         kinds: dict[str, Callable[[SparkSession, int, int], DataFrame]] = {
             "local": _local,
+            "list": _list,
             "computed": _computed,
             "read": partial(_read, Path(folder)),
         }
         for kind, make in kinds.items():
+            if only and kind not in only:
+                continue
             results += [_measure(spark, f"{folder}/{kind}-{rows}", kind, rows, make, rounds) for rows in _SIZES]
     spark.stop()
     return results
@@ -88,6 +92,10 @@ def _local(spark: SparkSession, rows: int, turn: int) -> DataFrame:
     return spark.createDataFrame(_table(rows, turn))
 
 
+def _list(spark: SparkSession, rows: int, turn: int) -> DataFrame:
+    return spark.createDataFrame([(f"k{i}", turn, 1.5) for i in range(rows)], "id string, ts long, v double")
+
+
 def _computed(spark: SparkSession, rows: int, turn: int) -> DataFrame:
     return spark.range(rows).select(
         F.concat(F.lit("k"), F.col("id").cast("string")).alias("id"),
@@ -111,7 +119,8 @@ def _append(frame: DataFrame, path: str) -> None:
 
 
 if __name__ == "__main__":
-    found = run(_ROUNDS // 3 if "--quick" in sys.argv else _ROUNDS)
+    kinds = [word for word in sys.argv[1:] if word != "--quick"]
+    found = run(_ROUNDS // 3 if "--quick" in sys.argv else _ROUNDS, kinds)
     save(found)
     for one in found:
         print(one)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from hashlib import sha1
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
@@ -16,13 +19,17 @@ from redis.retry import Retry
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.locks.session.options import BackendOptions, without_secrets
 
+_ERRORS = (redis.RedisError, RedisClusterException)
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _CONNECT_MOST_S = 5.0
 _CONNECTIONS_MOST = 512  # one for each thread that waits at the same time, and a few
 
 
 class RedisClient:
-    """Runs scripts, and waits for a list; its pool has a connection for each thread that waits.
+    """Runs scripts, and waits for a list; it has a connection for each thread that is at either at the same time.
+
+    Connections come from redis-py's pool, and are kept here between two calls: what redis-py does around a command, for
+    retries and metrics that are not wanted, takes longer than the server does. A cluster's client has no such pool.
 
     Errors: `InvalidRequest` for refused credentials and missing rights, `Unavailable` for everything else.
     """
@@ -32,51 +39,95 @@ class RedisClient:
         self._option = options.key("url")
         self._prefix = f"{{{options.text('prefix', 'lakelatch')}}}:"
         self._client = _open(options)
-        self._scripts: dict[str, Any] = {}
+        self._pool: Any = getattr(self._client, "connection_pool", None)
+        self._kept: deque[Any] = deque()
 
     def run(self, script: str, *arguments: str | int) -> Any:
         """The answer of a script of ours."""
-        with self._errors():
-            known = self._scripts.get(script) or self._scripts.setdefault(script, self._client.register_script(script))
-            try:
-                return self._client.evalsha(known.sha, 1, self._prefix, *arguments)
-            except NoScriptError:  # a server that was restarted, or another one
-                return known(keys=[self._prefix], args=list(arguments))
+        try:
+            return self._answer("EVALSHA", _name_of(script), 1, self._prefix, *arguments)
+        except NoScriptError:  # a server that was restarted, or another one
+            return self._told_answer("EVAL", script, 1, self._prefix, *arguments)
+        except _ERRORS as error:
+            raise _told(error, self.where, self._option) from None
 
     def pop(self, key: str, timeout_s: float) -> bytes | None:
         """The first element of a list, as soon as there is one; None after the time."""
-        with self._errors():
-            found: Any = self._client.blpop([self._prefix + key], timeout=max(timeout_s, 0.001))
+        found = self._told_answer("BLPOP", self._prefix + key, max(timeout_s, 0.001))
         return None if found is None else bytes(found[1])
 
     def close(self) -> None:
         """Closes all connections."""
         self._client.close()
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return _told(self.where, self._option)
+    def _told_answer(self, *command: str | int | float) -> Any:
+        try:
+            return self._answer(*command)
+        except _ERRORS as error:
+            raise _told(error, self.where, self._option) from None
+
+    def _answer(self, *command: str | int | float) -> Any:
+        if self._pool is None:
+            return self._client.execute_command(*command)
+        connection = self._connection()
+        try:
+            connection.send_packed_command(connection.pack_command(*command))
+            answer = connection.read_response()  # an error that leaves the connection unclear closes it
+        except redis.ResponseError:
+            self._kept.append(connection)
+            raise
+        except BaseException:
+            self._pool.release(connection)
+            self._return_kept()
+            raise
+        self._kept.append(connection)
+        return answer
+
+    def _connection(self) -> Any:
+        """One that was kept and is still open, or one of the pool, which opens it."""
+        try:
+            connection = self._kept.pop()
+        except IndexError:
+            return self._pool.get_connection()
+        try:
+            if not connection.can_read():  # else the server has closed it, or said what nobody asked
+                return connection
+        except (redis.RedisError, OSError):
+            pass
+        self._pool.release(connection)
+        self._return_kept()
+        return self._pool.get_connection()
+
+    def _return_kept(self) -> None:
+        """Where one connection has failed the pool decides about the others, as after a failover."""
+        while self._kept:
+            with suppress(IndexError):  # other threads take some
+                self._pool.release(self._kept.pop())
 
 
-@contextmanager
-def _told(where: str, option: str) -> Iterator[None]:
-    try:
-        yield
-    except (redis.RedisError, RedisClusterException) as error:
-        # a cluster's client hides what stopped it behind an exception of its own
-        cause = error.__cause__ if isinstance(error, RedisClusterException) and error.__cause__ else error
-        if isinstance(cause, (ValueError, TypeError)):
-            raise cause from None
-        if isinstance(cause, (redis.AuthenticationError, NoPermissionError, AuthorizationError)):
-            raise InvalidRequest(
-                f"{where} refuses these credentials or this user's rights ({_first_words(cause)}): look at "
-                f"{option}, and at the username and password beside it",
-                option=option,
-            ) from None
-        raise Unavailable(
-            f"{where} could not be used ({type(error).__name__}: {_first_words(error)}); is {option} "
-            "right, and the server up?",
+@cache
+def _name_of(script: str) -> str:
+    """What a server knows a script by that it has run."""
+    return sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _told(error: Exception, where: str, option: str) -> Exception:
+    """The error to raise for one of redis-py's."""
+    # a cluster's client hides what stopped it behind an exception of its own
+    cause = error.__cause__ if isinstance(error, RedisClusterException) and error.__cause__ else error
+    if isinstance(cause, (ValueError, TypeError)):
+        return cause
+    if isinstance(cause, (redis.AuthenticationError, NoPermissionError, AuthorizationError)):
+        return InvalidRequest(
+            f"{where} refuses these credentials or this user's rights ({_first_words(cause)}): look at "
+            f"{option}, and at the username and password beside it",
             option=option,
-        ) from None
+        )
+    return Unavailable(
+        f"{where} could not be used ({type(error).__name__}: {_first_words(error)}); is {option} "
+        "right, and the server up?",
+        option=option,
+    )
 
 
 def _first_words(error: Exception) -> str:
@@ -106,14 +157,16 @@ def _open(options: BackendOptions) -> Any:
     elif scheme.endswith("+cluster"):
         open_client = _open_cluster
     try:
-        with _told(f"Redis at {without_secrets(url)}", options.key("url")):
-            client = open_client(options, url, settings)
-            pool = getattr(client, "connection_pool", None)
-            if pool is not None:  # wrong settings raise now, and not at the first connection
-                _try_settings(pool.connection_class, pool.connection_kwargs)
-            return client
-    except (ValueError, TypeError) as error:
-        raise options.refusal("url", f"={without_secrets(url)!r} cannot be used: {_first_words(error)}") from None
+        client = open_client(options, url, settings)
+        pool = getattr(client, "connection_pool", None)
+        if pool is not None:  # wrong settings raise now, and not at the first connection
+            _try_settings(pool.connection_class, pool.connection_kwargs)
+        return client
+    except (*_ERRORS, ValueError, TypeError) as error:
+        told = _told(error, f"Redis at {without_secrets(url)}", options.key("url"))
+        if isinstance(told, (ValueError, TypeError)):
+            told = options.refusal("url", f"={without_secrets(url)!r} cannot be used: {_first_words(told)}")
+        raise told from None
 
 
 def _try_settings(kind: Callable[..., Any], settings: dict[str, Any]) -> None:

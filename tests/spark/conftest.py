@@ -48,8 +48,10 @@ class SmallTable:
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: str | None = None, local: bool = True) -> DataFrame:
         """A local frame, which lakelatch writes without a Spark task, or one that has to be computed."""
+        if not local:
+            return self.spark.createDataFrame(self.spark.sparkContext.parallelize(rows), columns or self.columns)
         frame = self.spark.createDataFrame(list(rows), columns or self.columns)
-        return self.spark.createDataFrame(frame.toArrow(), frame.schema) if local else frame
+        return self.spark.createDataFrame(frame.toArrow(), frame.schema)
 
     def write(
         self, rows: Sequence[tuple[Any, ...]], columns: str | None = None, local: bool = True, **more: str

@@ -88,6 +88,31 @@ def test_a_thousand_leases_cost_one_connection_and_one_thread(
         assert all(lease.release() for lease in leases)
 
 
+def connections_of(client: redis.Redis, name: str) -> list[str]:
+    return [one["id"] for one in client.client_list() if one["name"] == name]
+
+
+def test_a_connection_that_the_server_closed_is_replaced_unnoticed(
+    redis_server: Server, client: redis.Redis, tmp_path: Path
+) -> None:
+    url = f"{lock_options(redis_server)[URL]}?client_name=kept"
+    with closing(provider_at(url, tmp_path, prefix=tmp_path.name).make_backend()) as backend:
+        assert backend.holders("") == []
+        closed = connections_of(client, "kept")
+        assert client.client_kill_filter(_id=closed[0]) == 1
+        assert backend.holders("") == []
+        assert len(connections_of(client, "kept")) == len(closed) == 1
+        client.script_flush()
+        session = backend.open_session("me")
+        for turn in range(20):
+            assert backend.take(session, str(turn), "table/=k", for_s(0)) is not None
+            assert backend.take(session, "second", "table/=k", for_s(0.01)) is None
+            assert backend.give_back(session, str(turn), "table/=k")
+        backend.close_session(session)
+        assert len(connections_of(client, "kept")) == 1
+    assert wait_until(lambda: connections_of(client, "kept") == [], 10)
+
+
 def test_an_answer_that_got_lost_after_a_grant_is_given_back(
     redis_server: Server, proxy_to: object, tmp_path: Path
 ) -> None:
