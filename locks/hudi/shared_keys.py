@@ -177,8 +177,8 @@ class SharedKeysBackend(RecordBackend):
         """Tells the turn who holds the lock; only one that is behind others has to know more than that."""
         slot = self.store.get(slot_of(name)) if turn.is_behind else None
         noted = field(slot, "held", dict, slot_of(name)).get(name) if slot is not None else None
-        ours = isinstance(noted, dict) and noted.get("owner") == found.owner
-        turn.see(found.owner, ours and by_ticket(noted), served_of(slot, name))
+        in_order = isinstance(noted, dict) and noted.get("owner") == found.owner and by_ticket(noted)
+        turn.see(found.owner, in_order, served_of(slot, name))
 
     def _alive(self, name: str, lock: JavaLock, found: JavaLockState) -> bool:
         """Whether it may not be overtaken yet; silence counts from when we first had this version in our hands."""
