@@ -7,6 +7,7 @@ and by a statement over Spark Connect. Catalogs of others (`iceberg.db.t`) are l
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ _PARTS = re.compile(r"`((?:[^`]|``)*)`|([^.`\s]+)")
 _NOT_OPTIONS = {"path", "serialization.format"}  # that catalogs keep beside what the user has said
 _SECRET = re.compile(r"secret|passw|token|credential|access_?key|proxy_url", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/]*@")
+_states: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of sessions: the JVM's parser and catalog
 _REDACTED = "*********(redacted)"
 
 
@@ -152,19 +154,22 @@ def _text(value: str) -> str:
 def _from_jvm(spark: Any, parts: Sequence[str]) -> CatalogTable | None:
     from pyspark.errors import PySparkException
 
-    state = spark._jsparkSession.sessionState()
+    state = _states.get(spark)
+    if state is None:  # each call of the JVM takes a tenth of a millisecond, and `spark.table` waits for all of them
+        java = spark._jsparkSession.sessionState()
+        state = _states.setdefault(spark, (java.sqlParser(), java.catalog()))
+    parser, catalog = state
     try:
-        name = state.sqlParser().parseTableIdentifier(quoted(parts[-2:]))
-        table = state.catalog().getTempViewOrPermanentTableMetadata(name)
+        table = catalog.getTempViewOrPermanentTableMetadata(parser.parseTableIdentifier(quoted(parts[-2:])))
     except PySparkException:  # there is none, and Spark says so in its own words
         return None
-    provider = table.provider()
-    if provider.isEmpty():
-        return CatalogTable(quoted(parts), "")
-    kind = str(provider.get()).lower()
-    if kind != FORMAT:
-        return CatalogTable(quoted(parts), kind)
-    if len(parts) < 3 and state.catalogManager().currentCatalog().name() != _SESSION_CATALOG:
+    provider = str(table.provider().toString()).lower()  # Some(parquet); None of a view
+    if provider != f"some({FORMAT})":
+        return CatalogTable(quoted(parts), "" if provider == "none" else provider[5:-1])
+    if (
+        len(parts) < 3
+        and spark._jsparkSession.sessionState().catalogManager().currentCatalog().name() != _SESSION_CATALOG
+    ):
         return None
     options = {}
     entries = table.storage().properties().iterator()

@@ -28,6 +28,11 @@ class Words:
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.spark = spark
         self.folder = folder
+        spark.sql(f"CREATE DATABASE of_words LOCATION '{folder}/of_words'")
+        spark.sql("USE of_words")
+
+    def drop(self) -> None:
+        self.spark.sql("DROP DATABASE of_words CASCADE")
 
     def frame(self, *rows: tuple[Any, ...]) -> DataFrame:
         return self.spark.createDataFrame(list(rows), "id long, ts long, v string")
@@ -100,7 +105,7 @@ def partitions(words: Words) -> dict[str, Any]:
 def catalog(words: Words) -> dict[str, Any]:
     """Tables by name: made, filled, read and dropped, where the catalog keeps them."""
     words.writer((1, 1, "a")).saveAsTable("words")
-    said: dict[str, Any] = {"made": words.rows("spark_catalog.default.words")}
+    said: dict[str, Any] = {"made": words.rows("spark_catalog.of_words.words")}
     said["made twice"] = words.refused(lambda: words.writer((1, 9, "never")).saveAsTable("words"))
     words.writer((1, 9, "never")).mode("ignore").saveAsTable("words")
     words.frame((2, 1, "b")).write.mode("append").saveAsTable("words")
@@ -147,13 +152,12 @@ def table_writer(words: Words) -> dict[str, Any]:
 
 
 def walk(spark: SparkSession, folder: str) -> dict[str, Any]:
-    """All of it. Tables of the catalog are dropped at the end, with whether their files stay."""
+    """All of it, and whether the files of a table with a path of its own stay when it is dropped."""
     words = Words(lakelatch.enable(spark), folder)
     try:
         said = {one.__name__: one(words) for one in (modes, partitions, catalog, table_writer)}
     finally:
-        for name in ("words", "written", "broken", "of_others"):
-            spark.sql(f"DROP TABLE IF EXISTS {name}")
+        words.drop()
     return {**said, "stays": Path(f"{folder}/it's a table/.hoodie").exists()}
 
 

@@ -27,17 +27,15 @@ PATIENCE_S = 300
 @pytest.fixture(scope="module")
 def words(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Words]:
     session = spark.newSession()
-    yield Words(lakelatch.enable(session), str(tmp_path_factory.mktemp("enabled")))
+    made = Words(lakelatch.enable(session), str(tmp_path_factory.mktemp("enabled")))
+    yield made
+    made.drop()
     lakelatch.disable(session)
 
 
 @pytest.mark.parametrize("part", ["modes", "partitions", "catalog", "table_writer"])
 def test_each_word_does_what_spark_says_of_it(words: Words, part: str) -> None:
-    try:
-        assert getattr(enabled_words, part)(words) == EXPECTED[part]
-    finally:
-        for name in ("words", "written", "broken", "of_others"):
-            words.spark.sql(f"DROP TABLE IF EXISTS {name}")
+    assert getattr(enabled_words, part)(words) == EXPECTED[part]
 
 
 @pytest.mark.long  # its Java process, session and Python workers are all new
@@ -80,26 +78,20 @@ def test_a_copy_on_write_table_is_written_by_sparks_words(words: Words) -> None:
 def test_a_table_keeps_its_options_in_the_catalog_and_no_secret(words: Words) -> None:
     lock, secret = "hoodie.write.lock.wait_time_ms", "lakelatch.storage.secret_access_key"
     words.writer((1, 1, "it's")).options(**{lock: "1234", secret: "hush"}).saveAsTable("kept")
-    try:
-        found = words.spark.sql("SHOW TABLE EXTENDED LIKE 'kept'").collect()[0].information
-        assert f"{lock}=1234" in found and "secret_access_key" not in found
-        assert words.rows("kept") == [[1, 1, "it's"]]
-    finally:
-        words.spark.sql("DROP TABLE kept")
+    found = words.spark.sql("SHOW TABLE EXTENDED LIKE 'kept'").collect()[0].information
+    assert f"{lock}=1234" in found and "secret_access_key" not in found
+    assert words.rows("kept") == [[1, 1, "it's"]]
 
 
 def test_types_of_all_kinds_are_entered_into_the_catalog(words: Words) -> None:
     columns = "id long, ts long, `select` struct<`größe`: array<decimal(5,2)>>, m map<string, struct<n: int>>"
     frame = words.spark.createDataFrame([], columns)
     frame.write.format("lakelatch").options(**enabled_words.OPTIONS).saveAsTable("typed")
-    try:
-        assert words.spark.table("typed").schema == frame.schema
-        entered = words.spark.catalog.listColumns("typed")
-        assert [(one.name, one.dataType) for one in entered] == [
-            (one.name, one.dataType.simpleString()) for one in frame.schema
-        ]
-    finally:
-        words.spark.sql("DROP TABLE typed")
+    assert words.spark.table("typed").schema == frame.schema
+    entered = words.spark.catalog.listColumns("typed")
+    assert [(one.name, one.dataType) for one in entered] == [
+        (one.name, one.dataType.simpleString()) for one in frame.schema
+    ]
 
 
 def test_other_sessions_and_formats_are_as_they_were(words: Words, spark: SparkSession, tmp_path: Path) -> None:
