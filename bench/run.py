@@ -27,6 +27,7 @@ BENCHMARKS = (
     "timeline",
     "spark.loading",
     "spark.reading",
+    "spark.untouched",
     "spark.changing",
     "spark.delta",
     "planning",

@@ -108,7 +108,8 @@ class LakelatchDataSource(DataSource):
             ways = f"SELECT * FROM t {at}, or once for all CREATE VIEW trips AS SELECT * FROM t {at}"
         raise InvalidRequest(
             f"the option 'path' is missing: name the table's folder, {'save' if writes else 'load'}('{_ANY_PATH}'). If "
-            f"this is a table t of Spark's catalog: {_NO_PLACE}. Say where it lies in the statement: {ways}",
+            f"this is a table t of Spark's catalog: {_NO_PLACE}. Say where it lies in the statement: {ways}. Or call "
+            "lakelatch.enable(spark): then spark.table, saveAsTable, insertInto and writeTo find it by its name",
             option="path",
         )
 

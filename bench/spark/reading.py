@@ -3,7 +3,8 @@
 A table is read after a bulk load, after its compaction, with logs on a tenth of its file groups, and on all of them: a
 tenth of the rows of these was written again. Its peer is what Spark has written of the same rows with the meta columns.
 *named* says in the read's options what is wanted (`columns`, and `where` for a lookup); the other reads say it in
-Spark alone. READ_ROWS says how many rows the table has (1,000,000), READ_STATES and READ_WAYS which figures are wanted.
+Spark alone; *enabled* is `format("lakelatch")` of a session for which `lakelatch.enable` was called. READ_ROWS says how
+many rows the table has (1,000,000), READ_STATES and READ_WAYS which figures are wanted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from lakelatch.spark.local_session import open_session
 
 _ROWS = int(os.environ.get("READ_ROWS", "1000000"))
 _STATES = os.environ.get("READ_STATES", "bulk,compacted,tenth,all").split(",")
-_WAYS = os.environ.get("READ_WAYS", "read,read_named,format,format_named").split(",")
+_WAYS = os.environ.get("READ_WAYS", "read,read_named,format,format_named,enabled").split(",")
 _BUCKETS = 10
 _ROUNDS = 3
 _OPTIONS = {
@@ -90,9 +91,16 @@ def _figures(spark: SparkSession, folder: str, state: str) -> Iterator[Result]:
 def _read(spark: SparkSession, path: str, way: str, columns: str | None, where: str | None) -> DataFrame:
     name, _, named = way.partition("_")
     options = {"columns": columns} if named and columns is not None else _META
+    if name == "enabled":
+        return _enabled(spark).read.format("lakelatch").options(**options).load(path)
     if name == "read":
         return lakelatch.read(spark, path, options, where if named else None)
     return spark.read.format("lakelatch").options(**options).load(path)
+
+
+@cache
+def _enabled(spark: SparkSession) -> SparkSession:
+    return lakelatch.enable(spark.newSession())
 
 
 def _compare(name: str, state: str, ours: Callable[[], object], peer: Callable[[], object]) -> Result:

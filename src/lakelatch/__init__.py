@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         execute_log_compaction,
         maintain,
     )
+    from lakelatch.spark.enabled.sessions import disable, enable
     from lakelatch.spark.frames_in import write
     from lakelatch.spark.frames_out import read
     from lakelatch.spark.functions import detail, history, schema, show
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "Table": "lakelatch.spark.table",
     "ArrowTable": "lakelatch.engine.arrow",
+    "enable": "lakelatch.spark.enabled.sessions",
+    "disable": "lakelatch.spark.enabled.sessions",
     "options": "lakelatch.engine.options.keywords",
     "open": "lakelatch.engine.arrow",
     "write": "lakelatch.spark.frames_in",
@@ -107,6 +110,8 @@ __all__ = [
     "delete_partitions",
     "delete_savepoint",
     "detail",
+    "disable",
+    "enable",
     "execute_cancel",
     "execute_clustering",
     "execute_compaction",
