@@ -17,7 +17,6 @@ from lakelatch.engine.options.write import (
     RECORD_KEY,
     TABLE_TYPE,
 )
-from lakelatch.errors import LakelatchError
 from lakelatch.spark.columns import schema_of
 from lakelatch.spark.frames_in import write
 from lakelatch.spark.sql.errors import InvalidStatement
@@ -169,7 +168,7 @@ def _made(reads: Reads, found: Definition) -> DataFrame:
     try:
         made = place_of(spark, found.name)
         return _filled(reads, found, place or (made.path if made else ""), schema, rows)
-    except LakelatchError:
+    except Exception:
         run(spark, f"DROP TABLE IF EXISTS {quoted(found.name)}")
         raise
 

@@ -16,6 +16,7 @@ _CONDITIONS = {  # by what the errors of `Table` say
     "is matched by more than one row of the source": "MERGE_CARDINALITY_VIOLATION",
     "is of the record key, by which": "UNSUPPORTED_FEATURE.UPDATE_COLUMN_OF_KEY",
     "is no column of the table": "UNRESOLVED_COLUMN",
+    "the condition of the overwrite does not hold": "REPLACE_WHERE_VIOLATION",
 }
 
 
@@ -51,6 +52,6 @@ def in_words_of_spark() -> Iterator[None]:
         raise
     except InvalidRequest as error:
         cause = error.__cause__
-        condition = cause.getCondition() if isinstance(cause, PySparkException) else None
-        found = next((name for words, name in _CONDITIONS.items() if words in error.message), None)
-        raise InvalidStatement(error.message, condition or found or UNSUPPORTED, **error.details) from error
+        of_cause = cause.getCondition() if isinstance(cause, PySparkException) else None
+        ours = next((name for words, name in _CONDITIONS.items() if words in error.message), None)
+        raise InvalidStatement(error.message, ours or of_cause or UNSUPPORTED, **error.details) from error

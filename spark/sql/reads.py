@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BEFORE, _AFTER = "before", "after"
+_GIVEN = "given"
 _VERSION = "_commit_version"
 
 
@@ -29,11 +30,13 @@ _VERSION = "_commit_version"
 class Reads:
     """The reads of one statement. Each table, and each moment of it, is planned once, wherever the statement names it.
 
-    `views` are those under which conditions find them; `renew` gives these the rows of now, for another try.
+    `given` are frames of the caller, by the names that stand for them in the text. Conditions find tables under
+    temporary views; `renew` gives these the rows of now, for another try.
     """
 
     spark: SparkSession
     args: Any = None
+    given: dict[str, DataFrame] = field(default_factory=dict)
     frames: dict[str, DataFrame] = field(default_factory=dict)
     _names: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _found: dict[tuple[Any, ...], DataFrame] = field(default_factory=dict)
@@ -42,14 +45,14 @@ class Reads:
 
     def finds(self, text: str) -> bool:
         """Whether a text reads a table of ours."""
-        return any(place is not None for _, place in self._placed(text))
+        return any(key is not None for _, key in self._keyed(text))
 
     def query(self, text: str) -> str:
         """The text for `frame`: names of ours are those of frames."""
         changes = []
-        for one, place in self._placed(text):
-            if place is not None:
-                changes.append((one.start, one.end, "\0" + self._frame_for(one, place) + "\1" + _alias(one)))
+        for one, key in self._keyed(text):
+            if key is not None:
+                changes.append((one.start, one.end, "\0" + self._frame_for(key) + "\1" + _alias(one)))
         whole = replaced(text, changes)
         if not self.frames:
             return whole
@@ -66,10 +69,10 @@ class Reads:
         """
         names = _common_names(common)
         changes = []
-        for one, place in self._placed(text) if _may_read(text) else ():
+        for one, key in self._keyed(text) if _may_read(text) else ():
             alias = _alias(one)
-            if place is not None:
-                changes.append((one.start, one.end, self._view_of(self._key(one, place)) + alias))
+            if key is not None:
+                changes.append((one.start, one.end, self._view_of(key) + alias))
             elif len(one.name.parts) == 1 and one.name.parts[0].lower() in names:
                 query = f"{common} SELECT * FROM `{one.name.parts[0]}`"
                 changes.append((one.start, one.end, self._view_of((query,)) + alias))
@@ -88,8 +91,9 @@ class Reads:
             self.spark.catalog.dropTempView(view)
         self._views.clear()
 
-    def _placed(self, text: str) -> list[tuple[Reference, Place | None]]:
-        return [(one, self.place(one.name)) for one in references(text)]
+    def _keyed(self, text: str) -> list[tuple[Reference, tuple[Any, ...] | None]]:
+        """The tables that a text names; those that are read here with the key of their frame."""
+        return [(one, self._key(one)) for one in references(text)]
 
     def place(self, name: Name) -> Place | None:
         """Where a table of ours lies; the catalog is asked once."""
@@ -97,11 +101,13 @@ class Reads:
             self._places[name.key] = place_of(self.spark, name)
         return self._places[name.key]
 
-    def _key(self, one: Reference, place: Place) -> tuple[Any, ...]:
-        return (place.path, tuple(sorted(place.options.items())), one.moment, one.arguments)
+    def _key(self, one: Reference) -> tuple[Any, ...] | None:
+        if one.name.key in self.given:
+            return (_GIVEN, one.name.key)
+        place = self.place(one.name)
+        return None if place is None else (place.path, tuple(sorted(place.options.items())), one.moment, one.arguments)
 
-    def _frame_for(self, one: Reference, place: Place) -> str:
-        key = self._key(one, place)
+    def _frame_for(self, key: tuple[Any, ...]) -> str:
         if key not in self._names:
             name = f"lakelatch_{len(self._names)}"
             self.frames[name] = self._made(key)
@@ -125,6 +131,8 @@ class Reads:
     def _read(self, key: tuple[Any, ...]) -> DataFrame:
         if len(key) == 1:
             return self.frame(key[0])
+        if key[0] == _GIVEN:
+            return self.given[key[1]]
         path, options, moment, arguments = key
         table = Table(self.spark, path, dict(options))
         if arguments is not None:

@@ -136,7 +136,7 @@ def _catalogued(information: str) -> Place:
     lines = dict(line.partition(": ")[::2] for line in information.split("\n"))
     properties = lines.get("Table Properties", "[]")[1:-1]
     pairs = dict(pair.partition("=")[::2] for pair in _PROPERTY.split(properties))
-    options = {key: value for key, value in pairs.items() if key.startswith(_OPTIONS)}
+    options = {key: value for key, value in pairs.items() if key.startswith(_OPTIONS) and "(redacted)" not in value}
     location = lines.get("Location", "")
     path = re.sub(r"^file:/+", "/", location)
     return Place(path, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.spark.sql import answers, changes, definitions, merges
@@ -59,22 +59,26 @@ def statement(spark: SparkSession, text: str, args: Any = None, **frames: DataFr
         return None
     if _SAYS_WHERE.search(text):
         return None
-    if frames:
-        names = {name: f"lakelatch_given_{name}" for name in frames}
-        try:
-            text = text.format(**names)
-        except (KeyError, IndexError, ValueError, AttributeError) as error:
-            raise InvalidStatement(f"the names in braces are not those of the frames: {error}") from error
     reads = Reads(spark, args)
-    for name, frame in frames.items():
-        if not hasattr(frame, "createOrReplaceTempView"):
-            raise InvalidStatement(f"{{{name}}} is no frame: give values as args={{...}}, and name them :{name}")
-        frame.createOrReplaceTempView(f"lakelatch_given_{name}")
+    if frames:
+        text = _with_frames(reads, text, frames)
     try:
         with in_words_of_spark():
             return _carried_out(reads, text, args)
     finally:
         reads.close()
+
+
+def _with_frames(reads: Reads, text: str, frames: Mapping[str, Any]) -> str:
+    """The text with names for the frames that it has in braces."""
+    for name, frame in frames.items():
+        if not hasattr(frame, "createOrReplaceTempView"):
+            raise InvalidStatement(f"{{{name}}} is no frame: give values as args={{...}}, and name them :{name}")
+        reads.given[f"lakelatch_given_{name}".lower()] = frame
+    try:
+        return text.format(**{name: f"lakelatch_given_{name}" for name in frames})
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise InvalidStatement(f"the names in braces are not those of the frames: {error}") from error
 
 
 def may_be_ours(spark: SparkSession, text: str) -> bool:
@@ -151,7 +155,7 @@ def _query(reads: Reads, text: str, args: Any) -> DataFrame | None:
 
 
 def _reads_ours(reads: Reads, text: str) -> bool:
-    if TABLE_CHANGES in text.upper():
+    if reads.given or TABLE_CHANGES in text.upper():
         return reads.finds(text)
     return any(reads.place(name) is not None for name in table_names(text))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakelatch.engine.options.arguments import Options
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.spark.columns import Expression
-from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
+from lakelatch.spark.sql.errors import SYNTAX, UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import has_query, is_volatile
 from lakelatch.spark.sql.session import Place, place_of
@@ -67,12 +67,14 @@ class Target(Table):
 
     def _plain(self, text: str | None) -> str | None:
         """The condition without the alias, which says what need not be read; None if it is not that simple."""
-        if text is None or has_query(text):
+        alias = self.alias.lower()
+        if text is None or has_query(text) or alias in (name.lower() for name in self.columns):
             return None
-        tokens, changes = tokens_of(text), []
-        for token, dot in pairwise(tokens):
-            if dot.text == "." and token.name.lower() == self.alias.lower():
+        changes, before = [], ""
+        for token, dot in pairwise(tokens_of(text)):
+            if dot.text == "." and before != "." and token.name.lower() == alias:
                 changes.append((token.start, dot.end, ""))
+            before = token.text
         return replaced(text, changes)
 
     def _change(
@@ -101,6 +103,8 @@ def target_of(reads: Reads, name: Name, alias: str | None, verb: str) -> Target 
 
 def checked_value(text: str) -> str:
     """A condition or value that gives the same each time. Errors: `InvalidStatement`."""
+    if not text.strip():
+        raise InvalidStatement("a condition or a value is missing", SYNTAX)
     found = is_volatile(text)
     if found is not None:
         raise InvalidStatement(
