@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from lakelatch.engine.options.write import (
     BUCKET_COUNT,
     MERGE_SCHEMA,
+    NUMBERS_TO_TEXT,
     OPERATION,
     ORDERING_FIELD,
     PARTITION_FIELD,
     RECORD_KEY,
     TABLE_TYPE,
 )
+from lakelatch.format.evolution import may_become
 from lakelatch.spark.columns import schema_of
 from lakelatch.spark.frames_in import write
+from lakelatch.spark.spark_types import to_arrow
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.session import FORMAT, known_of, place_of, run
@@ -29,7 +33,6 @@ from lakelatch.timeline.actions import INSERT, UPSERT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 _OF_HUDI = {  # what Hudi's SQL calls them
     "primarykey": RECORD_KEY,
@@ -186,7 +189,7 @@ def _schema(found: Definition) -> StructType | None:
 
 def _catalogued(reads: Reads, found: Definition, schema: StructType) -> bool:
     """Makes the name in Spark's catalog; False if it is there and that is to be ignored."""
-    columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in schema)
+    columns = ", ".join(f"{quoted_name(one.name)} {one.dataType.simpleString()}" for one in schema)
     location = f" LOCATION {text_literal(found.location)}" if found.location else ""
     kept = ", ".join(f"{text_literal(key)} = {text_literal(str(value))}" for key, value in found.options.items())
     properties = f" TBLPROPERTIES ({kept})" if kept else ""
@@ -285,16 +288,20 @@ def _added(reads: Reads, target: Target, more: StructType, ignores: bool) -> Dat
 
 
 def _widened(reads: Reads, target: Target, column: str, kind: str) -> DataFrame:
-    schema = target.schema
-    for one in schema:
-        if one.name == column:
-            one.dataType = schema_of(f"c {kind}")[0].dataType
-    return _with_schema(reads, target, schema)
+    wanted = schema_of(f"{quoted_name(column)} {kind}")
+    there = target.schema[column]
+    if not may_become(to_arrow(StructType([there])).types[0], to_arrow(wanted).types[0]):
+        raise InvalidStatement(
+            f"the column {column!r} is {there.dataType.simpleString()}, which does not become {kind}: a type becomes "
+            "one that holds each of its values as it is. Add another column, and UPDATE it",
+            "NOT_SUPPORTED_CHANGE_COLUMN",
+        )
+    return _with_schema(reads, target, StructType([wanted[0] if one.name == column else one for one in target.schema]))
 
 
 def _with_schema(reads: Reads, target: Target, schema: StructType) -> DataFrame:
     """A commit without rows, whose columns are the table's from then on."""
-    options = {**target.options, OPERATION: UPSERT, MERGE_SCHEMA: True}
+    options = {**target.options, OPERATION: UPSERT, MERGE_SCHEMA: True, NUMBERS_TO_TEXT: True}
     return result(reads, write(reads.spark.createDataFrame([], schema), target.path, options))
 
 
@@ -339,13 +346,16 @@ def text_literal(text: str) -> str:
 
 def quoted(name: Name) -> str:
     """A name as a statement has it."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in name.parts)
+    return ".".join(map(quoted_name, name.parts))
+
+
+def quoted_name(name: str) -> str:
+    """One part of a name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def result_of_nothing(reads: Reads) -> DataFrame:
     """The answer of a statement that has none, as Spark gives it."""
-    from pyspark.sql.types import StructType
-
     return reads.spark.createDataFrame([], StructType([]))
 
 

@@ -94,7 +94,7 @@ def test_columns_are_added_and_widened(sql: Any) -> None:
     assert ("n", "bigint", None) in sql("DESCRIBE TABLE grown")
     for text, condition in (
         ("ALTER TABLE grown ADD COLUMN N INT", "FIELD_ALREADY_EXISTS"),
-        ("ALTER TABLE grown ALTER COLUMN n TYPE INT", "UNSUPPORTED_FEATURE"),
+        ("ALTER TABLE grown ALTER COLUMN n TYPE INT", "NOT_SUPPORTED_CHANGE_COLUMN"),
         ("ALTER TABLE grown RENAME TO other", "UNSUPPORTED_FEATURE"),
         ("ALTER TABLE grown DROP COLUMN n", "UNSUPPORTED_FEATURE"),
     ):

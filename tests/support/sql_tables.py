@@ -1,13 +1,11 @@
-"""Tables of one module with names in Spark's catalog, and the same rows under names that Spark reads by itself."""
+"""Statements of one session in tests, and tables with names in Spark's catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelatch import Table
@@ -54,25 +52,3 @@ class Sql:
         """The rows of a table, by its path."""
         found = Table.for_path(self.spark, str(self.folder / name)).to_df().collect()
         return sorted((tuple(row) for row in found), key=repr)
-
-
-@pytest.fixture(scope="module")
-def sql(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sql]:
-    made = Sql(spark, tmp_path_factory.mktemp("sql"))
-    yield made
-    for name in made.made:
-        spark.sql(f"DROP TABLE IF EXISTS {name}")
-
-
-@pytest.fixture(scope="module")
-def view_of(spark: SparkSession) -> Iterator[Callable[[str, list[tuple[Any, ...]], str], None]]:
-    """Makes a temporary view that is none of ours."""
-    names = []
-
-    def make(name: str, rows: list[tuple[Any, ...]] = ROWS, columns: str = COLUMNS) -> None:
-        spark.createDataFrame(rows, columns).createOrReplaceTempView(name)
-        names.append(name)
-
-    yield make
-    for name in names:
-        spark.catalog.dropTempView(name)
