@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakelatch.engine.table.opening import open_existing_storage
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.literals import bound
-from lakelatch.spark.sql.references import Reference, references
+from lakelatch.spark.sql.references import TABLE_CHANGES, Reference, references, table_names
 from lakelatch.spark.sql.session import Place, place_of, run
 from lakelatch.spark.sql.tokens import STRING, Name, replaced, tokens_of
 from lakelatch.spark.table import Table
@@ -45,7 +45,9 @@ class Reads:
 
     def finds(self, text: str) -> bool:
         """Whether a text reads a table of ours."""
-        return any(key is not None for _, key in self._keyed(text))
+        if self.given or TABLE_CHANGES in text.upper():
+            return any(key is not None for _, key in self._keyed(text))
+        return any(self.place(name) is not None for name in table_names(text))
 
     def query(self, text: str) -> str:
         """The text for `frame`: names of ours are those of frames."""

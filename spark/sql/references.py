@@ -65,7 +65,7 @@ def table_names(text: str) -> tuple[Name, ...]:
     from sqlglot import exp
 
     try:
-        tree = parsed(text)
+        tree = parsed(_without(text, _moments(text, tokens_of(text))))
     except InvalidStatement:
         return tuple(_names_behind_words(text))
     if isinstance(tree, (exp.Command, exp.Alias)):
@@ -98,15 +98,16 @@ def references(text: str) -> list[Reference]:
     tokens = tokens_of(text)
     if not _is_query(tokens):
         text, shift = _SELECT + text, len(_SELECT)
-    tree = parsed(text)
     tokens = tokens_of(text)
-    by_end = {token.end: place for place, token in enumerate(tokens)}
+    moments = _moments(text, tokens)
+    tree = parsed(_without(text, moments))
+    after = {token.end: following.start for token, following in pairwise(tokens)}
     found = list(_changes(text, tokens))
     for table in tree.find_all(exp.Table):
         name = _name(table)
         if name is None or _is_common(table):
             continue
-        moment, end = _moment(text, tokens, by_end[name.end] + 1, name.end)
+        moment, end = moments.get(after.get(name.end, -1), (None, name.end))
         named = bool(table.alias) or isinstance(table.parent, exp.TableSample) or "sample" in table.args
         found.append(Reference(name, name.start, end, named, moment))
     return [_shifted(one, -shift) for one in found]
@@ -155,21 +156,27 @@ def _is_common(table: exp.Table) -> bool:
     return False
 
 
-def _moment(text: str, tokens: list[Token], place: int, end: int) -> tuple[tuple[str, str] | None, int]:
-    """The clause `[FOR] VERSION | TIMESTAMP AS OF ...` behind a name, and where it ends."""
-    cursor = Cursor(text, tokens, place)
-    cursor.take("FOR")
-    kind = next((word for word in ("VERSION", "TIMESTAMP") if cursor.take(word, "AS", "OF")), None)
-    if kind is None:
-        kind = next((word for word in ("VERSION", "TIMESTAMP") if cursor.take("SYSTEM_" + word, "AS", "OF")), None)
-    if kind is None:
-        return None, end
-    start = cursor.start
-    end = _value_end(cursor)
-    while cursor.sees("-") or cursor.sees("+"):
-        cursor.place += 1
-        end = _value_end(cursor)
-    return (kind, text[start:end]), end
+def _moments(text: str, tokens: list[Token]) -> dict[int, tuple[tuple[str, str], int]]:
+    """The clauses `[FOR] VERSION | TIMESTAMP AS OF ...` by where they begin; each with where it ends."""
+    found = {}
+    for place, token in enumerate(tokens):
+        kind = token.upper.removeprefix("SYSTEM_")
+        cursor = Cursor(text, tokens, place + 1)
+        is_clause = kind in ("VERSION", "TIMESTAMP", "TIME") and cursor.take("AS", "OF")
+        if is_clause and not any(cursor.sees(mark) for mark in ("FROM", ",", ")")):  # an alias `of` else
+            has_for = place > 0 and tokens[place - 1].upper == "FOR"
+            first = tokens[place - 1].start if has_for else token.start
+            start, end = cursor.start, _value_end(cursor)
+            while cursor.sees("-") or cursor.sees("+"):
+                cursor.place += 1
+                end = _value_end(cursor)
+            found[first] = (("VERSION" if kind == "VERSION" else "TIMESTAMP", text[start:end]), end)
+    return found
+
+
+def _without(text: str, moments: dict[int, tuple[tuple[str, str], int]]) -> str:
+    """The text with spaces in the place of the clauses, which sqlglot's versions understand in part."""
+    return replaced(text, [(start, end, " " * (end - start)) for start, (_, end) in moments.items()])
 
 
 def _value_end(cursor: Cursor) -> int:

@@ -145,7 +145,7 @@ def _carried_out(reads: Reads, text: str, args: Any) -> DataFrame | None:
 
 def _query(reads: Reads, text: str, args: Any) -> DataFrame | None:
     """A statement that only reads what is ours."""
-    if not _reads_ours(reads, text):
+    if not reads.finds(text):
         return None
     found = references(text)
     if args and any(one.moment or one.arguments for one in found):
@@ -154,15 +154,9 @@ def _query(reads: Reads, text: str, args: Any) -> DataFrame | None:
     return reads.frame(text[: cursor.tokens[-1].end])
 
 
-def _reads_ours(reads: Reads, text: str) -> bool:
-    if reads.given or TABLE_CHANGES in text.upper():
-        return reads.finds(text)
-    return any(reads.place(name) is not None for name in table_names(text))
-
-
 def _explained(reads: Reads, text: str, end: int) -> DataFrame | None:
     rest = text[end:]
-    if not _reads_ours(reads, rest):
+    if not reads.finds(rest):
         return None
     cursor = Cursor.of(rest)
     head = cursor.tokens[0].upper

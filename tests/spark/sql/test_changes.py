@@ -11,8 +11,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from lakelatch import Table
-from lakelatch.spark.sql import statement
+from lakelatch.spark.sql import changes, merges, statement
 from lakelatch.spark.sql.errors import InvalidStatement
+from lakelatch.spark.sql.reads import Reads
+from lakelatch.spark.sql.tokens import Cursor
 
 pytestmark = pytest.mark.spark
 
@@ -177,3 +179,32 @@ def test_values_of_parameters_are_values(sql: Any) -> None:
     args = {"d": date(2026, 11, 24), "b": b"'\x00", "ids": [1, 2]}
     sql("UPDATE kinds SET d = :d, b = :b WHERE array_contains(:ids, id)", args)
     assert sql.rows("kinds") == [(1, date(2026, 11, 24), bytearray(b"'\x00"))]
+
+
+class Disturbed(Reads):
+    """Another one commits after the first reading inside the transaction."""
+
+    def renew(self) -> None:
+        super().renew()
+        if not self.args:
+            self.args = ["disturbed"]
+            rows = [(number, "theirs", 0.0) for number in range(5, 13)]
+            name = Cursor.of("target").name()
+            place = self.place(name)
+            assert place is not None
+            Table(self.spark, place.path).upsert(self.spark.createDataFrame(rows, "id long, day string, v double"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM target WHERE id IN (SELECT max(id) FROM target)",
+        "MERGE INTO target t USING (SELECT max(id) AS id FROM target) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_a_change_reads_all_of_it_again_after_a_conflict(sql: Any, spark: SparkSession, change: str) -> None:
+    carry_out = changes.delete if change.startswith("DELETE") else merges.merge
+    reads = Disturbed(spark)
+    assert carry_out(reads, Cursor.of(change), "") is not None
+    reads.close()
+    assert [row[0] for row in sql("SELECT id FROM target")] == sorted(range(1, 12), key=lambda number: repr((number,)))
