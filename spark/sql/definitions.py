@@ -25,7 +25,7 @@ from lakelatch.spark.frames_in import write
 from lakelatch.spark.spark_types import to_arrow
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.reads import Reads
-from lakelatch.spark.sql.session import FORMAT, known_of, place_of, run
+from lakelatch.spark.sql.session import FORMAT, Hidden, known_of, place_of, run
 from lakelatch.spark.sql.target import Target, result, target_of
 from lakelatch.spark.sql.tokens import STRING, Cursor, Name, Token, tokens_of
 from lakelatch.spark.table import Table
@@ -170,7 +170,8 @@ def _made(reads: Reads, found: Definition) -> DataFrame:
         return result_of_nothing(reads)
     try:
         made = place_of(spark, found.name)
-        return _filled(reads, found, place or (made.path if made else ""), schema, rows)
+        own = made.place.path if isinstance(made, Hidden) else made.path if made else ""
+        return _filled(reads, found, place or own, schema, rows)
     except Exception:
         run(spark, f"DROP TABLE IF EXISTS {quoted(found.name)}")
         raise

@@ -11,7 +11,7 @@ from lakelatch.engine.table.opening import open_existing_storage
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.references import TABLE_CHANGES, Reference, references, table_names
-from lakelatch.spark.sql.session import Place, place_of, run
+from lakelatch.spark.sql.session import Hidden, Place, place_of, run
 from lakelatch.spark.sql.tokens import STRING, Name, replaced, tokens_of
 from lakelatch.spark.table import Table
 from lakelatch.system import REAL_SYSTEM
@@ -41,7 +41,7 @@ class Reads:
     _names: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _found: dict[tuple[Any, ...], DataFrame] = field(default_factory=dict)
     _views: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    _places: dict[str, Place | None] = field(default_factory=dict)
+    _places: dict[str, Place | Hidden | None] = field(default_factory=dict)
 
     def finds(self, text: str) -> bool:
         """Whether a text reads a table of ours."""
@@ -97,11 +97,16 @@ class Reads:
         """The tables that a text names; those that are read here with the key of their frame."""
         return [(one, self._key(one)) for one in references(text)]
 
-    def place(self, name: Name) -> Place | None:
-        """Where a table of ours lies; the catalog is asked once."""
+    def look_up(self, name: Name) -> Place | Hidden | None:
+        """What a name stands for; the catalog is asked once."""
         if name.key not in self._places:
             self._places[name.key] = place_of(self.spark, name)
         return self._places[name.key]
+
+    def place(self, name: Name) -> Place | None:
+        """Where a table of ours lies whose rows a query reads under this name."""
+        found = self.look_up(name)
+        return found if isinstance(found, Place) else None
 
     def _key(self, one: Reference) -> tuple[Any, ...] | None:
         if one.name.key in self.given:

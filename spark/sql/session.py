@@ -32,6 +32,14 @@ class Place:
     options: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
+@dataclass(frozen=True)
+class Hidden:
+    """A table of ours whose name is a temporary view's as well, which goes before it; it is `table` with its schema."""
+
+    place: Place
+    table: str
+
+
 @dataclass
 class Known:
     """The names of one session. `others` are none of ours, `shapes` the names in statements that were looked at."""
@@ -71,38 +79,29 @@ def run(spark: SparkSession, text: str, args: Any = None, **frames: DataFrame) -
     return found
 
 
-def place_of(spark: SparkSession, name: Name, changes: bool = False) -> Place | None:
+def place_of(spark: SparkSession, name: Name) -> Place | Hidden | None:
     """Where the table of ours lies that has this name; None if the name is somebody else's.
 
-    Errors: `InvalidStatement` for a path that has backticks, and for a name under which a view hides a table of ours
-    that a statement `changes`.
+    Errors: `InvalidStatement` for a path that has backticks.
     """
-    parts = [part.lower() for part in name.parts]
-    if len(parts) == 2 and parts[0] == FORMAT and re.search(r"[/\\]", name.parts[1]):
-        return _place_at(name.parts[1])
+    parts = name.parts
+    if len(parts) == 2 and parts[0].lower() == FORMAT and re.search(r"[/\\]", parts[1]):
+        return _place_at(parts[1])
     known = known_of(spark)
-    key = name.key
-    if key in known.others:
+    if name.key in known.others:
         return None
-    hidden = None
+    is_hidden = False
     for row in _listed(spark, name):
         information = str(row["information"])
         if row["isTemporary"]:
-            made = view_made(spark, key)
+            made = view_made(spark, name.key)
             if made is not None and VIEW_FUNCTION in information:
                 return Place(*made)
-            hidden = parts[-1]
+            is_hidden = True
         elif "\nProvider: lakelatch\n" in information:
-            if hidden is None:
-                return _catalogued(information)
-            if changes:
-                raise InvalidStatement(
-                    f"the temporary view {name} hides the table of that name: name the table with its schema, "
-                    f"{row['namespace']}.{row['tableName']}, or drop the view",
-                    "EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE",
-                )
-            return None  # the view's rows are its own; the table may be asked for by its schema at any time
-    known.remember(key)
+            place = _catalogued(information)
+            return Hidden(place, f"{row['namespace']}.{row['tableName']}") if is_hidden else place
+    known.remember(name.key)
     return None
 
 

@@ -11,7 +11,7 @@ from lakelatch.spark.sql.errors import InvalidStatement, in_words_of_spark
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import TABLE_CHANGES, references, table_names
-from lakelatch.spark.sql.session import FORMAT, known_of, place_of
+from lakelatch.spark.sql.session import FORMAT, known_of
 from lakelatch.spark.sql.tokens import Cursor, Name
 
 if TYPE_CHECKING:
@@ -55,11 +55,9 @@ def statement(spark: SparkSession, text: str, args: Any = None, **frames: DataFr
     `` lakelatch.`/data/flights` ``. All that a statement reads of one table is of one moment. Errors:
     `InvalidStatement`, which is an `AnalysisException` too, with the table as it was; those of `Table`.
     """
-    if not may_be_ours(spark, text):
-        return None
-    if _SAYS_WHERE.search(text):
-        return None
     reads = Reads(spark, args)
+    if not _may_be_ours(reads, text) or _SAYS_WHERE.search(text):
+        return None
     if frames:
         text = _with_frames(reads, text, frames)
     try:
@@ -81,12 +79,12 @@ def _with_frames(reads: Reads, text: str, frames: Mapping[str, Any]) -> str:
         raise InvalidStatement(f"the names in braces are not those of the frames: {error}") from error
 
 
-def may_be_ours(spark: SparkSession, text: str) -> bool:
+def _may_be_ours(reads: Reads, text: str) -> bool:
     """Whether a statement may name a table of ours: by its words, and by what the session's catalog said of its names.
 
     Names that were none of ours are remembered until a statement makes, drops or refreshes something.
     """
-    known = known_of(spark)
+    known = known_of(reads.spark)
     if _DEFINES.match(text):
         known.forget()
     if FORMAT in text.lower():
@@ -99,14 +97,7 @@ def may_be_ours(spark: SparkSession, text: str) -> bool:
             names = (*names, *(one.name for one in references(text) if one.arguments is not None))
         known.remember_shape(shape, names)
     others = known.others
-    return any(name.key not in others and _concerns_us(spark, name) for name in names)
-
-
-def _concerns_us(spark: SparkSession, name: Name) -> bool:
-    try:
-        return place_of(spark, name, changes=True) is not None
-    except InvalidStatement:  # which is for whoever knows whether the statement changes it
-        return True
+    return any(name.key not in others and reads.look_up(name) is not None for name in names)
 
 
 def _carried_out(reads: Reads, text: str, args: Any) -> DataFrame | None:
@@ -173,6 +164,3 @@ def _refuse(reads: Reads, text: str, head: str) -> None:
         raise InvalidStatement(
             f"{head} {named[0]}: this is not known for a table of Lakelatch; use {instead.format(named[0])}"
         )
-
-
-__all__ = ["may_be_ours", "statement"]

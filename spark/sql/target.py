@@ -12,7 +12,7 @@ from lakelatch.spark.columns import Expression
 from lakelatch.spark.sql.errors import SYNTAX, UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import has_query, is_volatile
-from lakelatch.spark.sql.session import Place, place_of
+from lakelatch.spark.sql.session import Hidden, Place
 from lakelatch.spark.sql.tokens import Cursor, Name, replaced, tokens_of
 from lakelatch.spark.table import Table
 
@@ -89,9 +89,15 @@ class Target(Table):
 
 def target_of(reads: Reads, name: Name, alias: str | None, verb: str) -> Target | None:
     """The table of ours that a statement changes; None if it is somebody else's."""
-    place = place_of(reads.spark, name, changes=True)
+    place = reads.look_up(name)
     if place is None:
         return None
+    if isinstance(place, Hidden):
+        raise InvalidStatement(
+            f"{verb} {name}: a temporary view hides the table of that name. Name the table with its schema, "
+            f"{place.table}, or drop the view",
+            "EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE",
+        )
     if not Table.is_table(place.path, place.options):
         raise InvalidStatement(
             f"{verb} {name}: there is no table at {place.path}: CREATE TABLE ... USING lakelatch makes one",
