@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakelatch.engine.run.result import CommitResult
 
-TARGET, SOURCE = "target", "source"  # how conditions and values name columns: target.id = source.id
+TARGET, SOURCE = "target", "source"  # how conditions and values name columns, by default: target.id = source.id
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
 _IN_TARGET, _IN_SOURCE, _CLAUSE, _COUNT, _KNOWN = (
     f"_lakelatch_{name}" for name in ("in_target", "in_source", "clause", "count", "known")
@@ -74,7 +74,8 @@ class Merge:
 
     In conditions and values, columns of the table are `target.name` and those of the source `source.name`. Without a
     condition rows are the same that have the same record key and partition. A row of the table that more than one row
-    of the source would change ends the merge (`InvalidRequest`), with nothing changed.
+    of the source would change ends the merge (`InvalidRequest`), with nothing changed. `names` are others for the two
+    tables, and `read_source` gives the source's rows of each try.
     """
 
     table: MergedTable
@@ -84,6 +85,8 @@ class Merge:
     read: Callable[[], DataFrame]
     commit: Callable[[Callable[[], DataFrame]], CommitResult]
     clauses: tuple[Clause, ...] = ()
+    names: tuple[str, str] = (TARGET, SOURCE)
+    read_source: Callable[[], DataFrame] | None = None
 
     def when_matched_update(self, set: Mapping[str, Expression], condition: Expression | None = None) -> Merge:
         """Gives these columns of the table's row other values. Errors: `InvalidRequest` for a column of the key."""
@@ -131,7 +134,11 @@ class Merge:
                 "add them, or name the values"
             )
         # Each try looks again: a column that others have added by then keeps its values.
-        return self.commit(lambda: analysed(lambda: replace(self, table=self.look())._rows(), "the merge"))
+        return self.commit(lambda: analysed(lambda: self._looked()._rows(), "the merge"))
+
+    def _looked(self) -> Merge:
+        source = self.source if self.read_source is None else self.read_source()
+        return replace(self, table=self.look(), source=source)
 
     def _with(self, kind: str, condition: Expression | None, values: Mapping[str, Expression] | None) -> Merge:
         return replace(self, clauses=(*self.clauses, Clause(kind, condition, values)))
@@ -146,7 +153,7 @@ class Merge:
 
         joined = self._joined()
         names = [field.name for field in self.table.schema]
-        old = {name: functions.col(f"{TARGET}.{name}") for name in names}
+        old = {name: self._old(name) for name in names}
         numbered = list(enumerate(self.clauses, start=1))
         clause = functions.col(_CLAUSE)
         values = [self._values(one, old) for one in self.clauses]
@@ -161,7 +168,7 @@ class Merge:
         deletes = clause.isin([number for number, one in numbered if one.deletes])
         there = functions.col(_IN_TARGET).isNotNull()
         inserts = clause.isin([number for number, one in numbered if one.kind == NOT_MATCHED])
-        if not self._is_by_key and any(one.kind == NOT_MATCHED for one in self.clauses):
+        if not self.is_by_key and any(one.kind == NOT_MATCHED for one in self.clauses):
             joined, new = self._guarded(joined, new, inserts)
         return changed_rows(joined, self.table.schema, old, new, deletes, there, self.table.partition_fields)
 
@@ -176,8 +183,8 @@ class Merge:
             (False, True): "left",
             (True, True): "full_outer",
         }[NOT_MATCHED in kinds, NOT_MATCHED_BY_SOURCE in kinds]
-        left = self.read().withColumn(_IN_TARGET, functions.lit(True)).alias(TARGET)
-        right = self.source.withColumn(_IN_SOURCE, functions.lit(True)).alias(SOURCE)
+        left = self.read().withColumn(_IN_TARGET, functions.lit(True)).alias(self.names[0])
+        right = self.source.withColumn(_IN_SOURCE, functions.lit(True)).alias(self.names[1])
         joined = left.join(right, self._condition(), how)
         in_target, in_source = functions.col(_IN_TARGET).isNotNull(), functions.col(_IN_SOURCE).isNotNull()
         of_kind = {
@@ -193,7 +200,7 @@ class Merge:
         joined = joined.withColumn(_CLAUSE, functions.coalesce(*numbers)).where(functions.col(_CLAUSE).isNotNull())
         if MATCHED not in kinds:
             return joined
-        identity = [functions.col(f"{TARGET}.{name}") for name in self.table.identity]
+        identity = [self._old(name) for name in self.table.identity]
         # Rows of the source alone have no such key, and would all come to one task.
         spread = functions.when(~in_target, functions.monotonically_increasing_id())
         joined = joined.withColumn(_COUNT, spread)
@@ -209,7 +216,7 @@ class Merge:
         if clause.takes_all:
             kept = self.table.keys if clause.kind == MATCHED else ()
             taken = set(self.source.columns).difference(kept)  # all but what others have added since
-            given = {name: functions.col(f"{SOURCE}.{name}") for name in old if name in taken}
+            given = {name: self._given(name) for name in old if name in taken}
         rest = dict.fromkeys(old, functions.lit(None)) if clause.kind == NOT_MATCHED else dict(old)
         values = {**rest, **{name: column_of(value) for name, value in given.items()}}
         if clause.kind == MATCHED:
@@ -237,18 +244,27 @@ class Merge:
         return joined, {**new, first: checked(new[first], functions.col(_KNOWN), words, identity, new)}
 
     def _condition(self) -> Column:
-        from pyspark.sql import functions
 
         if self.condition is not None:
             return column_of(self.condition)
-        return self.table.same(
-            lambda name: functions.col(f"{TARGET}.{name}"), lambda name: functions.col(f"{SOURCE}.{name}")
-        )
+        return self.table.same(self._old, self._given)
+
+    def _old(self, name: str) -> Column:
+        """The table's column."""
+        from pyspark.sql import functions
+
+        return functions.col(f"`{self.names[0]}`.`{name}`")
+
+    def _given(self, name: str) -> Column:
+        """The source's column."""
+        from pyspark.sql import functions
+
+        return functions.col(f"`{self.names[1]}`.`{name}`")
 
     @property
-    def _is_by_key(self) -> bool:
+    def is_by_key(self) -> bool:
         return self.condition is None or (
-            isinstance(self.condition, str) and _equal_columns(self.condition) == set(self.table.identity)
+            isinstance(self.condition, str) and _equal_columns(self.condition, self.names) == set(self.table.identity)
         )
 
 
@@ -266,12 +282,12 @@ def check_set(values: Mapping[str, Expression], schema: StructType, fixed: Seque
             )
 
 
-def _equal_columns(condition: str) -> set[str] | None:
+def _equal_columns(condition: str, tables: tuple[str, str]) -> set[str] | None:
     """The columns that a condition such as `target.a = source.a AND target.b = source.b` speaks of, if it is one."""
-    names = set()
+    names, sides_of_all = set(), {table.lower() for table in tables}
     for part in re.split(r"\s+and\s+", condition.strip(), flags=re.IGNORECASE):
         sides = re.fullmatch(r"\(?\s*(\w+)\.(\w+)\s*==?\s*(\w+)\.(\w+)\s*\)?", part)
-        if sides is None or {sides[1], sides[3]} != {TARGET, SOURCE} or sides[2] != sides[4]:
+        if sides is None or {sides[1].lower(), sides[3].lower()} != sides_of_all or sides[2] != sides[4]:
             return None
         names.add(sides[2])
     return names

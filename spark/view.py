@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import functions
@@ -22,6 +23,7 @@ from lakelatch.engine.options.read import COLUMNS, READ_META
 from lakelatch.engine.read.plan import ReadPlan, plan_read, read_schema
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.spark_types import to_spark
+from lakelatch.system import REAL_SYSTEM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"(global_temp\.)?[A-Za-z_][A-Za-z0-9_]*")
 _TASKS_MAX = 10_000
+VIEW_FUNCTION = "lakelatch_view_"  # what the text of such a view asks
+_made: WeakKeyDictionary[Any, dict[str, tuple[str, Mapping[str, object]]]] = WeakKeyDictionary()
+_guard = REAL_SYSTEM.new_lock()
 
 
 @dataclass
@@ -75,13 +80,21 @@ def create_view(spark: SparkSession, name: str, path: str, options: Mapping[str,
     chosen = {**options, COLUMNS: ",".join(read_schema(path, options).names), READ_META: False}
     plan = plan_read(path, chosen)
     count = tasks or min(max(len(plan.slices), plan.table.config.bucket_count or 1), _TASKS_MAX)
-    function = f"lakelatch_view_{hashlib.sha256(name.lower().encode()).hexdigest()[:16]}"
-    made: Any = functions.udtf(_rows_of(path, chosen, count))
-    spark.udtf.register(function, made)
+    function = f"{VIEW_FUNCTION}{hashlib.sha256(name.lower().encode()).hexdigest()[:16]}"
+    table_function: Any = functions.udtf(_rows_of(path, chosen, count))
+    spark.udtf.register(function, table_function)
     scope, _, plain = name.rpartition(".")
     kind = "GLOBAL TEMPORARY" if scope else "TEMPORARY"
     numbers = f"SELECT id FROM range(0, {count}, 1, {count})"
     spark.sql(f"CREATE OR REPLACE {kind} VIEW {plain} AS SELECT * FROM {function}(TABLE({numbers}))")
+    with _guard:
+        _made.setdefault(spark, {})[name.lower()] = (path, options)
+
+
+def view_made(spark: SparkSession, name: str) -> tuple[str, Mapping[str, object]] | None:
+    """The path and the options of the view that `create_view` has made of this name; it may be another one by now."""
+    with _guard:
+        return _made.get(spark, {}).get(name.lower())
 
 
 def _rows_of(path: str, options: Mapping[str, object], count: int) -> type[ViewRows]:

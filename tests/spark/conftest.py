@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, datasource
 from spark_session import SESSION_SETTINGS
+from sql_tables import COLUMNS as SQL_COLUMNS
+from sql_tables import ROWS as SQL_ROWS
+from sql_tables import Sql
 
 import lakelatch
 from lakelatch.format.avro import META_COLUMNS
@@ -165,3 +168,26 @@ def base_files() -> Callable[..., list[str]]:
         return sorted(file.name for file in found)
 
     return find
+
+
+@pytest.fixture(scope="module")
+def sql(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sql]:
+    """Statements, and the tables of one module."""
+    made = Sql(spark, tmp_path_factory.mktemp("sql"))
+    yield made
+    for name in made.made:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture(scope="module")
+def view_of(spark: SparkSession) -> Iterator[Callable[..., None]]:
+    """Makes a temporary view that is none of ours."""
+    names = []
+
+    def make(name: str, rows: Sequence[tuple[Any, ...]] = SQL_ROWS, columns: str = SQL_COLUMNS) -> None:
+        spark.createDataFrame(list(rows), columns).createOrReplaceTempView(name)
+        names.append(name)
+
+    yield make
+    for name in names:
+        spark.catalog.dropTempView(name)

@@ -1,0 +1,191 @@
+"""DELETE, UPDATE, INSERT and TRUNCATE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakelatch.engine.options.write import OPERATION
+from lakelatch.spark.frames_in import write
+from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
+from lakelatch.spark.sql.reads import Reads
+from lakelatch.spark.sql.target import Target, checked_value, result, target_of
+from lakelatch.spark.sql.tokens import Cursor
+from lakelatch.timeline.actions import INSERT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+_QUERY = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(")
+_DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
+
+
+def delete(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
+    """`DELETE FROM t [AS a] [WHERE ...]`"""
+    cursor.expect("DELETE", "FROM")
+    name = cursor.name()
+    target = target_of(reads, name, cursor.alias("WHERE"), "DELETE FROM")
+    if target is None:
+        return None
+    condition = _condition(reads, cursor, common)
+    return result(reads, target.delete("true" if condition is None else condition))
+
+
+def update(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
+    """`UPDATE t [AS a] SET x = ..., y = ... [WHERE ...]`"""
+    cursor.expect("UPDATE")
+    name = cursor.name()
+    target = target_of(reads, name, cursor.alias("SET"), "UPDATE")
+    if target is None:
+        return None
+    cursor.expect("SET")
+    values = assignments(target, cursor, common, "WHERE")
+    return result(reads, target.update(_condition(reads, cursor, common), values))
+
+
+def assignments(target: Target, cursor: Cursor, common: str, *stops: str) -> dict[str, str]:
+    """The columns that are given values, and these, up to some word."""
+    found: dict[str, str] = {}
+    while True:
+        column, value = target.assigned(cursor.until(",", *stops))
+        if column in found:
+            raise InvalidStatement(f"{column} is given two values: name it once", "COLUMN_ALREADY_EXISTS")
+        found[column] = target.reads.condition(value, common)
+        if not cursor.take(","):
+            return found
+
+
+def _condition(reads: Reads, cursor: Cursor, common: str) -> str | None:
+    if not cursor.take("WHERE"):
+        cursor.finish()
+        return None
+    text = checked_value(cursor.until())
+    cursor.finish()
+    return reads.condition(text, common)
+
+
+def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
+    """`INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(...) | BY NAME | REPLACE WHERE ...] query`"""
+    cursor.expect("INSERT")
+    overwrites = cursor.take("OVERWRITE")
+    if not overwrites:
+        cursor.expect("INTO")
+    cursor.take("TABLE")
+    name = cursor.name()
+    target = target_of(reads, name, None, "INSERT")
+    if target is None:
+        return None
+    if cursor.sees("WITH", "("):
+        raise InvalidStatement(f"INSERT INTO {name} WITH (...): leave out WITH, the name says where the table lies")
+    fixed, dynamic = _partition(target, cursor)
+    cursor.take("IF", "NOT", "EXISTS")
+    condition, names, by_name = None, None, False
+    if cursor.take("REPLACE"):
+        cursor.expect("WHERE")
+        condition = reads.condition(checked_value(cursor.until("SELECT", "WITH", "VALUES", "FROM", "TABLE")), common)
+    elif cursor.take("BY", "NAME"):
+        by_name = True
+    elif cursor.sees("(") and cursor.tokens[cursor.place + 1].upper not in _QUERY:
+        names = [target.column(Cursor.of(item).name().parts[-1]) for item in cursor.items()]
+        by_name = cursor.take("BY", "NAME")
+    if not any(cursor.sees(word) for word in _QUERY):
+        raise cursor.wrong("a query is expected")
+    rows = reads.frame(f"{common} {cursor.until()}")
+    cursor.finish()
+    frame = _fitted(target, rows, names, by_name, fixed)
+    if condition is not None:
+        return result(reads, target.overwrite(frame, condition))
+    if not overwrites:
+        return result(reads, write(frame, target.path, {**target.options, OPERATION: INSERT}))
+    if fixed:
+        values = " AND ".join(f"`{column}` <=> {value}" for column, value in fixed.items())
+        return result(reads, target.overwrite(frame, values))
+    touched = dynamic or (reads.spark.conf.get(_DYNAMIC, "static") or "").lower() == "dynamic"
+    has_partitions = bool(target.detail().partition_by)
+    return result(reads, target.overwrite(frame, partitions="touched" if touched and has_partitions else "all"))
+
+
+def _partition(target: Target, cursor: Cursor) -> tuple[dict[str, str], bool]:
+    """The values of `PARTITION (day = '...', hour)`, and whether others come from the rows."""
+    fixed: dict[str, str] = {}
+    if not cursor.take("PARTITION"):
+        return fixed, False
+    items = cursor.items()
+    for item in items:
+        if "=" in item:
+            column, value = target.assigned(item)
+            fixed[column] = value
+        else:
+            target.column(Cursor.of(item).name().parts[-1])
+    if 0 < len(fixed) < len(items):
+        raise InvalidStatement(
+            "PARTITION with a value for some columns and none for others: name none (INSERT OVERWRITE t PARTITION "
+            "(day, hour)), or use INSERT INTO t REPLACE WHERE day = '...'",
+            UNSUPPORTED,
+        )
+    return fixed, not fixed
+
+
+def _fitted(
+    target: Target, rows: DataFrame, names: list[str] | None, by_name: bool, fixed: dict[str, str]
+) -> DataFrame:
+    """The rows with the table's columns; the query's are taken in order, or by their names."""
+    from pyspark.sql import functions
+
+    if by_name:
+        given = [target.column(name) for name in rows.columns]
+    else:
+        given = names or [name for name in target.columns if name not in fixed]
+        if len(given) != len(rows.columns):
+            more = "TOO_MANY" if len(rows.columns) > len(given) else "NOT_ENOUGH"
+            raise InvalidStatement(
+                f"the query has {len(rows.columns)} columns ({', '.join(rows.columns)}), and {len(given)} of the table "
+                f"are to be filled ({', '.join(given)}): name the columns, or use BY NAME",
+                f"INSERT_COLUMN_ARITY_MISMATCH.{more}_DATA_COLUMNS",
+            )
+    twice = sorted({name for name in given if given.count(name) > 1})
+    if twice:
+        raise InvalidStatement(f"{', '.join(twice)}: named twice", "COLUMN_ALREADY_EXISTS")
+    frame = rows.toDF(*given)
+    columns = []
+    for field in target.schema:
+        if field.name in given:
+            _check_assigned(field.name, frame.schema[field.name].dataType, field.dataType)
+        value = functions.expr(fixed.get(field.name, "NULL"))
+        column = frame[field.name] if field.name in given else value
+        columns.append(column.cast(field.dataType).alias(field.name))
+    return frame.select(*columns)
+
+
+def _check_assigned(column: str, given: DataType, wanted: DataType) -> None:
+    """Errors: `InvalidStatement` for a type that Spark would not store in a column of the other one either."""
+    from pyspark.sql.types import ArrayType, MapType, NullType, NumericType, StringType, StructType
+
+    def family(kind: DataType) -> str:
+        return "number" if isinstance(kind, NumericType) else "time" if _is_time(kind) else kind.typeName()
+
+    nested = isinstance(given, (ArrayType, MapType, StructType))
+    if nested or isinstance(given, NullType) or isinstance(wanted, StringType) or family(given) == family(wanted):
+        return
+    raise InvalidStatement(
+        f"the column {column!r} is {wanted.simpleString()}, and the query gives {given.simpleString()}: cast it",
+        "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
+    )
+
+
+def _is_time(kind: DataType) -> bool:
+    return kind.typeName() in ("date", "timestamp", "timestamp_ntz")
+
+
+def truncate(reads: Reads, cursor: Cursor) -> DataFrame | None:
+    """`TRUNCATE TABLE t`"""
+    cursor.expect("TRUNCATE", "TABLE")
+    name = cursor.name()
+    target = target_of(reads, name, None, "TRUNCATE TABLE")
+    if target is None:
+        return None
+    if not cursor.at_end:
+        raise InvalidStatement(
+            f"TRUNCATE TABLE {name} PARTITION ...: use DELETE FROM {name} WHERE, or lakelatch.delete_partitions"
+        )
+    return result(reads, target.overwrite(reads.spark.createDataFrame([], target.schema)))

@@ -1,0 +1,57 @@
+"""What a statement is refused with: an error of ours that is one of Spark's as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.errors import AnalysisException, PySparkException
+
+from lakelatch.errors import InvalidRequest
+
+SYNTAX = "PARSE_SYNTAX_ERROR"
+UNSUPPORTED = "UNSUPPORTED_FEATURE.TABLE_OPERATION"
+_CONDITIONS = {  # by what the errors of `Table` say
+    "is matched by more than one row of the source": "MERGE_CARDINALITY_VIOLATION",
+    "is of the record key, by which": "UNSUPPORTED_FEATURE.UPDATE_COLUMN_OF_KEY",
+    "is no column of the table": "UNRESOLVED_COLUMN",
+    "the condition of the overwrite does not hold": "REPLACE_WHERE_VIOLATION",
+}
+
+
+class InvalidStatement(InvalidRequest, AnalysisException):
+    """A statement that cannot be carried out; the table is as it was. `getCondition()` is Spark's name for the case."""
+
+    code = "LAKELATCH-STATEMENT"
+
+    def __init__(self, message: str, condition: str = UNSUPPORTED, **details: Any) -> None:
+        InvalidRequest.__init__(self, message, **details)
+        self._message = message
+        self._errorClass = condition
+        self._messageParameters: dict[str, str] = {}
+        self._sqlState = None
+        self._contexts: list[Any] = []
+
+    def getCondition(self) -> str:
+        return getattr(self, "_errorClass", UNSUPPORTED)
+
+    def getErrorClass(self) -> str:
+        return self.getCondition()
+
+    def getMessage(self) -> str:
+        return str(self)
+
+
+@contextmanager
+def in_words_of_spark() -> Iterator[None]:
+    """Turns what `Table` refuses into `InvalidStatement`, under the condition that Spark has for it."""
+    try:
+        yield
+    except InvalidStatement:
+        raise
+    except InvalidRequest as error:
+        cause = error.__cause__
+        of_cause = cause.getCondition() if isinstance(cause, PySparkException) else None
+        ours = next((name for words, name in _CONDITIONS.items() if words in error.message), None)
+        raise InvalidStatement(error.message, ours or of_cause or UNSUPPORTED, **error.details) from error

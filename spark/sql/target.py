@@ -1,0 +1,127 @@
+"""The table that a statement changes: `Table`, with the names that the statement has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from lakelatch.engine.options.arguments import Options
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.spark.columns import Expression
+from lakelatch.spark.sql.errors import SYNTAX, UNSUPPORTED, InvalidStatement
+from lakelatch.spark.sql.reads import Reads
+from lakelatch.spark.sql.references import has_query, is_volatile
+from lakelatch.spark.sql.session import Hidden, Place
+from lakelatch.spark.sql.tokens import Cursor, Name, replaced, tokens_of
+from lakelatch.spark.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Target(Table):
+    """A table under an alias. Each try of a change reads it, and all else that the statement reads, anew."""
+
+    def __init__(self, reads: Reads, place: Place, alias: str) -> None:
+        super().__init__(reads.spark, place.path, place.options)
+        self.reads = reads
+        self.alias = alias
+        self.columns = self.schema.fieldNames()
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Those that the table's name stands for."""
+        return dict(self._options)
+
+    def column(self, name: str) -> str:
+        """The table's column that a statement means. Errors: `InvalidStatement`."""
+        if name in self.columns:
+            return name
+        exact = self.spark.conf.get("spark.sql.caseSensitive") == "true"
+        found = [one for one in self.columns if not exact and one.lower() == name.lower()]
+        if not found:
+            raise InvalidStatement(
+                f"{name!r} is no column of the table ({', '.join(self.columns)})", "UNRESOLVED_COLUMN"
+            )
+        return found[0]
+
+    def assigned(self, text: str) -> tuple[str, str]:
+        """The column and the value of an assignment `a.x = 1`. Errors: `InvalidStatement`."""
+        cursor = Cursor.of(text)
+        name = cursor.name()
+        cursor.expect("=")
+        parts = name.parts[1:] if len(name.parts) > 1 and name.parts[0].lower() == self.alias.lower() else name.parts
+        if len(parts) > 1:
+            raise InvalidStatement(
+                f"{name} = ...: a field within a column is not given a value by itself; write the whole struct, "
+                f"{parts[0]} = named_struct(...)",
+                UNSUPPORTED,
+            )
+        return self.column(parts[0]), checked_value(text[cursor.start :])
+
+    def _where(self, condition: Expression | None) -> DataFrame:
+        text = condition if isinstance(condition, str) else None
+        frame = self.to_df(meta_columns=False, where=self._plain(text)).alias(self.alias)
+        return frame if condition is None else frame.where(condition)
+
+    def _plain(self, text: str | None) -> str | None:
+        """The condition without the alias, which says what need not be read; None if it is not that simple."""
+        alias = self.alias.lower()
+        if text is None or has_query(text) or alias in (name.lower() for name in self.columns):
+            return None
+        changes, before = [], ""
+        for token, dot in pairwise(tokens_of(text)):
+            if dot.text == "." and before != "." and token.name.lower() == alias:
+                changes.append((token.start, dot.end, ""))
+            before = token.text
+        return replaced(text, changes)
+
+    def _change(
+        self, rows: Callable[[], DataFrame], operation: str, options: Options | None, called: str = ""
+    ) -> CommitResult:
+        def anew() -> DataFrame:
+            self.reads.renew()
+            return rows()
+
+        return super()._change(anew, operation, options, called)
+
+
+def target_of(reads: Reads, name: Name, alias: str | None, verb: str) -> Target | None:
+    """The table of ours that a statement changes; None if it is somebody else's."""
+    place = reads.look_up(name)
+    if place is None:
+        return None
+    if isinstance(place, Hidden):
+        raise InvalidStatement(
+            f"{verb} {name}: a temporary view hides the table of that name. Name the table with its schema, "
+            f"{place.table}, or drop the view",
+            "EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE",
+        )
+    if not Table.is_table(place.path, place.options):
+        raise InvalidStatement(
+            f"{verb} {name}: there is no table at {place.path}: CREATE TABLE ... USING lakelatch makes one",
+            "TABLE_OR_VIEW_NOT_FOUND",
+        )
+    last = name.parts[-1]
+    return Target(reads, place, alias or ("lakelatch_target" if "/" in last else last))
+
+
+def checked_value(text: str) -> str:
+    """A condition or value that gives the same each time. Errors: `InvalidStatement`."""
+    if not text.strip():
+        raise InvalidStatement("a condition or a value is missing", SYNTAX)
+    found = is_volatile(text)
+    if found is not None:
+        raise InvalidStatement(
+            f"{found}() gives other values each time that it is asked, and a change asks again after a conflict: "
+            "write the rows that are meant into a table of their own, and merge from it",
+            "INVALID_NON_DETERMINISTIC_EXPRESSIONS",
+        )
+    return text
+
+
+def result(reads: Reads, commit: CommitResult) -> DataFrame:
+    """The answer of a change: how many rows it wrote, how many deletes, and its instant."""
+    row = (commit.rows_written, commit.deletes_written, commit.instant)
+    return reads.spark.createDataFrame([row], "rows_written long, deletes_written long, instant string")

@@ -1,0 +1,207 @@
+"""DELETE, UPDATE, INSERT and MERGE leave the rows that Spark computes for the same rows of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from lakelatch import Table
+from lakelatch.spark.sql import changes, merges, statement
+from lakelatch.spark.sql.reads import Reads
+from lakelatch.spark.sql.tokens import Cursor
+
+pytestmark = pytest.mark.spark
+
+ROWS = [(1, "mon", 1.0), (2, "tue", 2.0), (3, "tue", None), (4, "it's", 4.5)]
+REFUSED = [
+    ("DELETE FROM target WHERE rand() < 0.5", "INVALID_NON_DETERMINISTIC_EXPRESSIONS", "rand"),
+    ("DELETE FROM target WHERE nothing = 1", "UNRESOLVED_COLUMN", "nothing"),
+    ("DELETE FROM target WHERE", "PARSE_SYNTAX_ERROR", "missing"),
+    ("DELETE FROM target LIMIT 1", "PARSE_SYNTAX_ERROR", "is not understood"),
+    ("UPDATE target SET id = 1", "UNSUPPORTED_FEATURE.UPDATE_COLUMN_OF_KEY", "record key"),
+    ("UPDATE target SET w = 1", "UNRESOLVED_COLUMN", "'w' is no column"),
+    ("UPDATE target SET v = 1, V = 2", "COLUMN_ALREADY_EXISTS", "two values"),
+    ("INSERT INTO target SELECT 1", "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS", "BY NAME"),
+    ("INSERT INTO target SELECT 1, 'a', 'b'", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "cast it"),
+    ("INSERT INTO target REPLACE WHERE id = 1 SELECT 2, 'a', 1", "REPLACE_WHERE_VIOLATION", "id=2"),
+    (
+        "MERGE INTO target t USING (VALUES (1), (1)) s (id) ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 0",
+        "MERGE_CARDINALITY_VIOLATION",
+        "more than one row",
+    ),
+    (
+        "MERGE INTO target t USING source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = s.id + 1",
+        "UNSUPPORTED_FEATURE.UPDATE_COLUMN_OF_KEY",
+        "record key",
+    ),
+    ("MERGE INTO target t USING source t ON true WHEN MATCHED THEN DELETE", "AMBIGUOUS_REFERENCE", "alias"),
+    ("MERGE INTO target t USING source s ON t.id = s.id", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "clause"),
+    ("OPTIMIZE target ZORDER BY (id)", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "lakelatch.cluster"),
+    ("VACUUM target", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "lakelatch.clean"),
+    ("ANALYZE TABLE target COMPUTE STATISTICS", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "ANALYZE"),
+    ("CREATE VIEW w AS SELECT * FROM target", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "one moment"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(sql: Any, view_of: Callable[..., None]) -> Table:
+    made: Table = sql.table("target", [])
+    view_of("plain", ROWS)
+    view_of("source", [(2, "new", 20.0), (9, "new", 9.0), (3, "drop", 0.0)])
+    return made
+
+
+@pytest.fixture
+def same_rows(tables: Table, spark: SparkSession) -> None:
+    tables.overwrite(spark.createDataFrame(ROWS, "id long, day string, v double"))
+
+
+@pytest.mark.parametrize(
+    ("change", "args", "expected"),
+    [
+        ("DELETE FROM target AS T WHERE t.v > 1 OR day = :d", {"d": "mon"}, "SELECT * FROM plain WHERE v IS NULL"),
+        ("DELETE FROM target WHERE id = ?", [2], "SELECT * FROM plain WHERE id <> 2"),
+        (
+            "WITH gone AS (SELECT id FROM source) DELETE FROM target WHERE id IN (SELECT id FROM gone) -- all",
+            None,
+            "SELECT * FROM plain WHERE id NOT IN (2, 9, 3)",
+        ),
+        (
+            "DELETE FROM target t WHERE NOT EXISTS (SELECT 1 FROM target o WHERE o.day = t.day AND o.id <> t.id)",
+            None,
+            "SELECT * FROM plain WHERE day = 'tue'",
+        ),
+        ("delete from\ttarget;", None, "SELECT * FROM plain WHERE false"),
+        (
+            "UPDATE target SET v = CASE WHEN day IN ('a, b', 'tue') THEN ifnull(v, 0) END, `Day` = 'x' WHERE id > 1",
+            None,
+            "SELECT id, if(id > 1, 'x', day), if(id > 1, CASE WHEN day = 'tue' THEN ifnull(v, 0) END, v) FROM plain",
+        ),
+        (
+            "UPDATE target AS t SET t.day = :d, v = (SELECT max(s.v) FROM source s)",
+            {"d": "a'; DROP\\"},
+            "SELECT id, 'a\\'; DROP\\\\', 20.0D FROM plain",
+        ),
+        ("INSERT INTO target VALUES (5, 'wed', 5), (1, NULL, 7)", None,
+         "SELECT id, if(id = 1, NULL, day), if(id = 1, 7.0D, v) FROM plain UNION ALL SELECT 5, 'wed', 5.0D"),
+        ("INSERT INTO TABLE target (v, id) SELECT v + 1, id + 10 FROM target WHERE v > 1", None,
+         "SELECT * FROM plain UNION ALL SELECT id + 10, NULL, v + 1 FROM plain WHERE v > 1"),
+        ("INSERT INTO target BY NAME SELECT 'x' AS day, 8 AS id", None,
+         "SELECT * FROM plain UNION ALL SELECT 8, 'x', NULL"),
+        ("WITH w AS (SELECT 6 AS k) INSERT OVERWRITE target SELECT k, :d, NULL FROM w", {"d": "x"},
+         "SELECT 6L, 'x', CAST(NULL AS DOUBLE)"),
+        ("INSERT INTO target REPLACE WHERE day = 'tue' SELECT 7, 'tue', 7", None,
+         "SELECT * FROM plain WHERE day <> 'tue' UNION ALL SELECT 7, 'tue', 7.0D"),
+        ("TRUNCATE TABLE target", None, "SELECT * FROM plain WHERE false"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("same_rows")
+def test_a_change_leaves_what_spark_computes(sql: Any, change: str, args: Any, expected: str) -> None:
+    assert len(sql(change, args)) == 1
+    assert sql.rows("target") == sql.of_spark(expected)
+
+
+@pytest.mark.parametrize(
+    ("merge", "expected"),
+    [
+        (
+            "MERGE INTO target USING source ON target.id = source.id WHEN MATCHED THEN UPDATE SET * "
+            "WHEN NOT MATCHED THEN INSERT *",
+            "SELECT id, coalesce(s.day, p.day), if(s.id IS NULL, p.v, s.v) FROM plain p FULL JOIN source s USING (id)",
+        ),
+        (
+            """merge into target as T using (select * from source where id < 100) S on s.id = t.id
+            when matched and S.day = 'drop' then delete
+            when matched then update set t.id = s.id, v = t.v + s.v, day = concat(t.day, ' WHEN ', s.day)
+            when not matched by target and day <> 'WHEN' then insert (id, v) values (id, v / 2)
+            when not matched by source and v > 4 then update set v = -v
+            when not matched by source and day = 'mon' then delete;""",
+            "SELECT 2, 'tue WHEN new', 22.0D UNION ALL SELECT 9, NULL, 4.5D UNION ALL SELECT 4, 'it\\'s', -4.5D",
+        ),
+        (
+            "WITH w AS (SELECT * FROM source) MERGE INTO target t USING w ON t.id = w.id AND w.day = :d "
+            "WHEN NOT MATCHED BY SOURCE AND id IN (SELECT id FROM w) THEN DELETE",
+            "SELECT * FROM plain WHERE id <> 3",
+        ),
+        (
+            "MERGE INTO target t USING target s ON t.id = s.id + 1 WHEN MATCHED THEN UPDATE SET day = s.day",
+            "SELECT p.id, coalesce(q.day, p.day), p.v FROM plain p LEFT JOIN plain q ON p.id = q.id + 1",
+        ),
+        (
+            "MERGE INTO target USING VALUES (4L, 'x') AS s (k, d) ON k = id WHEN MATCHED THEN DELETE",
+            "SELECT * FROM plain WHERE id <> 4",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("same_rows")
+def test_a_merge_leaves_what_spark_computes(sql: Any, merge: str, expected: str) -> None:
+    sql(merge, {"d": "new"})
+    assert sql.rows("target") == sql.of_spark(expected)
+
+
+@pytest.mark.usefixtures("same_rows")
+def test_what_is_refused_leaves_the_table_as_it_was(sql: Any, tables: Table) -> None:
+    timeline = Path(tables.path, ".hoodie", "timeline")
+    before = sorted(path.name for path in timeline.glob("*commit"))
+    for change, condition, words in REFUSED:
+        with pytest.raises(AnalysisException, match=words) as caught:
+            statement(sql.spark, change)
+        assert str(caught.value.getCondition()).startswith(condition), caught.value
+    assert len(before) > 0 and sorted(path.name for path in timeline.glob("*commit")) == before
+    assert sql.rows("target") == sorted(ROWS, key=repr)
+
+
+def test_partitions(sql: Any) -> None:
+    sql.table("days", [(1, "a", 1.0), (2, "b", 2.0)], more="PARTITIONED BY (day)")
+    sql("INSERT OVERWRITE days PARTITION (day) SELECT 3, 'b', 3")
+    assert sql.rows("days") == [(1, "a", 1.0), (3, "b", 3.0)]
+    sql("INSERT OVERWRITE TABLE days PARTITION (day = 'a') VALUES (4, 4)")
+    assert sql.rows("days") == [(3, "b", 3.0), (4, "a", 4.0)]
+    sql("INSERT INTO days PARTITION (day = 'c') SELECT 5, 5")
+    sql("UPDATE days SET day = 'd' WHERE day = 'c'")
+    sql("MERGE INTO days USING (SELECT 4 AS id, 'a' AS day, 40.0D AS v) s ON days.id = s.id AND days.day = s.day "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED BY SOURCE THEN DELETE")  # fmt: skip
+    assert sql.rows("days") == [(4, "a", 40.0)]
+
+
+def test_values_of_parameters_are_values(sql: Any) -> None:
+    sql.table("kinds", [(1, None, None)], "id long, d date, b binary")
+    args = {"d": date(2026, 11, 24), "b": b"'\x00", "ids": [1, 2]}
+    sql("UPDATE kinds SET d = :d, b = :b WHERE array_contains(:ids, id)", args)
+    assert sql.rows("kinds") == [(1, date(2026, 11, 24), bytearray(b"'\x00"))]
+
+
+class Disturbed(Reads):
+    """Another one commits after the first reading inside the transaction."""
+
+    def renew(self) -> None:
+        super().renew()
+        if not self.args:
+            self.args = ["disturbed"]
+            rows = [(number, "theirs", 0.0) for number in range(5, 13)]
+            name = Cursor.of("target").name()
+            place = self.place(name)
+            assert place is not None
+            Table(self.spark, place.path).upsert(self.spark.createDataFrame(rows, "id long, day string, v double"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM target WHERE id IN (SELECT max(id) FROM target)",
+        "MERGE INTO target t USING (SELECT max(id) AS id FROM target) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    ],
+)
+@pytest.mark.usefixtures("same_rows")
+def test_a_change_reads_all_of_it_again_after_a_conflict(sql: Any, spark: SparkSession, change: str) -> None:
+    carry_out = changes.delete if change.startswith("DELETE") else merges.merge
+    reads = Disturbed(spark)
+    assert carry_out(reads, Cursor.of(change), "") is not None
+    reads.close()
+    assert [row[0] for row in sql("SELECT id FROM target")] == sorted(range(1, 12), key=lambda number: repr((number,)))

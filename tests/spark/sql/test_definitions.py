@@ -1,0 +1,131 @@
+"""CREATE, ALTER, DROP, DESCRIBE and CALL of tables of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from lakelatch import Table
+from lakelatch.spark.sql import statement
+from lakelatch.spark.sql.errors import InvalidStatement
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_table_is_made_as_its_statement_says(sql: Any, tmp_path: Path) -> None:
+    sql.made.append("made")
+    sql(
+        f"""CREATE TABLE IF NOT EXISTS made (id BIGINT NOT NULL COMMENT 'a, (b)', ts INT, v DECIMAL(10, 2), day STRING)
+        USING lakelatch PARTITIONED BY (day) CLUSTERED BY (id) INTO 3 BUCKETS LOCATION '{tmp_path}/it\\'s'
+        TBLPROPERTIES ('primaryKey' = 'id', preCombineField 'ts', type = 'cow')"""
+    )
+    detail = Table.for_path(sql.spark, tmp_path / "it's").detail()
+    assert (detail.key, detail.ordering, detail.partition_by, detail.buckets) == (("id",), "ts", ("day",), 3)
+    assert detail.table_type == "COPY_ON_WRITE"
+    assert sql("DESCRIBE DETAIL made")[0][:2] == ("lakelatch", "it's")
+    assert [row[:2] for row in sql("DESC made")] == [
+        ("day", "string"),
+        ("id", "bigint"),
+        ("ts", "int"),
+        ("v", "decimal(10,2)"),
+    ]
+    sql(
+        f"CREATE TABLE IF NOT EXISTS made (id BIGINT) USING lakelatch LOCATION '{tmp_path}/x' OPTIONS (primaryKey 'id')"
+    )
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(AnalysisException, match="already exists"):
+        statement(sql.spark, "CREATE TABLE made (id BIGINT) USING lakelatch OPTIONS (primaryKey 'id')")
+
+
+def test_a_table_without_a_location_goes_with_its_name(sql: Any, spark: SparkSession) -> None:
+    sql("CREATE TABLE owned USING lakelatch TBLPROPERTIES (primaryKey = 'id') AS SELECT id, id * 2 AS w FROM range(3)")
+    try:
+        assert sql("SELECT * FROM owned") == [(0, 0), (1, 2), (2, 4)]
+        uri = sql("DESCRIBE DETAIL owned")[0][2]
+        sql(f"CREATE TABLE same USING lakelatch LOCATION '{uri}'")
+        sql.made.append("same")
+        assert sql("SELECT count(*) FROM same") == [(3,)]
+    finally:
+        assert statement(spark, "DROP TABLE owned") is None
+        spark.sql("DROP TABLE owned")
+    assert statement(spark, "SELECT * FROM owned") is None and not Table.is_table(uri)
+
+
+def test_a_table_that_cannot_be_made_leaves_no_name(sql: Any, spark: SparkSession, tmp_path: Path) -> None:
+    for text, condition in (
+        ("CREATE TABLE no_key (id BIGINT) USING lakelatch", "MISSING_PRIMARY_KEY"),
+        ("CREATE TABLE no_key USING lakelatch", "MISSING_COLUMNS"),
+        ("CREATE TABLE no_key (id BIGINT) USING lakelatch TBLPROPERTIES (colour = 'red')", "UNSUPPORTED_FEATURE"),
+        (f"CREATE TABLE no_key (id BIGINT) USING lakelatch LOCATION '{tmp_path}/n' OPTIONS (primaryKey 'k')", ""),
+        ("CREATE OR REPLACE TABLE no_key (id BIGINT) USING lakelatch", "UNSUPPORTED_FEATURE"),
+        ("CREATE VIEW no_key USING lakelatch OPTIONS (path '/a')", "UNSUPPORTED_FEATURE"),
+    ):
+        with pytest.raises(InvalidStatement) as caught:
+            statement(spark, text)
+        assert str(caught.value.getCondition()).startswith(condition)
+    assert not spark.catalog.tableExists("no_key") and not (tmp_path / "n" / ".hoodie" / "hoodie.properties").exists()
+
+
+def test_tables_by_path_and_views_by_options(sql: Any, spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "by path")
+    sql(f"CREATE TABLE lakelatch.`{path}` (id BIGINT, v STRING, PRIMARY KEY (id)) USING lakelatch")
+    sql(f"INSERT INTO lakelatch.`{path}` VALUES (1, 'a')")
+    sql(f"CREATE OR REPLACE TEMPORARY VIEW by_options USING lakelatch OPTIONS (path '{path}')")
+    sql(f"UPDATE lakelatch.`{path}` SET v = upper(v)")
+    assert sql("SELECT v FROM by_options") == [("A",)]
+    sql("DELETE FROM by_options WHERE v = 'A'")
+    assert sql("SELECT count(*) FROM by_options") == [(0,)]
+    for text in (f"DROP TABLE lakelatch.`{path}`", f"CREATE TABLE lakelatch.`{path}` (id BIGINT) USING lakelatch"):
+        with pytest.raises(InvalidStatement):
+            statement(spark, text)
+    spark.catalog.dropTempView("by_options")
+
+
+def test_columns_are_added_and_widened(sql: Any) -> None:
+    sql.table("grown", [(1, 2)], "id long, n int")
+    sql("ALTER TABLE grown ADD COLUMNS (note STRING, s STRUCT<a: INT, b: STRING>)")
+    sql("ALTER TABLE grown ADD COLUMN IF NOT EXISTS note STRING")
+    sql("ALTER TABLE grown ALTER COLUMN n TYPE BIGINT")
+    assert sql("SELECT * FROM grown") == [(1, 2, None, None)]
+    assert ("n", "bigint", None) in sql("DESCRIBE TABLE grown")
+    for text, condition in (
+        ("ALTER TABLE grown ADD COLUMN N INT", "FIELD_ALREADY_EXISTS"),
+        ("ALTER TABLE grown ALTER COLUMN n TYPE INT", "NOT_SUPPORTED_CHANGE_COLUMN"),
+        ("ALTER TABLE grown RENAME TO other", "UNSUPPORTED_FEATURE"),
+        ("ALTER TABLE grown DROP COLUMN n", "UNSUPPORTED_FEATURE"),
+    ):
+        with pytest.raises(InvalidStatement) as caught:
+            statement(sql.spark, text)
+        assert str(caught.value.getCondition()).startswith(condition)
+    assert sql("SELECT * FROM grown") == [(1, 2, None, None)]
+
+
+def test_services_are_called(sql: Any) -> None:
+    table = sql.table("kept", [(1, "a", 1.0)])
+    first = table.history().first()["completion"]
+    saved = sql("CALL lakelatch.savepoint(table => 'kept', comment => 'before')")
+    assert [row[1] for row in saved] == ["before"]
+    sql("INSERT INTO kept VALUES (1, 'b', 2.0)")
+    assert [row[2] for row in sql("CALL lakelatch.compact('kept')")] == ["compact"]
+    assert sql("CALL lakelatch.cluster(table => :t, order => 'v')", {"t": table.path})[0][2] == "cluster"
+    assert sql("CALL lakelatch.clean('kept')") == []
+    assert sql("CALL lakelatch.archive('default.kept')")[0][0] == 0
+    sql(f"CALL lakelatch.restore('kept', '{first}')")
+    assert sql("SELECT * FROM kept") == [(1, "a", 1.0)]
+    assert [row[4] for row in sql("DESCRIBE HISTORY kept")].count("UPSERT") == 1
+    sql(f"CALL lakelatch.delete_savepoint('kept', instant => '{saved[0][0]}')")
+    for text, condition in (
+        ("CALL lakelatch.vacuum('kept')", "ROUTINE_NOT_FOUND"),
+        ("CALL lakelatch.clean()", "REQUIRED_PARAMETER_NOT_FOUND"),
+        ("CALL lakelatch.restore('kept')", "REQUIRED_PARAMETER_NOT_FOUND"),
+        ("CALL lakelatch.clean(table => 'kept', when => 'now')", "UNRECOGNIZED_PARAMETER_NAME"),
+        ("CALL lakelatch.clean('nobodys')", "TABLE_OR_VIEW_NOT_FOUND"),
+    ):
+        with pytest.raises(InvalidStatement) as caught:
+            statement(sql.spark, text)
+        assert caught.value.getCondition() == condition
+    assert statement(sql.spark, "CALL system.rollback('kept')") is None
