@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 FORMAT = "lakelatch"
 _SESSION_CATALOG = "spark_catalog"
 _PARTS = re.compile(r"`((?:[^`]|``)*)`|([^.`\s]+)")
+_PROPERTIES = ("hoodie.", "lakelatch.", "fs.")  # of a table, that are options of ours
 _NOT_OPTIONS = {"path", "serialization.format"}  # that catalogs keep beside what the user has said
 _SECRET = re.compile(r"secret|passw|token|credential|access_?key|proxy_url", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/]*@")
 _states: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of sessions: the JVM's parser and catalog
+_PAIR = re.compile(r"([^=,\s\[]+)=(.*?)(?=, [^=,\s]+=|\]$)")  # of what Spark prints of properties
 _REDACTED = "*********(redacted)"
 
 
@@ -75,10 +77,13 @@ def plain_path(location: str) -> str:
     return (unquote(place.path) if place.scheme == "file" else location).rstrip("/") or "/"
 
 
-def plain_sql(spark: SparkSession, text: str) -> DataFrame:
-    """What Spark itself makes of a statement, also in a session that `lakelatch.enable` was called for."""
+def plain_sql(spark: SparkSession, text: str, args: Any = None, **frames: Any) -> DataFrame:
+    """What Spark itself makes of a statement, also in a session that `lakelatch.enable` was called for.
+
+    Frames are named as `{name}`.
+    """
     kind: type[SparkSession] = getattr(type(spark), "lakelatch_base", type(spark))
-    return kind.sql(spark, text)
+    return kind.sql(spark, text, args, **frames) if args else kind.sql(spark, text, **frames)
 
 
 def find_table(spark: SparkSession, name: str) -> CatalogTable | None:
@@ -171,12 +176,8 @@ def _from_jvm(spark: Any, parts: Sequence[str]) -> CatalogTable | None:
         and spark._jsparkSession.sessionState().catalogManager().currentCatalog().name() != _SESSION_CATALOG
     ):
         return None
-    options = {}
-    entries = table.storage().properties().iterator()
-    while entries.hasNext():
-        entry = entries.next()
-        options[str(entry._1())] = str(entry._2())
-    return _ours(parts, str(table.location().toString()), options)
+    properties, options = _pairs_of(table.properties()), _pairs_of(table.storage().properties())
+    return _ours(parts, str(table.location().toString()), properties, options)
 
 
 def _from_statement(spark: SparkSession, parts: Sequence[str]) -> CatalogTable | None:
@@ -191,14 +192,33 @@ def _from_statement(spark: SparkSession, parts: Sequence[str]) -> CatalogTable |
     named = [row for row in found if row["tableName"].lower() == plain.lower()]
     if not named or (not scope and any(row["isTemporary"] for row in named)):
         return CatalogTable(quoted(parts), "") if named else None
-    said = dict(re.findall(r"^(Provider|Location|Storage Properties): (.*)$", named[0]["information"], re.MULTILINE))
+    said = dict(
+        re.findall(
+            r"^(Provider|Location|Table Properties|Storage Properties): (.*)$", named[0]["information"], re.MULTILINE
+        )
+    )
     provider = said.get("Provider", "").lower()
     if provider != FORMAT:
         return CatalogTable(quoted(parts), provider)
-    pairs = re.findall(r"([^=,\s\[]+)=(.*?)(?=, [^=,\s]+=|\]$)", said.get("Storage Properties", ""))
-    return _ours(parts, said.get("Location", ""), {key: value for key, value in pairs if value != _REDACTED})
+    properties, options = (
+        dict(_PAIR.findall(said.get(kind, ""))) for kind in ("Table Properties", "Storage Properties")
+    )
+    return _ours(parts, said.get("Location", ""), properties, options)
 
 
-def _ours(parts: Sequence[str], location: str, options: Mapping[str, str]) -> CatalogTable:
-    kept = {key: value for key, value in options.items() if key.lower() not in _NOT_OPTIONS}
+def _ours(
+    parts: Sequence[str], location: str, properties: Mapping[str, str], options: Mapping[str, str]
+) -> CatalogTable:
+    kept = {key: value for key, value in properties.items() if key.startswith(_PROPERTIES)}
+    kept |= {key: value for key, value in options.items() if key.lower() not in _NOT_OPTIONS}
+    kept = {key: value for key, value in kept.items() if value != _REDACTED}
     return CatalogTable(quoted(parts), FORMAT, plain_path(location), kept)
+
+
+def _pairs_of(entries: Any) -> dict[str, str]:
+    """A map of the JVM."""
+    found, rest = {}, entries.iterator()
+    while rest.hasNext():
+        entry = rest.next()
+        found[str(entry._1())] = str(entry._2())
+    return found

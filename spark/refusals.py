@@ -32,3 +32,12 @@ class RefusedByAnalysis(InvalidRequest, AnalysisException):
 
     def getMessage(self) -> str:
         return str(self)
+
+    def getMessageParameters(self) -> dict[str, str]:
+        return {}
+
+    def getSqlState(self) -> str | None:
+        return None
+
+    def getQueryContext(self) -> list[Any]:
+        return []

@@ -21,6 +21,7 @@ from lakelatch.spark.refusals import (
     TOO_MANY_COLUMNS,
     RefusedByAnalysis,
 )
+from lakelatch.spark.sql.session import known_of
 from lakelatch.spark.table import Table
 from lakelatch.timeline.actions import INSERT_OVERWRITE
 
@@ -108,6 +109,7 @@ def create_table(frame: DataFrame, said: Said, name: str) -> None:
     Call(options).write()  # what is wrong with them is said before anything is made
     lasting = {key: str(value) for key, value in options.items() if key != OPERATION}
     found = register(spark, name, columns, lasting, place)
+    known_of(spark).forget()
     try:
         _write_at(frame, said, found.path, options)
     except BaseException:

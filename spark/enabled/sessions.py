@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.enabled.reader import EnabledReader
-from lakelatch.spark.enabled.statements import statement
 from lakelatch.spark.enabled.table_writer import EnabledTableWriter
 from lakelatch.spark.enabled.writer import EnabledWriter
+from lakelatch.spark.sql import statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,7 @@ class EnabledSession(_Session):
         return self.read.table(tableName)
 
     def sql(self, sqlQuery: str, args: Any = None, **kwargs: Any) -> Any:
-        found = None if kwargs else statement(self, sqlQuery, args)
+        found = statement(self, sqlQuery, args, **kwargs)
         return super().sql(sqlQuery, args, **kwargs) if found is None else found
 
     def newSession(self) -> Any:

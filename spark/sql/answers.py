@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.table.history import TableDetail
+from lakelatch.spark.catalog import FORMAT
 from lakelatch.spark.sql.definitions import result_of_nothing, text_of
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import name_in
-from lakelatch.spark.sql.session import FORMAT
 from lakelatch.spark.sql.target import Target, target_of
 from lakelatch.spark.sql.tokens import STRING, WORD, Cursor, Name
 

@@ -20,12 +20,13 @@ from lakelatch.engine.options.write import (
     TABLE_TYPE,
 )
 from lakelatch.format.evolution import may_become
+from lakelatch.spark.catalog import FORMAT, plain_sql, quoted
 from lakelatch.spark.columns import schema_of
 from lakelatch.spark.frames_in import write
 from lakelatch.spark.spark_types import to_arrow
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.reads import Reads
-from lakelatch.spark.sql.session import FORMAT, Hidden, known_of, place_of, run
+from lakelatch.spark.sql.session import Hidden, known_of, place_of
 from lakelatch.spark.sql.target import Target, result, target_of
 from lakelatch.spark.sql.tokens import STRING, Cursor, Name, Token, tokens_of
 from lakelatch.spark.table import Table
@@ -173,7 +174,7 @@ def _made(reads: Reads, found: Definition) -> DataFrame:
         own = made.place.path if isinstance(made, Hidden) else made.path if made else ""
         return _filled(reads, found, place or own, schema, rows)
     except Exception:
-        run(spark, f"DROP TABLE IF EXISTS {quoted(found.name)}")
+        plain_sql(spark, f"DROP TABLE IF EXISTS {quoted(found.name.parts)}")
         raise
 
 
@@ -190,12 +191,14 @@ def _schema(found: Definition) -> StructType | None:
 
 def _catalogued(reads: Reads, found: Definition, schema: StructType) -> bool:
     """Makes the name in Spark's catalog; False if it is there and that is to be ignored."""
-    columns = ", ".join(f"{quoted_name(one.name)} {one.dataType.simpleString()}" for one in schema)
+    columns = ", ".join(f"{quoted([one.name])} {one.dataType.simpleString()}" for one in schema)
     location = f" LOCATION {text_literal(found.location)}" if found.location else ""
     kept = ", ".join(f"{text_literal(key)} = {text_literal(str(value))}" for key, value in found.options.items())
     properties = f" TBLPROPERTIES ({kept})" if kept else ""
     try:
-        run(reads.spark, f"CREATE TABLE {quoted(found.name)} ({columns}) USING {FORMAT}{location}{properties}")
+        plain_sql(
+            reads.spark, f"CREATE TABLE {quoted(found.name.parts)} ({columns}) USING {FORMAT}{location}{properties}"
+        )
     except AnalysisException as error:
         if found.ignores and "ALREADY_EXISTS" in (error.getCondition() or ""):
             return False
@@ -289,7 +292,7 @@ def _added(reads: Reads, target: Target, more: StructType, ignores: bool) -> Dat
 
 
 def _widened(reads: Reads, target: Target, column: str, kind: str) -> DataFrame:
-    wanted = schema_of(f"{quoted_name(column)} {kind}")
+    wanted = schema_of(f"{quoted([column])} {kind}")
     there = target.schema[column]
     if not may_become(to_arrow(StructType([there])).types[0], to_arrow(wanted).types[0]):
         raise InvalidStatement(
@@ -343,16 +346,6 @@ def text_of(token: Token) -> str:
 def text_literal(text: str) -> str:
     """A text in quotes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def quoted(name: Name) -> str:
-    """A name as a statement has it."""
-    return ".".join(map(quoted_name, name.parts))
-
-
-def quoted_name(name: str) -> str:
-    """One part of a name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def result_of_nothing(reads: Reads) -> DataFrame:

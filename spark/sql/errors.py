@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.spark.refusals import RefusedByAnalysis
 
 SYNTAX = "PARSE_SYNTAX_ERROR"
 UNSUPPORTED = "UNSUPPORTED_FEATURE.TABLE_OPERATION"
@@ -20,27 +21,13 @@ _CONDITIONS = {  # by what the errors of `Table` say
 }
 
 
-class InvalidStatement(InvalidRequest, AnalysisException):
+class InvalidStatement(RefusedByAnalysis):
     """A statement that cannot be carried out; the table is as it was. `getCondition()` is Spark's name for the case."""
 
     code = "LAKELATCH-STATEMENT"
 
     def __init__(self, message: str, condition: str = UNSUPPORTED, **details: Any) -> None:
-        InvalidRequest.__init__(self, message, **details)
-        self._message = message
-        self._errorClass = condition
-        self._messageParameters: dict[str, str] = {}
-        self._sqlState = None
-        self._contexts: list[Any] = []
-
-    def getCondition(self) -> str:
-        return getattr(self, "_errorClass", UNSUPPORTED)
-
-    def getErrorClass(self) -> str:
-        return self.getCondition()
-
-    def getMessage(self) -> str:
-        return str(self)
+        super().__init__(message, condition=condition, **details)
 
 
 @contextmanager

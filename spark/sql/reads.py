@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.table.opening import open_existing_storage
+from lakelatch.spark.catalog import plain_sql
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.references import TABLE_CHANGES, Reference, references, table_names
-from lakelatch.spark.sql.session import Hidden, Place, place_of, run
+from lakelatch.spark.sql.session import Hidden, Place, place_of
 from lakelatch.spark.sql.tokens import STRING, Name, replaced, tokens_of
 from lakelatch.spark.table import Table
 from lakelatch.system import REAL_SYSTEM
@@ -62,7 +63,7 @@ class Reads:
 
     def frame(self, text: str, before: str = "") -> DataFrame:
         """The rows of a query, or the answer of what stands `before` it."""
-        return run(self.spark, before + self.query(text), self.args, **self.frames)
+        return plain_sql(self.spark, before + self.query(text), self.args, **self.frames)
 
     def condition(self, text: str, common: str = "") -> str:
         """A condition, or a value, as Spark understands it by itself: with views in the place of our tables.
@@ -155,7 +156,7 @@ class Reads:
         digits = text.strip("'\"")
         if re.fullmatch(r"\d{14}|\d{17}", digits):
             return digits
-        row = run(self.spark, f"SELECT unix_millis(try_cast({bound(text, self.args)} AS TIMESTAMP))").first()
+        row = plain_sql(self.spark, f"SELECT unix_millis(try_cast({bound(text, self.args)} AS TIMESTAMP))").first()
         if row is None or row[0] is None:
             raise InvalidStatement(
                 f"{kind} AS OF {text}: this is no time; say one such as '2026-11-24 10:00:00', or an instant of 17 "

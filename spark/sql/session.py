@@ -10,18 +10,16 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 
+from lakelatch.spark.catalog import FORMAT, look_up, permanent, plain_sql, quoted
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.tokens import Name
 from lakelatch.spark.view import VIEW_FUNCTION, view_made
 from lakelatch.system import REAL_SYSTEM
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-FORMAT = "lakelatch"
 _KEPT_MAX = 5_000
-_PROPERTY = re.compile(r", (?=[\w.\-]+=)")
-_OPTIONS = ("hoodie.", "lakelatch.", "fs.")
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,6 @@ def known_of(spark: SparkSession) -> Known:
         return _sessions.setdefault(spark, Known())
 
 
-def run(spark: SparkSession, text: str, args: Any = None, **frames: DataFrame) -> DataFrame:
-    """Has Spark itself carry out a statement, whatever `spark.sql` has become. Frames are named as `{name}`."""
-    kind: Any = next(one for one in type(spark).__mro__ if one.__module__.startswith("pyspark."))
-    found: DataFrame = kind.sql(spark, text, args, **frames) if args else kind.sql(spark, text, **frames)
-    return found
-
-
 def place_of(spark: SparkSession, name: Name) -> Place | Hidden | None:
     """Where the table of ours lies that has this name; None if the name is somebody else's.
 
@@ -90,17 +81,18 @@ def place_of(spark: SparkSession, name: Name) -> Place | Hidden | None:
     known = known_of(spark)
     if name.key in known.others:
         return None
-    is_hidden = False
-    for row in _listed(spark, name):
-        information = str(row["information"])
-        if row["isTemporary"]:
-            made = view_made(spark, name.key)
-            if made is not None and VIEW_FUNCTION in information:
-                return Place(*made)
-            is_hidden = True
-        elif "\nProvider: lakelatch\n" in information:
-            place = _catalogued(information)
-            return Hidden(place, f"{row['namespace']}.{row['tableName']}") if is_hidden else place
+    made = view_made(spark, name.key)
+    if made is not None and _is_still_there(spark, name):
+        return Place(*made)
+    found = look_up(spark, parts)
+    if found is None:  # perhaps somebody makes it by the next time
+        return None
+    if found.is_ours:
+        return Place(found.path, found.options)
+    if not found.provider and len(parts) == 1:  # a view, which goes before a table
+        below = look_up(spark, permanent(spark, quoted(parts)))
+        if below is not None and below.is_ours:
+            return Hidden(Place(below.path, below.options), below.name)
     known.remember(name.key)
     return None
 
@@ -114,28 +106,14 @@ def _place_at(path: str) -> Place:
     return Place(path)
 
 
-def _listed(spark: SparkSession, name: Name) -> list[Any]:
-    """What Spark's catalog has under a name, temporary views first."""
+def _is_still_there(spark: SparkSession, name: Name) -> bool:
+    """Whether the temporary view of this name is the one that `create_view` has made."""
     *namespace, table = name.parts
-    if len(namespace) > 2 or (len(namespace) == 2 and namespace[0].lower() != "spark_catalog"):
-        return []  # of another catalog
+    place = f" IN {quoted(namespace)}" if namespace else ""
     pattern = re.sub(r"\W", ".", table)
-    place = f" IN `{namespace[-1].replace('`', '``')}`" if namespace else ""
     try:
-        rows = run(spark, f"SHOW TABLE EXTENDED{place} LIKE '{pattern}'").collect()
+        rows = plain_sql(spark, f"SHOW TABLE EXTENDED{place} LIKE '{pattern}'").collect()
     except AnalysisException:  # no such schema
-        return []
-    found = [row for row in rows if row["tableName"].lower() == table.lower()]
-    if namespace and namespace[-1].lower() != "global_temp":
-        found = [row for row in found if not row["isTemporary"]]
-    return sorted(found, key=lambda row: not row["isTemporary"])
-
-
-def _catalogued(information: str) -> Place:
-    lines = dict(line.partition(": ")[::2] for line in information.split("\n"))
-    properties = lines.get("Table Properties", "[]")[1:-1]
-    pairs = dict(pair.partition("=")[::2] for pair in _PROPERTY.split(properties))
-    options = {key: value for key, value in pairs.items() if key.startswith(_OPTIONS) and "(redacted)" not in value}
-    location = lines.get("Location", "")
-    path = re.sub(r"^file:/+", "/", location)
-    return Place(path, options)
+        return False
+    views = (row for row in rows if row["isTemporary"] and row["tableName"].lower() == table.lower())
+    return any(VIEW_FUNCTION in str(row["information"]) for row in views)

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lakelatch.spark.catalog import FORMAT
 from lakelatch.spark.sql import answers, changes, definitions, merges
 from lakelatch.spark.sql.errors import InvalidStatement, in_words_of_spark
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import TABLE_CHANGES, references, table_names
-from lakelatch.spark.sql.session import FORMAT, known_of
+from lakelatch.spark.sql.session import known_of
 from lakelatch.spark.sql.tokens import Cursor, Name
 
 if TYPE_CHECKING:
