@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: The most compressed bytes of logs in one read: each executor holds the places of their rows in memory.
 LOGS_MAX_BYTES = 256 * 1024 * 1024
 #: Base files of fewer bytes are merged in Python as fast as a second Python stage would run.
-BASE_MIN_BYTES = 16 * 1024 * 1024
-#: Logs of up to so many bytes, and the keys of so many bytes of base files, are read by the process that plans.
+BASE_MIN_BYTES = 128 * 1024 * 1024
+#: Logs of at most so many bytes, and the keys of so many bytes of base files, are read by the process that plans.
 SMALL_LOGS_MAX_BYTES, SMALL_BASE_MAX_BYTES = 1024 * 1024, 128 * 1024 * 1024
 #: The keys of more bytes might take longer to read than Spark waits for a broadcast (300 s by default).
 BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024

@@ -58,10 +58,15 @@ class RandomLogs:
 
     def rows(self, most: int, **more: pa.DataType) -> pa.Table:
         """New ones, of different keys."""
-        found = {}
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
         for _ in range(most):
             number = self.chance.randrange(100)
-            row = {"id": self.chance.randrange(KEYS), "ts": self.chance.randint(0, 9), "n": number, "v": f"v{number}"}
+            row: dict[str, Any] = {
+                "id": self.chance.randrange(KEYS),
+                "ts": self.chance.randint(0, 9),
+                "n": number,
+                "v": f"v{number}",
+            }
             row |= {"part": self.chance.choice("pq"), "d": self.chance.random() < 0.4}
             found[row["id"], row["part"] if "part" in self.options.values() else ""] = row
         columns = {**self.columns, **more}
