@@ -1,8 +1,9 @@
-"""Large slices with few logs: Spark reads their base files by itself, but for the rows of whose keys the logs speak.
+"""Slices with few logs: Spark reads their base files by itself, but for the rows of whose keys the logs speak.
 
-Those are left out by an anti join with their places, the numbers of files and rows, which Spark sends to all executors.
-So there is a bound for the logs; and since each log is read twice, and one more stage of Python costs what some
-megabytes of rows do, small slices are better merged whole.
+Where the logs are small, this process finds these rows and what became of them, and Spark is told both: no task of
+Python runs. Otherwise tasks find them: those that are left out are an anti join with their places, the numbers of
+files and rows, which Spark sends to all executors. So there is a bound for the logs; and since each log is read twice,
+and one more stage of Python costs what some megabytes of rows do, small slices with many logs are better merged whole.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakelatch.engine.read.batches import for_spark
+from lakelatch.engine.read.by_reader import Sizes
 from lakelatch.engine.read.places import NUMBER, PATH, PLACE, ROWS_MAX, path_number, place_of
+from lakelatch.engine.read.small_logs import SmallChanges, small_changes
 from lakelatch.engine.read.tasks import ReadTask, packed_for
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import changed_places_of, read_changed
-from lakelatch.spark.native import path_number_in_spark, read_natively
+from lakelatch.spark.native import are_rows, path_number_in_spark, read_natively
 from lakelatch.spark.spark_types import cores_of, for_each, to_spark
 
 if TYPE_CHECKING:
@@ -33,18 +36,38 @@ _TASK_BYTES = 256 * 1024 * 1024  # of base files, of which a tenth or so is read
 _PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, NUMBER)])
 
 
-def read_beside_logs(spark: SparkSession, plan: ReadPlan, slices: Sequence[FileSlice]) -> DataFrame | None:
-    """The rows of a snapshot's slices, all with base files and logs; None if Spark does not read the base files."""
+def read_beside_logs(
+    spark: SparkSession, plan: ReadPlan, slices: Sequence[FileSlice], sizes: Sizes
+) -> DataFrame | None:
+    """The rows of a snapshot's slices, all with base files and logs; None if Spark does not read the base files, or
+    the logs are neither small nor few."""
+    plan = replace(plan, slices=tuple(slices))
+    if sizes.logs_are_small:
+        changes = small_changes(plan, slices)
+        if changes is not None:
+            return _with_small(spark, plan, changes)
+    return _joined(spark, plan) if sizes.logs_are_few else None
+
+
+def _with_small(spark: SparkSession, plan: ReadPlan, changes: SmallChanges) -> DataFrame | None:
+    """Without a task of Python."""
+    but_for = are_rows(plan.slices, changes.places) if changes.places else None
+    others = read_natively(spark, plan.table, plan.schema, None, plan.slices, but_for=but_for)
+    if others is None or not changes.rows.num_rows:
+        return others
+    return others.unionByName(spark.createDataFrame(changes.rows, to_spark(plan.schema)))
+
+
+def _joined(spark: SparkSession, plan: ReadPlan) -> DataFrame | None:
     from pyspark.sql import functions
 
-    plan = replace(plan, slices=tuple(slices))
-    base = read_natively(spark, plan.table, plan.schema, None, slices, with_places=True)
+    base = read_natively(spark, plan.table, plan.schema, None, plan.slices, with_places=True)
     if base is None:
         return None
     tasks = packed_for(plan.table.storage, plan.slices, cores_of(spark), _TASK_BYTES)
     places = for_each(spark, tasks, partial(_places, plan), to_spark(_PLACES))
     # As a difference, Spark makes it no second part of the key, and computes it where places are the same.
-    is_same = path_number_in_spark(base[PATH], slices) - places[NUMBER] == 0
+    is_same = path_number_in_spark(base[PATH], plan.slices) - places[NUMBER] == 0
     others = base.join(functions.broadcast(places), (base[PLACE] == places[PLACE]) & is_same, "left_anti")
     changed = for_each(spark, tasks, partial(_changed, plan), to_spark(plan.schema))
     return others.select(*plan.schema.names).unionByName(changed)

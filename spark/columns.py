@@ -30,7 +30,10 @@ def frame_of(spark: SparkSession, data: Any) -> DataFrame:
         frame: DataFrame = data
         return frame
     if isinstance(data, pa.Table):
-        return spark.createDataFrame(without_index(data))
+        table = without_index(data)
+        # Of a table with an empty batch, Spark 4.3 drops all that follows it.
+        batches = [batch for batch in table.to_batches() if batch.num_rows]
+        return spark.createDataFrame(pa.Table.from_batches(batches, table.schema))
     if is_pandas(data):
         return spark.createDataFrame(with_named_index(data))
     raise InvalidRequest(

@@ -61,7 +61,9 @@ def read(
 def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     by_reader = SlicesByReader.of(plan)
     native = read_natively(spark, plan.table, plan.schema, plan.instants, by_reader.native)
-    beside_logs = read_beside_logs(spark, plan, by_reader.beside_logs) if by_reader.beside_logs else None
+    beside_logs = None
+    if by_reader.beside_logs:
+        beside_logs = read_beside_logs(spark, plan, by_reader.beside_logs, by_reader.sizes)
     frames = [frame for frame in (native, beside_logs) if frame is not None]
     merged = [
         *by_reader.in_python,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakelatch.engine.read.places import NAME_CHARACTERS, PATH, PLACE, ROW_BITS
+from lakelatch.engine.read.places import NAME_CHARACTERS, PATH, PLACE, ROW_BITS, ROWS_MAX
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
@@ -35,18 +35,20 @@ def read_natively(
     instants: tuple[str, ...] | None,
     slices: Sequence[FileSlice],
     with_places: bool = False,
+    but_for: Column | None = None,
 ) -> DataFrame | None:
     """The rows that Spark reads by itself, of these instants; None if there are none, or no connector for the place.
 
-    `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`.
+    `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`. Rows for which `but_for`
+    holds are left out; it may speak of Spark's `_metadata`.
     """
     if not slices:
         return None
     parts = _by_trust(schema, slices)
     if scheme_of(table.storage.uri) in _READ_BY_ALL:
-        return _native(spark, table, schema, instants, parts, with_places)
+        return _native(spark, table, schema, instants, parts, with_places, but_for)
     try:
-        frame = _native(spark, table, schema, instants, parts, with_places)
+        frame = _native(spark, table, schema, instants, parts, with_places, but_for)
         _ = frame.schema  # over Spark Connect nothing is looked at before
         return frame
     except Exception as error:  # whatever a connector raises, or Spark for want of one
@@ -73,6 +75,7 @@ def _native(
     instants: tuple[str, ...] | None,
     parts: Mapping[bool, Sequence[FileSlice]],
     with_places: bool,
+    but_for: Column | None,
 ) -> DataFrame:
     from pyspark.sql import functions
 
@@ -85,6 +88,8 @@ def _native(
         frame = spark.read.schema(wanted).parquet(*paths)
         if instants is not None:
             frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
+        if but_for is not None:
+            frame = frame.where(~but_for)
         columns = [functions.col(name) for name in schema.names]
         if hides_floats:
             columns = [_not_pushed(functions.col(name), wanted[name].dataType).alias(name) for name in schema.names]
@@ -120,6 +125,27 @@ def path_number_in_spark(path: Column, slices: Sequence[FileSlice]) -> Column:
 
     depth = (slices[0].base_path or "").count("/")
     return functions.crc32(functions.substring_index(path, "/", -1 - depth).cast("binary"))
+
+
+def are_rows(slices: Sequence[FileSlice], rows: Mapping[int, Sequence[int]]) -> Column:
+    """Whether a row of these slices' base files is one of few: their numbers in the files of these path numbers.
+
+    A file's path is looked at only for a row whose number is that of one of them. As text, it is one call of the JVM.
+    """
+    from pyspark.sql import functions
+
+    depth, half = (slices[0].base_path or "").count("/"), ROWS_MAX  # half of the path numbers, to stay within 64 bits
+    path = f"crc32(CAST(substring_index(_metadata.file_path, '/', {-1 - depth}) AS BINARY))"
+    numbers = sorted({row for found in rows.values() for row in found})
+    exact = [(number - half) * ROWS_MAX + row for number, found in rows.items() for row in found]
+    return functions.expr(
+        f"_metadata.row_index IN ({_longs(numbers)}) "
+        f"AND ({path} - {half}L) * {ROWS_MAX}L + _metadata.row_index IN ({_longs(exact)})"
+    )
+
+
+def _longs(numbers: Sequence[int]) -> str:
+    return ", ".join(f"{number}L" for number in numbers)
 
 
 def _literal(path: str) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LOGS_MAX_BYTES = 256 * 1024 * 1024
 #: Base files of fewer bytes are merged in Python as fast as a second Python stage would run.
 BASE_MIN_BYTES = 128 * 1024 * 1024
+#: Logs of at most so many bytes, and the keys of so many bytes of base files, are read by the process that plans.
+SMALL_LOGS_MAX_BYTES, SMALL_BASE_MAX_BYTES = 1024 * 1024, 128 * 1024 * 1024
 #: The keys of more bytes might take longer to read than Spark waits for a broadcast (300 s by default).
 BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024
 _BASE_TO_LOGS = 4  # how many times larger than its logs a base file has to be
@@ -31,16 +33,50 @@ _WIDENED_BY_SPARK = {(pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.f
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """The bytes of slices' base files and logs; if these are many files, about so many, from a sample."""
+
+    base_bytes: int = 0
+    logs_bytes: int = 0
+    is_sample: bool = False
+
+    @classmethod
+    def of(cls, storage: Storage, slices: Sequence[FileSlice]) -> Sizes:
+        """Asks for the sizes, side by side."""
+        if not slices:
+            return cls()
+        files = sum(1 + len(found.fresh_logs) for found in slices)
+        asked = slices[:: -(-files // _ASKED_MAX)]
+        bases = [partial(storage.stat, found.base_path or "") for found in asked]
+        logs = [partial(storage.stat, found.path_of(name)) for found in asked for name in found.fresh_logs]
+        sizes = [found.size_bytes * len(slices) // len(asked) for found in storage.together(*bases, *logs)]
+        return cls(sum(sizes[: len(bases)]), sum(sizes[len(bases) :]), len(asked) < len(slices))
+
+    @property
+    def logs_are_small(self) -> bool:
+        """Whether the process that plans may read the logs, and the keys of the base files."""
+        is_small = self.logs_bytes <= SMALL_LOGS_MAX_BYTES and self.base_bytes <= SMALL_BASE_MAX_BYTES
+        return is_small and not self.is_sample
+
+    @property
+    def logs_are_few(self) -> bool:
+        """Whether tasks can find what the logs change, and all together sooner than they merge everything."""
+        is_worth_it = max(BASE_MIN_BYTES, _BASE_TO_LOGS * self.logs_bytes) <= self.base_bytes <= BASE_MAX_BYTES
+        return is_worth_it and self.logs_bytes <= LOGS_MAX_BYTES
+
+
+@dataclass(frozen=True)
 class SlicesByReader:
     """The slices of a plan: `native` ones without logs, those read `beside_logs`, and all others, `in_python`.
 
     Where Spark has no connector for the storage, all are read in Python. So are slices whose files other engines may
-    clean meanwhile, as Spark's error for a missing file says too little.
+    clean meanwhile, as Spark's error for a missing file says too little. `sizes` are those of the slices beside logs.
     """
 
     native: tuple[FileSlice, ...]
     beside_logs: tuple[FileSlice, ...]
     in_python: tuple[FileSlice, ...]
+    sizes: Sizes
 
     @classmethod
     def of(cls, plan: ReadPlan) -> SlicesByReader:
@@ -53,9 +89,12 @@ class SlicesByReader:
                 for found in plan.slices
                 if found.base_file and found.fresh_logs and (found.partition, found.file_id) not in plan.wider
             ]
-        beside = split_by_types(plan, beside)[0] if have_few_logs(plan.table.storage, beside) else []
+        beside = split_by_types(plan, beside)[0] if have_places(beside) else []
+        sizes = Sizes.of(plan.table.storage, beside)
+        if not sizes.logs_are_small and not sizes.logs_are_few:
+            beside = []
         taken = {*native, *beside}
-        return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken))
+        return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken), sizes)
 
 
 def _may_be_joined(plan: ReadPlan) -> bool:
@@ -66,20 +105,6 @@ def _may_be_joined(plan: ReadPlan) -> bool:
     config = plan.table.config
     is_plain = plan.instants is None and plan.keys is None and config.made_here and not config.column_groups
     return is_plain and RESERVED.isdisjoint(name.lower() for name in plan.schema.names)
-
-
-def have_few_logs(storage: Storage, slices: Sequence[FileSlice]) -> bool:
-    """Whether slices, all with base files and logs, can be read beside their logs, and faster so."""
-    if not have_places(slices):
-        return False
-    files = sum(1 + len(found.fresh_logs) for found in slices)
-    asked = slices[:: -(-files // _ASKED_MAX)]
-    bases = [partial(storage.stat, found.base_path or "") for found in asked]
-    logs = [partial(storage.stat, found.path_of(name)) for found in asked for name in found.fresh_logs]
-    sizes = [found.size_bytes * len(slices) // len(asked) for found in storage.together(*bases, *logs)]
-    base_bytes, logs_bytes = sum(sizes[: len(bases)]), sum(sizes[len(bases) :])
-    is_worth_it = max(BASE_MIN_BYTES, _BASE_TO_LOGS * logs_bytes) <= base_bytes <= BASE_MAX_BYTES
-    return is_worth_it and logs_bytes <= LOGS_MAX_BYTES
 
 
 def split_by_types(plan: ReadPlan, slices: list[FileSlice]) -> tuple[list[FileSlice], list[FileSlice]]:

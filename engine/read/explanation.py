@@ -23,8 +23,8 @@ class ReadExplanation:
     `partitions_there` is None where the condition names the partitions, as the others are not listed then;
     `file_groups_there` counts those of the listed `partitions`. `left_out_by_buckets` and `left_out_by_statistics`
     count file groups; one that is neither read nor left out has no rows. Of the `slices`, Spark itself reads the
-    `native` ones, which have no logs and only types that it reads, and those `beside_logs`, which are large and have
-    small logs, but for the rows that these change. All others are read in Python, where `merged` ones are merged with
+    `native` ones, which have no logs and only types that it reads, and those `beside_logs`, which have few logs, but
+    for the rows that these change. All others are read in Python, where `merged` ones are merged with
     their logs. `index` is the moment of the file index that was used, with the commits since; it is empty if folders
     were listed. The parts of the condition that were `passed_over` leave nothing out: only Spark evaluates them.
     """

@@ -13,7 +13,6 @@ from other_engines.compaction import compacted_by_another
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.read import by_reader
 from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.run.executor import HERE
@@ -129,11 +128,7 @@ def test_the_past_is_not_refused_for_files_that_it_can_do_without(table: LiveTab
     assert rows_of(planned(storage, time)) == [("p", 1, 7, "older than its delete"), *EXPECTED]
 
 
-def test_spark_does_not_read_files_that_another_engine_may_clean(
-    table: LiveTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("BASE_MIN_BYTES", 0), ("_BASE_TO_LOGS", 0)):
-        monkeypatch.setattr(by_reader, name, value)
+def test_spark_does_not_read_files_that_another_engine_may_clean(table: LiveTable) -> None:
     wide = planned(table.storage)
     assert SlicesByReader.of(wide).in_python == wide.slices
     keep_deletes(table)

@@ -39,7 +39,8 @@ def of(table: LiveTable, where: str = "", **options: object) -> ReadExplanation:
 def test_partitions_and_buckets(table: LiveTable) -> None:
     found = of(table)
     assert (found.partitions, found.partitions_there, found.slices, found.file_groups_there) == (3, 3, 6, 6)
-    assert (found.native, found.merged, found.index, found.understood, found.passed_over) == (5, 1, "", (), ())
+    assert (found.native, found.beside_logs, found.merged) == (5, 1, 0)
+    assert (found.index, found.understood, found.passed_over) == ("", (), ())
     found = of(table, "part > 'p'")
     assert (found.partitions, found.partitions_there, found.slices, found.file_groups_there) == (2, 3, 4, 4)
     found = of(table, "part = 'p' and id = 1 and length(v) = 2")
@@ -73,7 +74,7 @@ def test_statistics_of_the_file_index(table: LiveTable) -> None:
         found = of(table, "ts = 1")
     assert index is not None and found.index == index.moment
     assert (found.slices, found.file_groups_there, found.left_out_by_statistics) == (3, 6, 3)
-    assert (found.native, found.merged) == (2, 1), "with logs nothing is left out"
+    assert (found.native, found.beside_logs) == (2, 1), "with logs nothing is left out"
     assert "6 in these; 3 left out by statistics" in repr(found) and "file index of 20" in repr(found)
 
 
@@ -106,7 +107,7 @@ def test_a_table_explains_its_reads(spark: SparkSession, table: LiveTable) -> No
         "files from   listings\n"
         "partitions   1 of unknown\n"
         "file groups  2 of 2 in these\n"
-        "slices       1 read by Spark itself, 1 merged with their logs\n"
+        "slices       1 read by Spark itself, 1 but for what their logs change, 0 merged with their logs\n"
         "understood   part = 'r'; ts = 3\n"
         "passed over  upper(v) = 'V<'"
     )

@@ -56,6 +56,12 @@ def test_a_table_is_made_found_and_described(spark: SparkSession, tmp_path: Path
         Table.create(spark, path, COLUMNS, key="v", if_exists="ignore")
 
 
+def test_no_row_of_an_arrow_table_with_an_empty_batch_is_lost(table: Table) -> None:
+    some = pa.table({"id": [7], "ts": [1], "v": ["g"], "part": ["p"]})
+    table.upsert(pa.concat_tables([some, some.slice(0, 0), some.set_column(0, "id", [[8]])]))
+    assert [row[0] for row in rows_of(table)] == [1, 2, 3, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("schema", "more", "words"),
     [

@@ -1,4 +1,4 @@
-"""Large slices with few logs, whose base files Spark reads by itself, have the rows that a merge gives."""
+"""Slices with few logs, whose base files Spark reads by itself, have the rows that a merge gives."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
 Make = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def for_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
-    monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
+@pytest.fixture(autouse=True, params=["small", "few"])
+def logs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether the process that plans reads the logs, or tasks do; these tables are small."""
+    if request.param == "few":
+        monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+        monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
+        monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -43,7 +47,8 @@ def is_joined(frame: DataFrame) -> bool:
     shown = io.StringIO()
     with redirect_stdout(shown):
         frame.explain()
-    return "LeftAnti" in shown.getvalue()
+    plan = shown.getvalue()
+    return "LeftAnti" in plan if "MapInArrow" in plan else "row_index" in plan
 
 
 def rows_of(table: Any, options: Mapping[str, object] | None = None, where: str | None = None) -> list[Any]:
@@ -53,6 +58,7 @@ def rows_of(table: Any, options: Mapping[str, object] | None = None, where: str 
     found = sorted(map(tuple, frame.collect()), key=repr)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(by_reader, "LOGS_MAX_BYTES", -1)
+        patched.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
         merged = lakelatch.read(table.spark, table.path, options, where)
         assert not is_joined(merged)
         assert found == sorted(map(tuple, merged.collect()), key=repr)
@@ -136,6 +142,7 @@ def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypa
     assert not is_joined(lakelatch.read(table.spark, table.path, where="id = 3"))
     window = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "0"}
     assert not is_joined(lakelatch.read(table.spark, table.path, window))
+    monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
     monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 1 << 20)
     assert not is_joined(lakelatch.read(table.spark, table.path))
     monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)

@@ -89,7 +89,7 @@ def test_spark_reads_slices_without_logs_by_itself(make_table: MakeTable) -> Non
     assert "FileScan parquet" in plan and "MapInArrow" not in plan
     table.write([(1, 2, "b")])
     mixed = _plan(table)
-    assert "FileScan parquet" in mixed and "MapInArrow" in mixed
+    assert "LocalTableScan" in mixed and "row_index" in mixed and "MapInArrow" not in mixed
     slices = plan_read(table.path).slices
     assert sorted(bool(found.log_files) for found in slices) == [False, True]
     assert table.read() == sorted([(1, 2, "b"), *((key, 1, "a") for key in range(8) if key != 1)], key=repr)

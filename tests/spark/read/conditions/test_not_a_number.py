@@ -124,19 +124,22 @@ def before(path: str) -> None:
     named_files.forget_all()
 
 
+@pytest.mark.parametrize("logs", ["small", "few"])
 def test_base_files_of_before_are_not_believed_below_logs(
-    spark: SparkSession, make_table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, make_table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, logs: str
 ) -> None:
     """Where Spark reads the base file by itself, and Python what the logs change of it."""
-    monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
-    monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
+    if logs == "few":
+        monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+        monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
+        monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
     table = make_table(COLUMNS, hoodie__bucket__index__num__buckets="1")
     table.write(ROWS, local=False, hoodie__datasource__write__operation="bulk_insert")
     before(table.path)
     table.write([(1, 3, 8.0, None, None)])
     found = [lakelatch.read(spark, table.path).where(text) for text in ("f > 7D", "s.x = 0D", "g != -2.5F")]
     assert found_by(found) == [[1, 2], [3], [2, 3]]
-    assert "LeftAnti" in found[0]._jdf.queryExecution().toString()
+    assert {"small": "row_index", "few": "LeftAnti"}[logs] in found[0]._jdf.queryExecution().toString()
 
 
 def test_base_files_of_before_are_not_believed(spark: SparkSession, make_table: Callable[..., Any]) -> None:

@@ -1,0 +1,89 @@
+"""What small logs change is found once, if it is little; what cannot be read is left to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from live_table import LiveTable
+
+from lakelatch.engine.read import small_logs
+from lakelatch.engine.read.places import path_number
+from lakelatch.engine.read.plan import ReadPlan, plan_read
+from lakelatch.engine.read.small_logs import small_changes
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.testing.faults.storage import FaultyStorage
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LiveTable:
+    """One with a base file of eight rows; the logs have newer, older and new rows, and a delete."""
+    table = LiveTable(tmp_path / "table", buckets=1)
+    table.write([(key, 5, "old") for key in range(8)])
+    table.compact()
+    table.write([(1, 6, "new"), (2, 4, "late"), (9, 1, "more")])
+    table.delete([(3, 9, "")])
+    return table
+
+
+def planned(table: LiveTable) -> tuple[ReadPlan, tuple[FileSlice, ...]]:
+    plan = plan_read(str(table.root))
+    return plan, plan.slices
+
+
+def test_the_rows_of_the_logs_keys_and_where_the_base_file_has_them(table: LiveTable) -> None:
+    plan, slices = planned(table)
+    found = small_changes(plan, slices)
+    assert found is not None
+    assert sorted(found.rows.select(["id", "v"]).to_pylist(), key=str) == [
+        {"id": 1, "v": "new"},
+        {"id": 2, "v": "old"},
+        {"id": 9, "v": "more"},
+    ]
+    assert found.places == {path_number(slices[0].base_path or ""): [1, 2, 3]}
+    assert len(found.rows.to_batches()) == 1
+
+
+def test_no_file_is_read_twice_for_the_same_slices(table: LiveTable) -> None:
+    asked: list[str] = []
+    plan, slices = planned(table)
+    storage = FaultyStorage(table.storage, before=lambda _, path: asked.append(path))
+    plan = replace(plan, table=replace(plan.table, storage=storage))
+    first = small_changes(plan, slices)
+    assert asked and small_changes(plan, slices) is first
+    asked.clear()
+    assert small_changes(plan, slices) is first and not asked
+    table.write([(1, 7, "newer")])
+    again = small_changes(plan, planned(table)[1])
+    assert asked and again is not None and "newer" in again.rows["v"].to_pylist()
+
+
+@pytest.fixture
+def few_rows() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(small_logs, "SMALL_ROWS_MAX", 2)
+        yield
+
+
+@pytest.mark.parametrize("kind", ["new", "deleted"])
+def test_too_many_rows_or_deletes_are_left_to_tasks(tmp_path: Path, few_rows: None, kind: str) -> None:
+    table = LiveTable(tmp_path / "table", buckets=1)
+    table.write([(key, 5, "old") for key in range(8)])
+    table.compact()
+    if kind == "new":  # which are no rows of the base file
+        table.write([(key, 9, "") for key in range(8, 11)])
+    else:
+        table.delete([(key, 9, "") for key in range(3)])
+    assert small_changes(*planned(table)) is None
+
+
+def test_a_file_that_cannot_be_read_is_left_to_tasks_until_it_can_be(table: LiveTable) -> None:
+    plan, slices = planned(table)
+    log = table.root / slices[0].path_of(slices[0].log_files[0])
+    content = log.read_bytes()
+    log.unlink()
+    assert small_changes(plan, slices) is None
+    log.write_bytes(content)
+    assert small_changes(plan, slices) is not None
