@@ -26,8 +26,11 @@ class InvalidStatement(RefusedByAnalysis):
 
     code = "LAKELATCH-STATEMENT"
 
-    def __init__(self, message: str, condition: str = UNSUPPORTED, **details: Any) -> None:
-        super().__init__(message, condition=condition, **details)
+    def __init__(self, message: str, condition: str = "", **details: Any) -> None:
+        super().__init__(message, **({"condition": condition} if condition else {}), **details)
+
+    def getCondition(self) -> str:
+        return super().getCondition() or UNSUPPORTED
 
 
 @contextmanager
@@ -35,7 +38,7 @@ def in_words_of_spark() -> Iterator[None]:
     """Turns what `Table` refuses into `InvalidStatement`, under the condition that Spark has for it."""
     try:
         yield
-    except InvalidStatement:
+    except RefusedByAnalysis:
         raise
     except InvalidRequest as error:
         cause = error.__cause__

@@ -13,21 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 GOOD, GIVEN_UP = "kept", "given up"
-AT_WORK = (
-    "show",
-    "show last",
-    "announce last",
-    "announce",
-    "ask",
-    "write",
-    "close",
-    "list",
-    "sweep",
-    "check",
-    "append",
-)
 OVER = ("committed", "gave up", "recovered")
-_OWN_FILE = ("show", "show last", "announce last", "announce", "ask", "write")
+_OWN_FILE = ("show", "announce last", "announce", "ask", "write")
+AT_WORK = (*_OWN_FILE, "close", "list", "sweep", "check", "append")
 _FORGET_BOTH = ("forget both", "unmark last", "unbeat last")
 CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "recovered")
 FORGET = ("unbeat", "unopen", "unmark")
@@ -213,13 +201,11 @@ class ClaimModel:
     def _make_own(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         """Shows the instant and announces its file, in any order; asks; makes it; removes claim and marker likewise."""
         file, rules = File(mine.time, who, GOOD), self.rules
-        shown = state._replace(pending=state.pending | {mine.time})
         order = ("announce", "ask", "write") if rules.announces_first else ("ask", "announce", "write")
         if mine.step == "show":
+            shown = state._replace(pending=state.pending | {mine.time})
             yield "is on the timeline", _drives(shown, who, "announce last")
-            yield "announces its file", _drives(_mark(state, file), who, "show last")
-        elif mine.step == "show last":
-            yield "is on the timeline", _drives(shown, who, "ask")
+            yield "announces its file", _drives(_mark(state, file), who, "pend")
         elif mine.step in ("announce", "announce last"):
             yield "announces its file", _drives(_mark(state, file), who, _next("announce", order))
         elif mine.step == "ask":
