@@ -16,6 +16,7 @@ from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.footers.hidden import FloatLeaves
 from lakelatch.format.names import BaseFile, parse_data_file
+from lakelatch.spark.folders import Folders
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.storage.uris import scheme_of
 
@@ -44,7 +45,7 @@ def read_natively(
     """
     if not slices:
         return None
-    parts = _by_trust(schema, slices)
+    parts = _by_trust(table, schema, slices)
     if scheme_of(table.storage.uri) in _READ_BY_ALL:
         return _native(spark, table, schema, instants, parts, with_places, but_for)
     try:
@@ -58,13 +59,18 @@ def read_natively(
         return None
 
 
-def _by_trust(schema: pa.Schema, slices: Sequence[FileSlice]) -> dict[bool, list[FileSlice]]:
-    """The slices by whether conditions on floating point columns must not reach their base files' footers."""
+def _by_trust(
+    table: OpenedTable, schema: pa.Schema, slices: Sequence[FileSlice]
+) -> dict[tuple[bool, bool], list[FileSlice]]:
+    """The slices by whether conditions on floating point columns must not reach their base files' footers, and by
+    whether the names of their folders say the values of the partition columns, so that Spark opens no file in vain."""
     has_floats = bool(FloatLeaves.of(schema).columns)
-    found: dict[bool, list[FileSlice]] = {}
+    folders = Folders.of(table.config, schema)
+    found: dict[tuple[bool, bool], list[FileSlice]] = {}
     for one in slices:
         base = parse_data_file(one.base_file or "") if has_floats else None
-        found.setdefault(isinstance(base, BaseFile) and base.hides_floats, []).append(one)
+        trust = isinstance(base, BaseFile) and base.hides_floats, folders is not None and folders.say(one.partition)
+        found.setdefault(trust, []).append(one)
     return found
 
 
@@ -73,7 +79,7 @@ def _native(
     table: OpenedTable,
     schema: pa.Schema,
     instants: tuple[str, ...] | None,
-    parts: Mapping[bool, Sequence[FileSlice]],
+    parts: Mapping[tuple[bool, bool], Sequence[FileSlice]],
     with_places: bool,
     but_for: Column | None,
 ) -> DataFrame:
@@ -83,9 +89,12 @@ def _native(
     full = table.full_schema
     wanted = to_spark(pa.schema([full.field(name) for name in names]))
     frames = []
-    for hides_floats, slices in parts.items():
+    for (hides_floats, by_folder), slices in parts.items():
         paths = [_literal(table.storage.full_path(found.base_path or "")) for found in slices]
-        frame = spark.read.schema(wanted).parquet(*paths)
+        reader = spark.read.schema(wanted)
+        if by_folder:
+            reader = reader.option("basePath", table.storage.full_path(""))
+        frame = reader.parquet(*paths)
         if instants is not None:
             frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
         if but_for is not None:
