@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,6 +42,7 @@ class RedisClient:
         self._client = _open(options)
         self._pool: Any = getattr(self._client, "connection_pool", None)
         self._kept: deque[Any] = deque()
+        self._process = os.getpid()
 
     def run(self, script: str, *arguments: str | int) -> Any:
         """The answer of a script of ours."""
@@ -76,15 +78,16 @@ class RedisClient:
         except redis.ResponseError:
             self._kept.append(connection)
             raise
-        except BaseException:
-            self._pool.release(connection)
-            self._return_kept()
+        except BaseException:  # also one of a signal's handler, before the answer was read
+            self._give_back(connection)
             raise
         self._kept.append(connection)
         return answer
 
     def _connection(self) -> Any:
         """One that was kept and is still open, or one of the pool, which opens it."""
+        if self._process != os.getpid():  # a fork: the connections are its parent's, who reads their answers
+            self._process, self._kept = os.getpid(), deque()
         try:
             connection = self._kept.pop()
         except IndexError:
@@ -94,12 +97,16 @@ class RedisClient:
                 return connection
         except (redis.RedisError, OSError):
             pass
-        self._pool.release(connection)
-        self._return_kept()
+        self._give_back(connection)
         return self._pool.get_connection()
 
-    def _return_kept(self) -> None:
-        """Where one connection has failed the pool decides about the others, as after a failover."""
+    def _give_back(self, connection: Any) -> None:
+        """Closes a connection that may have an answer which nobody has read, and gives it back to the pool.
+
+        The others, too: where one has failed the pool decides about them, as after a failover.
+        """
+        connection.disconnect()
+        self._pool.release(connection)
         while self._kept:
             with suppress(IndexError):  # other threads take some
                 self._pool.release(self._kept.pop())

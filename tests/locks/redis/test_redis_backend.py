@@ -24,7 +24,9 @@ from backend_checks import (
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
 from lakelatch.locks.contract import TABLE_KEY, LockScope, file_group_key
+from lakelatch.locks.redis.client import RedisClient
 from lakelatch.locks.redis.provider import RedisLockProvider
+from lakelatch.locks.session.options import BackendOptions
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.ports import free_port
 from lakelatch.testing.servers import Server, TcpProxy
@@ -33,6 +35,7 @@ from lakelatch.testing.servers.reach import lock_options
 from lakelatch.testing.servers.redis import LocalRedis
 
 SECRET = "swordfish-of-the-deep"
+ECHO = "return ARGV[1]"
 URL = "hoodie.write.lock.redis.url"
 
 
@@ -96,7 +99,7 @@ def test_a_connection_that_the_server_closed_is_replaced_unnoticed(
     redis_server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:
     url = f"{lock_options(redis_server)[URL]}?client_name=kept"
-    with closing(provider_at(url, tmp_path, prefix=tmp_path.name).make_backend()) as backend:
+    with closing(provider_at(url, tmp_path, lease_s="30", prefix=tmp_path.name).make_backend()) as backend:
         assert backend.holders("") == []
         closed = connections_of(client, "kept")
         assert client.client_kill_filter(_id=closed[0]) == 1
@@ -111,6 +114,36 @@ def test_a_connection_that_the_server_closed_is_replaced_unnoticed(
         backend.close_session(session)
         assert len(connections_of(client, "kept")) == 1
     assert wait_until(lambda: connections_of(client, "kept") == [], 10)
+
+
+def client_of(redis_server: Server) -> RedisClient:
+    return RedisClient(BackendOptions("redis", {"url": lock_options(redis_server)[URL]}, 30.0))
+
+
+def test_an_answer_that_nobody_has_read_is_no_later_question_s(redis_server: Server) -> None:
+    """As after an interrupt between a question and its answer."""
+    with closing(client_of(redis_server)) as asked:
+        assert asked.run(ECHO, "first") == b"first"
+        left = asked._kept[0]
+        left.send_command("ECHO", "of before")
+        assert wait_until(left.can_read, 10)
+        assert [asked.run(ECHO, f"{number}") for number in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_a_forked_child_reads_no_answers_of_its_parent(redis_server: Server) -> None:
+    with closing(client_of(redis_server)) as asked:
+        asked.run(ECHO, "warm")
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            told = {asked.run(ECHO, f"child-{number}") == b"child-%d" % number for number in range(50)}
+            os.write(write, b"right" if told == {True} else b"wrong")
+            os._exit(0)
+        told = [asked.run(ECHO, f"parent-{number}") for number in range(50)]
+        os.waitpid(child, 0)
+        assert told == [b"parent-%d" % number for number in range(50)] and os.read(read, 10) == b"right"
+        os.close(read)
+        os.close(write)
 
 
 def test_an_answer_that_got_lost_after_a_grant_is_given_back(
