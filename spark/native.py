@@ -38,12 +38,12 @@ def read_natively(
     with_places: bool = False,
     but_for: Column | None = None,
 ) -> DataFrame | None:
-    """The rows that Spark reads by itself, of these instants; None if there are none, or no connector for the place.
+    """The rows that Spark reads by itself, of these instants; None if there are none, or Spark cannot do it here.
 
     `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`. Rows for which `but_for`
     holds are left out; it may speak of Spark's `_metadata`.
     """
-    if not slices:
+    if not slices or ((with_places or but_for is not None) and not _says_places(spark)):
         return None
     parts = _by_trust(table, schema, slices)
     if scheme_of(table.storage.uri) in _READ_BY_ALL:
@@ -57,6 +57,11 @@ def read_natively(
         reason = str(error).partition("\n")[0]
         _log.info("Spark does not read %s:// here, so base files are read by Arrow: %s", place, reason)
         return None
+
+
+def _says_places(spark: SparkSession) -> bool:
+    """Whether Spark says of each row in which file it is, and where: its newer sources of files do not."""
+    return "parquet" in (spark.conf.get("spark.sql.sources.useV1SourceList", "parquet") or "").lower().split(",")
 
 
 def _by_trust(

@@ -234,10 +234,12 @@ def _ensure_same_start(manager: TransactionManager, snapshot: Snapshot, gone: Ma
                 later=instant,
             )
 
-    for one in (*snapshot.pending, *snapshot.aborted):
-        if one.action in PENDING_WRITE_ACTIONS and one.requested not in gone:
-            why = "has not completed"
-            refuse(one.requested, one.action, why, "Wait until it has completed, or was rolled back or archived")
+    under_way = {one.requested: one.action for one in (*snapshot.pending, *snapshot.aborted)}
+    claimed = dict.fromkeys(Observer(manager.storage).instants(), DELTA_COMMIT)  # perhaps not on the timeline yet
+    for instant, action in {**claimed, **under_way}.items():
+        if action in PENDING_WRITE_ACTIONS and instant not in gone and instant not in writes:
+            until = "Wait until it has completed, or was rolled back or archived"
+            refuse(instant, action, "has not completed", until)
     late = "and of which a late request may bring a file back"
     for instant, action in gone.items():
         if action != DELTA_COMMIT:

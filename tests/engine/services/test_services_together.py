@@ -309,13 +309,15 @@ def test_a_late_log_stays_for_as_long_as_its_slice_can_come_back(tmp_path: Path,
         assert table.agreed() == [row for row in rows if how == "roll back" or row[0] == "p"]
 
 
-@pytest.mark.parametrize("other", ["write", "clustering"])
+@pytest.mark.parametrize("other", ["write", "claim", "clustering"])
 def test_the_first_write_is_not_rolled_back_before_what_would_count_then_has_ended(tmp_path: Path, other: str) -> None:
     """hudi-rs takes whatever is older than the first completed write for committed."""
     table = new_table(tmp_path)
     first = table.write([(1, 1, "a"), (2, 1, "a")], "q")
     if other == "write":
         table.begin().put("p", [(1, 1, "not yet")])
+    elif other == "claim":
+        table.manager().begin(for_tasks=False)  # which is on the timeline with its first file
     else:
         plan = table.plan_clustering("v")
         assert plan is not None

@@ -151,3 +151,13 @@ def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypa
     monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
     monkeypatch.setattr(by_reader, "BASE_MAX_BYTES", 1000)
     assert not is_joined(lakelatch.read(table.spark, table.path))
+
+
+def test_rows_are_merged_where_spark_does_not_say_which_they_are(table: Any) -> None:
+    expected = rows_of(table)
+    table.spark.conf.set("spark.sql.sources.useV1SourceList", "avro,csv")
+    try:
+        frame = lakelatch.read(table.spark, table.path)
+        assert not is_joined(frame) and sorted(map(tuple, frame.collect()), key=repr) == expected
+    finally:
+        table.spark.conf.unset("spark.sql.sources.useV1SourceList")
