@@ -142,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         "a batch that fails is an error, and is tried again as the query is", "hoodie.datasource.write.streaming.*"
     ),
     *_rules("it is for Hudi's own ingestion tool", "hoodie.streamer.* hoodie.deltastreamer.*"),
-    *_rules("there is no SQL that changes a table", "hoodie.sql.* hoodie.spark.sql.*"),
+    *_rules("a statement of SQL does what the guide says of it, and has no modes", "hoodie.sql.* hoodie.spark.sql.*"),
     *_rules(
         "it is for Hudi's INSERT OVERWRITE; the operation says what is replaced", "hoodie.datasource.overwrite.mode"
     ),

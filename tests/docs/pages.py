@@ -1,5 +1,7 @@
 """Runs the examples of a page of the documentation, and puts what they print in the place of what stands there.
 
+A block in `diff` has a pipeline before and after: lines with `-` are what it was, and all others are run as Python.
+
 `python tests/docs/pages.py docs/from-hudi.md` writes the page anew.
 """
 
@@ -17,12 +19,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+import lakelatch
 from lakelatch.console.main import main
 from lakelatch.errors import LakelatchError
 
 DATA = "/data"  # where the tables of a page lie
 # A block that is run, and the block of what it prints, if it prints anything. Other languages are not run.
-_BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|diff|sh)\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 _VOLATILE = re.compile(r"\d{17}|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")  # times
 
 
@@ -37,12 +40,18 @@ class Page:
     def run(self, spark: SparkSession) -> str:
         """The page as it should be."""
         self.names.setdefault("spark", spark)
-        return _BLOCK.sub(self._block, self.text)
+        before = _catalog(spark)
+        try:
+            return _BLOCK.sub(self._block, self.text)
+        finally:  # pages share the session
+            lakelatch.disable(spark)
+            for kind, name in _catalog(spark) - before:
+                spark.sql(f"DROP {kind} {name}")
 
     def _block(self, found: re.Match[str]) -> str:
         language, code = found.group(1), found.group(2)
         here = code.replace(DATA + "/", f"{self.folder}/")
-        said = self._python(here) if language == "python" else self._commands(here)
+        said = self._commands(here) if language == "sh" else self._python(after(here) if language == "diff" else here)
         said = said.replace(f"{self.folder}/", DATA + "/")
         lines = [line.rstrip() for line in said.strip("\n").splitlines()]
         block = f"```{language}\n{code}```\n"
@@ -65,6 +74,16 @@ class Page:
                 with redirect_stdout(printed):
                     main(words[1:])
         return printed.getvalue()
+
+
+def _catalog(spark: SparkSession) -> set[tuple[str, str]]:
+    """The tables and the temporary views of a session."""
+    return {("VIEW" if one.isTemporary else "TABLE", one.tableName) for one in spark.sql("SHOW TABLES").collect()}
+
+
+def after(diff: str) -> str:
+    """The code that a block in `diff` ends with."""
+    return "".join(line[1:] for line in diff.splitlines(keepends=True) if not line.startswith("-"))
 
 
 def without_times(text: str) -> str:
