@@ -136,6 +136,8 @@ class Turn:
             number = max([_last(record), self._served, *(number for number, _ in _tickets(record))]) + 1
             waiting = [each for each in _tickets(record) if each[1] != self._name or each[0] > self._served]
             put = self._put(record, number, [*waiting, (number, self._name)])
+            if put is None:
+                return
             if put.done:
                 self._number, self._moved_ns = number, self._system.monotonic_ns()
                 self._before = [each for each, name in waiting if name == self._name]
@@ -154,7 +156,7 @@ class Turn:
                 if record is None or len(left) == len(_tickets(record)):
                     return
                 put = self._put(record, _last(record), left)
-                if put.done:
+                if put is None or put.done:
                     return
                 record = put.record
 
@@ -222,9 +224,14 @@ class Turn:
         finally:
             self._request_s = max(self._request_s, (self._system.monotonic_ns() - begun_ns) / 1e9)
 
-    def _put(self, record: Record | None, last: int, tickets: list[tuple[int, str]]) -> Put:
+    def _put(self, record: Record | None, last: int, tickets: list[tuple[int, str]]) -> Put | None:
+        """None if the record has become one that cannot be read."""
         value = {"last": last, "waiting": [list(each) for each in tickets[-_WAITING_MOST:]]}
-        return self._store.put(self._queue, value, record.version if record else None)
+        try:
+            return self._store.put(self._queue, value, record.version if record else None)
+        except CorruptTable:
+            self._useless = True
+            return None
 
 
 def _last(record: Record | None) -> int:

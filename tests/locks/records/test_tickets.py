@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.locks.hudi.java_lock import JavaLock, JavaLockState
 from lakelatch.locks.hudi.shared_keys import SharedKeysBackend
 from lakelatch.locks.records.slots import queue_of, slot_of
-from lakelatch.locks.records.store import Record
+from lakelatch.locks.records.store import Put, Record
 from lakelatch.locks.records.tickets import Turn
 from lakelatch.locks.session.backend import Wait
 from lakelatch.testing.clock import ManualSystem
@@ -282,12 +283,18 @@ def test_a_java_writer_takes_a_free_lock_beside_those_who_wait_in_order(
     assert tokens == sorted(set(tokens)) and tokens[0] > 0
 
 
-def test_a_queue_that_cannot_be_read_leaves_no_order(store: MemoryRecordStore, system: ManualSystem) -> None:
+@pytest.mark.parametrize("step", ["get", "put"])
+def test_a_queue_that_cannot_be_read_leaves_no_order(store: MemoryRecordStore, system: ManualSystem, step: str) -> None:
     class Damaged(MemoryRecordStore):
         def get(self, name: str) -> Record | None:
-            if name == queue_of(NAME):
+            if name == queue_of(NAME) and step == "get":
                 raise CorruptTable("damaged")
             return super().get(name)
+
+        def put(self, name: str, value: Mapping[str, Any], expected: str | None) -> Put:
+            if name == queue_of(NAME):  # which was damaged since it was read
+                raise CorruptTable("damaged")
+            return super().put(name, value, expected)
 
     damaged = Damaged(system)
     holder = RecordClient(damaged, system)

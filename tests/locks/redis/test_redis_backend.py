@@ -139,9 +139,9 @@ def test_a_forked_child_reads_no_answers_of_its_parent(redis_server: Server) -> 
             told = {asked.run(ECHO, f"child-{number}") == b"child-%d" % number for number in range(50)}
             os.write(write, b"right" if told == {True} else b"wrong")
             os._exit(0)
-        told = [asked.run(ECHO, f"parent-{number}") for number in range(50)]
+        answers = [asked.run(ECHO, f"parent-{number}") for number in range(50)]
         os.waitpid(child, 0)
-        assert told == [b"parent-%d" % number for number in range(50)] and os.read(read, 10) == b"right"
+        assert answers == [b"parent-%d" % number for number in range(50)] and os.read(read, 10) == b"right"
         os.close(read)
         os.close(write)
 
