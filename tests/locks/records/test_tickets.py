@@ -291,10 +291,10 @@ def test_a_queue_that_cannot_be_read_leaves_no_order(store: MemoryRecordStore, s
                 raise CorruptTable("damaged")
             return super().get(name)
 
-        def put(self, name: str, value: Mapping[str, Any], expected: str | None) -> Put:
+        def send(self, name: str, value: Mapping[str, Any], expected: str | None) -> Put | None:
             if name == queue_of(NAME):  # which was damaged since it was read
                 raise CorruptTable("damaged")
-            return super().put(name, value, expected)
+            return super().send(name, value, expected)
 
     damaged = Damaged(system)
     holder = RecordClient(damaged, system)
