@@ -126,7 +126,7 @@ def register(
         for key, value in options.items()
         if key.lower() not in _NOT_OPTIONS and not _SECRET.search(key) and not _LOGIN.search(value)
     }
-    text = f"CREATE TABLE {quoted(parts_of(name))} ({_columns(columns)}) USING {FORMAT}"
+    text = f"CREATE TABLE {quoted(parts_of(name))} ({columns_text(columns)}) USING {FORMAT}"
     if kept:
         text += f" OPTIONS ({', '.join(f'{_text(key)} {_text(value)}' for key, value in kept.items())})"
     plain_sql(spark, text if path is None else f"{text} LOCATION {_text(path)}")  # `createTable` reads it over Connect
@@ -134,7 +134,8 @@ def register(
     return found if found is not None else CatalogTable(name, FORMAT, path or "", kept)
 
 
-def _columns(schema: StructType) -> str:
+def columns_text(schema: StructType) -> str:
+    """The columns as a statement that makes a table has them."""
     return ", ".join(f"{quoted([one.name])} {_type(one.dataType)}" for one in schema)
 
 

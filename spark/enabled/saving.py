@@ -91,20 +91,22 @@ def write_into(frame: DataFrame, said: Said, found: CatalogTable, operation: str
         raise InvalidRequest(f"path={place}: the table {found.name} lies at {found.path}; leave it out", option=_PLACE)
     options: dict[str, object] = {**found.options, **_options(said)}
     if operation is not None:
+        overwriting(options)  # which refuses a deletion
         options[OPERATION] = operation
     _write_at(frame, said, found.path, options)
 
 
 def create_table(frame: DataFrame, said: Said, name: str) -> None:
-    """Enters a table into the catalog, and writes it; nothing is entered if nothing was made."""
+    """Enters a table into the catalog, and writes it; the name goes again if this has made no table."""
     spark, path = frame.sparkSession, path_of(name)
     if path is not None:
         _save_at(frame, Said(options=said.options), path, _options(said))
         return
-    options, place = _options(said), None
+    options, place, there = _options(said), None, False
     if said.options.get(_PLACE) is not None:
         place = _absolute(said.options[_PLACE])
         _ensure_free(place, options, said.mode)
+        there = Table.is_table(place, options)
     columns = frame.drop(*META_COLUMNS).schema
     Call(options).write()  # what is wrong with them is said before anything is made
     lasting = {key: str(value) for key, value in options.items() if key != OPERATION}
@@ -113,7 +115,7 @@ def create_table(frame: DataFrame, said: Said, name: str) -> None:
     try:
         _write_at(frame, said, found.path, options)
     except BaseException:
-        if not Table.is_table(found.path, options):
+        if there or not Table.is_table(found.path, options):
             plain_sql(spark, f"DROP TABLE IF EXISTS {quoted(permanent(spark, name))}")
         raise
 

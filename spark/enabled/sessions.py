@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -20,15 +21,18 @@ from lakelatch.spark.enabled.reader import EnabledReader
 from lakelatch.spark.enabled.table_writer import EnabledTableWriter
 from lakelatch.spark.enabled.writer import EnabledWriter
 from lakelatch.spark.sql import statement
+from lakelatch.spark.sql.session import known_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.catalog import Catalog
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     _Session = SparkSession
+    _Catalog = Catalog
     _StreamWriter = DataStreamWriter
 else:
-    _Session = _StreamWriter = object
+    _Session = _Catalog = _StreamWriter = object
 
 T = TypeVar("T")
 _LOOKED_UP = ("write", "writeTo", "writeStream")
@@ -128,6 +132,12 @@ class EnabledSession(_Session):
         reader.begin(self)
         return reader
 
+    @property
+    def catalog(self) -> Any:
+        catalog = as_enabled(copy(super().catalog), EnabledCatalog)  # of Classic, which keeps its own
+        catalog.begin(self)
+        return catalog
+
     def table(self, tableName: str) -> Any:
         return self.read.table(tableName)
 
@@ -158,6 +168,21 @@ class EnabledSession(_Session):
     @staticmethod
     def lakelatch_writeStream(frame: DataFrame, writer: Any) -> Any:
         return as_enabled(writer, EnabledStreamWriter)
+
+
+class EnabledCatalog(_Catalog):
+    """The catalog's words, as Spark has them; a plain name means another table where the current schema is another."""
+
+    def begin(self, spark: SparkSession) -> None:
+        self._lakelatch_session = spark
+
+    def setCurrentCatalog(self, catalogName: str) -> None:
+        super().setCurrentCatalog(catalogName)
+        known_of(self._lakelatch_session).forget()
+
+    def setCurrentDatabase(self, dbName: str) -> None:
+        super().setCurrentDatabase(dbName)
+        known_of(self._lakelatch_session).forget()
 
 
 class EnabledStreamWriter(_StreamWriter):

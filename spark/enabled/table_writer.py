@@ -11,7 +11,7 @@ from lakelatch.spark.enabled.said import Said
 from lakelatch.spark.enabled.saving import OVERWRITE, create_table, write_into
 from lakelatch.spark.refusals import TABLE_EXISTS, TABLE_MISSING, RefusedByAnalysis
 from lakelatch.spark.table import Table
-from lakelatch.timeline.actions import INSERT_OVERWRITE
+from lakelatch.timeline.actions import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriterV2
@@ -126,7 +126,7 @@ class EnabledTableWriter(_Writer):
 
     def _lakelatch_replace(self, found: CatalogTable) -> None:
         self._lakelatch_said.mode = OVERWRITE
-        write_into(self._lakelatch_frame, self._lakelatch_said, found)
+        write_into(self._lakelatch_frame, self._lakelatch_said, found, INSERT_OVERWRITE_TABLE)
 
 
 def _name_of(column: Any) -> str:

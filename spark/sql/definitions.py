@@ -20,13 +20,13 @@ from lakelatch.engine.options.write import (
     TABLE_TYPE,
 )
 from lakelatch.format.evolution import may_become
-from lakelatch.spark.catalog import FORMAT, plain_sql, quoted
+from lakelatch.spark.catalog import FORMAT, columns_text, look_up, permanent, plain_sql, quoted
 from lakelatch.spark.columns import schema_of
 from lakelatch.spark.frames_in import write
 from lakelatch.spark.spark_types import to_arrow
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.reads import Reads
-from lakelatch.spark.sql.session import Hidden, known_of, place_of
+from lakelatch.spark.sql.session import known_of
 from lakelatch.spark.sql.target import Target, result, target_of
 from lakelatch.spark.sql.tokens import STRING, Cursor, Name, Token, tokens_of
 from lakelatch.spark.table import Table
@@ -169,12 +169,15 @@ def _made(reads: Reads, found: Definition) -> DataFrame:
         return _filled(reads, found, place, schema, rows)
     if not _catalogued(reads, found, schema):
         return result_of_nothing(reads)
+    entered = permanent(spark, quoted(found.name.parts))  # a temporary view may have the name as well
     try:
-        made = place_of(spark, found.name)
-        own = made.place.path if isinstance(made, Hidden) else made.path if made else ""
-        return _filled(reads, found, place or own, schema, rows)
-    except Exception:
-        plain_sql(spark, f"DROP TABLE IF EXISTS {quoted(found.name.parts)}")
+        if not place:
+            made = look_up(spark, entered)
+            place = made.path if made is not None else ""
+        return _filled(reads, found, place, schema, rows)
+    except BaseException:
+        if there or not (place and Table.is_table(place, found.options)):  # else it may hold what was written
+            plain_sql(spark, f"DROP TABLE IF EXISTS {quoted(entered)}")
         raise
 
 
@@ -191,13 +194,13 @@ def _schema(found: Definition) -> StructType | None:
 
 def _catalogued(reads: Reads, found: Definition, schema: StructType) -> bool:
     """Makes the name in Spark's catalog; False if it is there and that is to be ignored."""
-    columns = ", ".join(f"{quoted([one.name])} {one.dataType.simpleString()}" for one in schema)
     location = f" LOCATION {text_literal(found.location)}" if found.location else ""
     kept = ", ".join(f"{text_literal(key)} = {text_literal(str(value))}" for key, value in found.options.items())
     properties = f" TBLPROPERTIES ({kept})" if kept else ""
     try:
         plain_sql(
-            reads.spark, f"CREATE TABLE {quoted(found.name.parts)} ({columns}) USING {FORMAT}{location}{properties}"
+            reads.spark,
+            f"CREATE TABLE {quoted(found.name.parts)} ({columns_text(schema)}) USING {FORMAT}{location}{properties}",
         )
     except AnalysisException as error:
         if found.ignores and "ALREADY_EXISTS" in (error.getCondition() or ""):

@@ -94,6 +94,53 @@ def test_types_of_all_kinds_are_entered_into_the_catalog(words: Words) -> None:
     ]
 
 
+def test_a_table_is_replaced_as_a_whole_whatever_the_session_says_of_partitions(words: Words) -> None:
+    path = f"{words.folder}/replaced"
+    words.writer((1, 1, "a"), (2, 1, "b")).partitionBy("v").option("path", path).saveAsTable("replaced")
+    setting = "spark.sql.sources.partitionOverwriteMode"
+    words.spark.conf.set(setting, "dynamic")
+    try:
+        words.frame((3, 1, "c")).writeTo("replaced").createOrReplace()
+        assert words.rows("replaced") == [[3, 1, "c"]]
+        words.frame((4, 1, "d")).writeTo("replaced").using("lakelatch").replace()
+        assert words.rows("replaced") == [[4, 1, "d"]]
+    finally:
+        words.spark.conf.unset(setting)
+
+
+def test_a_name_goes_again_if_its_first_write_fails_at_a_table_that_is_there(words: Words) -> None:
+    path = f"{words.folder}/first"
+    words.writer((1, 1, "a")).save(path)
+    for mode in ("append", "overwrite"):
+        other = words.frame((2, 1, "b")).withColumnRenamed("v", "w").write.format("lakelatch").mode(mode)
+        with pytest.raises(InvalidRequest, match="w"):
+            other.options(**enabled_words.OPTIONS).option("path", path).saveAsTable("late")
+        assert not words.spark.catalog.tableExists("late")
+    assert words.rows(f"lakelatch.`{path}`") == [[1, 1, "a"]]
+
+
+def test_a_name_is_looked_up_anew_in_another_schema(words: Words, spark: SparkSession) -> None:
+    """Where the catalog's words have made another schema the current one, as where `USE` has."""
+    path, catalog = f"{words.folder}/same_name", words.spark.catalog
+    words.writer((1, 1, "a")).option("path", path).saveAsTable("same_name")
+    words.spark.sql("CREATE DATABASE of_parquet")
+    try:
+        words.spark.sql("CREATE TABLE of_parquet.same_name (n INT) USING parquet")
+        catalog.setCurrentDatabase("of_parquet")
+        assert words.spark.sql("SELECT * FROM same_name").columns == ["n"]
+        catalog.setCurrentDatabase("of_words")
+        assert words.spark.sql("SELECT v FROM same_name").collect() == [("a",)]
+        catalog.setCurrentDatabase("of_parquet")
+        assert words.spark.sql("SELECT * FROM same_name").columns == ["n"]
+        spark.sql("DROP TABLE of_parquet.same_name")
+        spark.sql(f"CREATE TABLE of_parquet.same_name (n INT) USING lakelatch LOCATION '{path}'")
+        catalog.setCurrentCatalog("spark_catalog")
+        assert words.spark.sql("SELECT * FROM of_parquet.same_name").columns == ["id", "ts", "v"]
+    finally:
+        catalog.setCurrentDatabase("of_words")
+        words.spark.sql("DROP DATABASE of_parquet CASCADE")
+
+
 def test_other_sessions_and_formats_are_as_they_were(words: Words, spark: SparkSession, tmp_path: Path) -> None:
     kind: Any = type(spark.range(1))
     classes = (type(spark), type(spark.read), type(spark.range(1).write))

@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from lakelatch import Table
+from lakelatch.errors import InvalidRequest
 from lakelatch.spark.sql import statement
 from lakelatch.spark.sql.errors import InvalidStatement
 
@@ -68,6 +69,47 @@ def test_a_table_that_cannot_be_made_leaves_no_name(sql: Any, spark: SparkSessio
             statement(spark, text)
         assert str(caught.value.getCondition()).startswith(condition)
     assert not spark.catalog.tableExists("no_key") and not (tmp_path / "n" / ".hoodie" / "hoodie.properties").exists()
+
+
+def test_a_table_that_cannot_be_made_leaves_temporary_views(sql: Any, spark: SparkSession) -> None:
+    spark.range(2).createOrReplaceTempView("twice_named")
+    try:
+        with pytest.raises(InvalidRequest, match="nope"):
+            statement(spark, "CREATE TABLE twice_named (id BIGINT) USING lakelatch TBLPROPERTIES (primaryKey = 'nope')")
+        assert spark.table("twice_named").columns == ["id"]
+        assert [row.isTemporary for row in spark.sql("SHOW TABLES LIKE 'twice_named'").collect()] == [True]
+    finally:
+        spark.catalog.dropTempView("twice_named")
+
+
+def test_a_table_that_has_the_name_of_a_view_is_another_one(sql: Any, spark: SparkSession) -> None:
+    seen = sql.table("seen", [(1, "a")], "id long, v string")
+    seen.create_view("seen_too")
+    sql.made.append("default.seen_too")
+    try:
+        sql("CREATE TABLE seen_too USING lakelatch TBLPROPERTIES (primaryKey = 'id') AS SELECT 2L AS id, 'b' AS v")
+        assert sql.rows("seen") == sql("SELECT * FROM seen_too") == [(1, "a")]
+        assert sql("SELECT * FROM default.seen_too") == [(2, "b")]
+    finally:
+        spark.catalog.dropTempView("seen_too")
+
+
+def test_a_table_that_is_there_stays_where_its_name_cannot_be_made(sql: Any, spark: SparkSession) -> None:
+    path = sql.table("stays", [(1, "a")], "id long, v string").path
+    with pytest.raises(InvalidRequest):
+        statement(
+            spark, f"CREATE TABLE second (id INT) USING lakelatch LOCATION '{path}' TBLPROPERTIES (primaryKey = 'nope')"
+        )
+    assert not spark.catalog.tableExists("second") and sql.rows("stays") == [(1, "a")]
+
+
+def test_fields_that_cannot_be_stored_are_told_in_our_words(sql: Any, spark: SparkSession) -> None:
+    with pytest.raises(InvalidRequest, match=r"a b.*cannot be stored"):
+        statement(
+            spark,
+            "CREATE TABLE spaced (id BIGINT, s STRUCT<`a b`: INT>) USING lakelatch TBLPROPERTIES (primaryKey = 'id')",
+        )
+    assert not spark.catalog.tableExists("spaced")
 
 
 def test_tables_by_path_and_views_by_options(sql: Any, spark: SparkSession, tmp_path: Path) -> None:
