@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakelatch.engine.options.write import OPERATION
 from lakelatch.spark.frames_in import write
+from lakelatch.spark.sql.assignment import all_stored, fitting, stored
 from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.target import Target, checked_value, result, target_of
@@ -14,7 +15,6 @@ from lakelatch.timeline.actions import INSERT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 _QUERY = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(")
 _DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
@@ -39,8 +39,10 @@ def update(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     if target is None:
         return None
     cursor.expect("SET")
-    values = assignments(target, cursor, common, "WHERE")
-    return result(reads, target.update(_condition(reads, cursor, common), values))
+    texts = assignments(target, cursor, common, "WHERE")
+    condition = _condition(reads, cursor, common)
+    values = all_stored(target.no_rows(), texts, target.schema, "the update")
+    return result(reads, target.update(condition, values))
 
 
 def assignments(target: Target, cursor: Cursor, common: str, *stops: str) -> dict[str, str]:
@@ -78,7 +80,12 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     if cursor.sees("WITH", "("):
         raise InvalidStatement(f"INSERT INTO {name} WITH (...): leave out WITH, the name says where the table lies")
     fixed, dynamic = _partition(target, cursor)
-    cursor.take("IF", "NOT", "EXISTS")
+    if cursor.take("IF", "NOT", "EXISTS"):
+        raise InvalidStatement(
+            f"INSERT OVERWRITE {name} PARTITION (...) IF NOT EXISTS: look first whether the partition has rows "
+            f"(SELECT count(*) FROM {name} WHERE ...), and leave out the words",
+            UNSUPPORTED,
+        )
     condition, names, by_name = None, None, False
     if cursor.take("REPLACE"):
         cursor.expect("WHERE")
@@ -147,34 +154,17 @@ def _fitted(
     if twice:
         raise InvalidStatement(f"{', '.join(twice)}: named twice", "COLUMN_ALREADY_EXISTS")
     frame = rows.toDF(*given)
+    types = {field.name: field.dataType for field in frame.schema}
     columns = []
     for field in target.schema:
         if field.name in given:
-            _check_assigned(field.name, frame.schema[field.name].dataType, field.dataType)
-        value = functions.expr(fixed.get(field.name, "NULL"))
-        column = frame[field.name] if field.name in given else value
-        columns.append(column.cast(field.dataType).alias(field.name))
+            column = stored(frame[field.name], types[field.name], field)
+        elif field.name in fixed:  # a text, as the name of a folder is, means a value of the column's type
+            column = fitting(functions.expr(fixed[field.name]), field.dataType, field.name)
+        else:
+            column = functions.lit(None).cast(field.dataType)
+        columns.append(column.alias(field.name))
     return frame.select(*columns)
-
-
-def _check_assigned(column: str, given: DataType, wanted: DataType) -> None:
-    """Errors: `InvalidStatement` for a type that Spark would not store in a column of the other one either."""
-    from pyspark.sql.types import ArrayType, MapType, NullType, NumericType, StringType, StructType
-
-    def family(kind: DataType) -> str:
-        return "number" if isinstance(kind, NumericType) else "time" if _is_time(kind) else kind.typeName()
-
-    nested = isinstance(given, (ArrayType, MapType, StructType))
-    if nested or isinstance(given, NullType) or isinstance(wanted, StringType) or family(given) == family(wanted):
-        return
-    raise InvalidStatement(
-        f"the column {column!r} is {wanted.simpleString()}, and the query gives {given.simpleString()}: cast it",
-        "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
-    )
-
-
-def _is_time(kind: DataType) -> bool:
-    return kind.typeName() in ("date", "timestamp", "timestamp_ntz")
 
 
 def truncate(reads: Reads, cursor: Cursor) -> DataFrame | None:
@@ -188,4 +178,4 @@ def truncate(reads: Reads, cursor: Cursor) -> DataFrame | None:
         raise InvalidStatement(
             f"TRUNCATE TABLE {name} PARTITION ...: use DELETE FROM {name} WHERE, or lakelatch.delete_partitions"
         )
-    return result(reads, target.overwrite(reads.spark.createDataFrame([], target.schema)))
+    return result(reads, target.overwrite(target.no_rows()))

@@ -26,7 +26,8 @@ def bound(text: str, args: Any) -> str:
         for place, (colon, token) in enumerate(pairwise(tokens)):
             joined = colon.text == ":" and token.kind == WORD and colon.end == token.start
             of_value = place > 0 and tokens[place - 1].end == colon.start and tokens[place - 1].kind in (WORD, QUOTED)
-            if joined and not of_value and token.text in args:
+            of_type = place > 0 and tokens[place - 1].text == ":" and tokens[place - 1].end == colon.start  # a::string
+            if joined and not of_value and not of_type and token.text in args:
                 changes.append((colon.start, token.end, literal(args[token.text])))
     else:
         places = [token for token in tokens if token.text == "?"]
@@ -41,11 +42,11 @@ def literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return str(value) if abs(value) < 2**31 else f"CAST('{value}' AS BIGINT)"
+        return _number(str(value)) if abs(value) < 2**31 else f"CAST('{value}' AS BIGINT)"
     if isinstance(value, float):
         return f"CAST('{value!r}' AS DOUBLE)"
     if isinstance(value, Decimal) and value.is_finite():
-        return f"{value:f}BD"
+        return _number(f"{value:f}BD")
     if isinstance(value, str):
         return f"'{value}'" if _PLAIN.fullmatch(value) else f"CAST(X'{value.encode().hex()}' AS STRING)"
     if isinstance(value, (bytes, bytearray)):
@@ -62,3 +63,8 @@ def literal(value: Any) -> str:
         f"a parameter is a {type(value).__name__}: give a number, a text, a time, bytes, or a list or dict of these",
         "INVALID_SQL_ARG",
     )
+
+
+def _number(text: str) -> str:
+    """The number in brackets if it is negative: behind another minus its own would begin a comment."""
+    return f"({text})" if text.startswith("-") else text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakelatch.spark.columns import analysed
 from lakelatch.spark.merge import Merge
+from lakelatch.spark.sql.assignment import all_stored
 from lakelatch.spark.sql.changes import assignments
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.reads import Reads
@@ -15,7 +17,7 @@ from lakelatch.spark.sql.target import Target, checked_value, result, target_of
 from lakelatch.spark.sql.tokens import Cursor, Token, tokens_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _SOURCE = "lakelatch_source"
 
@@ -70,9 +72,22 @@ class Clauses:
             return merge.when_matched_delete(condition)
         cursor.expect("UPDATE", "SET")
         if cursor.take("*"):
-            return merge.when_matched_update_all(condition)
-        values = assignments(self.target, cursor, self.common, "WHEN")
-        return merge.when_matched_update(self._without_keys(merge, values), condition)
+            taken = self._of_source(merge.table.keys)
+            return merge.when_matched_update(taken, condition) if taken else merge.when_matched_update_all(condition)
+        values = self._without_keys(merge, assignments(self.target, cursor, self.common, "WHEN"))
+        return merge.when_matched_update(self._stored(values), condition)
+
+    def _stored(self, values: Mapping[str, str]) -> dict[str, Column]:
+        rows = self.target.no_rows().crossJoin(self.source.alias(self.names[1]))
+        return all_stored(rows, values, self.target.schema, "the merge")
+
+    def _of_source(self, kept: Collection[str]) -> dict[str, Column]:
+        """For each of the table's columns, but some, the source's of that name; empty if the source lacks one."""
+        if not set(self.target.columns) <= set(self.source.columns):
+            return {}
+        side, *names = ["`" + name.replace("`", "``") + "`" for name in (self.names[1], *self.target.columns)]
+        pairs = zip(self.target.columns, names, strict=True)
+        return self._stored({name: f"{side}.{quoted}" for name, quoted in pairs if name not in kept})
 
     def _without_keys(self, merge: Merge, values: dict[str, str]) -> dict[str, str]:
         """Without assignments to a key of what it is: the source's, where that is the condition."""
@@ -90,12 +105,17 @@ class Clauses:
         cursor.expect("UPDATE", "SET")
         values = assignments(self.target, cursor, self.common, "WHEN")
         found = {column: self._value(value, self.names[0]) for column, value in values.items()}
-        return merge.when_not_matched_by_source_update(found, condition)
+        return merge.when_not_matched_by_source_update(self._stored(found), condition)
 
     def _not_matched(self, merge: Merge, cursor: Cursor, condition: str | None) -> Merge:
         cursor.expect("INSERT")
         if cursor.take("*"):
-            return merge.when_not_matched_insert_all(condition)
+            taken = self._of_source(())
+            return (
+                merge.when_not_matched_insert(taken, condition)
+                if taken
+                else merge.when_not_matched_insert_all(condition)
+            )
         columns = self.target.columns
         if cursor.sees("("):
             columns = [self._inserted(item) for item in cursor.items()]
@@ -107,7 +127,7 @@ class Clauses:
                 f"INSERT names {len(columns)} columns ({', '.join(columns)}) and has {len(values)} values",
                 f"INSERT_COLUMN_ARITY_MISMATCH.{more}_DATA_COLUMNS",
             )
-        return merge.when_not_matched_insert(dict(zip(columns, values, strict=True)), condition)
+        return merge.when_not_matched_insert(self._stored(dict(zip(columns, values, strict=True))), condition)
 
     def _inserted(self, text: str) -> str:
         return self.target.column(Cursor.of(text).name().parts[-1])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.table.opening import open_existing_storage
 from lakelatch.spark.catalog import plain_sql
-from lakelatch.spark.sql.errors import InvalidStatement
+from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.references import TABLE_CHANGES, Reference, references, table_names
 from lakelatch.spark.sql.session import Hidden, Place, place_of
@@ -71,14 +72,16 @@ class Reads:
         `common` are the common table expressions of the statement, as text.
         """
         names = _common_names(common)
+        _check_reads_by_select(text, names)
         changes = []
-        for one, key in self._keyed(text) if _may_read(text) else ():
-            alias = _alias(one)
+        for one in references(text) if _may_read(text) else ():
+            if len(one.name.parts) == 1 and one.name.key in names and one.arguments is None:  # before a table's name
+                query = f"{common} SELECT * FROM `{one.name.parts[0].replace('`', '``')}`"
+                key: tuple[Any, ...] | None = (query,)
+            else:
+                key = self._key(one)
             if key is not None:
-                changes.append((one.start, one.end, self._view_of(key) + alias))
-            elif len(one.name.parts) == 1 and one.name.parts[0].lower() in names:
-                query = f"{common} SELECT * FROM `{one.name.parts[0]}`"
-                changes.append((one.start, one.end, self._view_of((query,)) + alias))
+                changes.append((one.start, one.end, self._view_of(key) + _alias(one)))
         return replaced(text, changes)
 
     def renew(self) -> None:
@@ -206,6 +209,13 @@ def _alias(one: Reference) -> str:
 
 def _may_read(text: str) -> bool:
     return any(token.upper in ("SELECT", "FROM") for token in tokens_of(text))
+
+
+def _check_reads_by_select(text: str, names: set[str]) -> None:
+    """Errors: `InvalidStatement` for `(TABLE w)` of a common table expression, whose place is not found."""
+    for word, token in pairwise(tokens_of(text)):
+        if word.upper == "TABLE" and token.name.lower() in names:
+            raise InvalidStatement(f"TABLE {token.text}: write SELECT * FROM {token.text}", UNSUPPORTED)
 
 
 def _common_names(common: str) -> set[str]:

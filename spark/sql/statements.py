@@ -40,6 +40,7 @@ _CHANGES: dict[str, _Change] = {
 }
 _SPARKS_OWN = {"SHOW", "REFRESH", "USE", "SET", "RESET", "UNCACHE", "ADD", "LIST", "DECLARE", "COMMENT", "CLEAR"}
 _READERS = {"INSERT", "MERGE", "UPDATE", "DELETE", "CREATE"}  # which may read ours for a table of another format
+_CHANGERS = {"INSERT", "MERGE", "UPDATE", "DELETE", "TRUNCATE"}  # of a table that is there
 _INSTEAD = {
     "OPTIMIZE": "CALL lakelatch.compact(table => '{0}') or CALL lakelatch.cluster(table => '{0}')",
     "VACUUM": "CALL lakelatch.clean(table => '{0}')",
@@ -121,7 +122,12 @@ def _carried_out(reads: Reads, text: str, args: Any) -> DataFrame | None:
         cursor = Cursor.of(whole)
         common = cursor.until(*_QUERIES) if common else ""
         given, reads.args = reads.args, None
-        done = change(reads, cursor, common)
+        try:
+            done = change(reads, cursor, common)
+        except InvalidStatement:
+            if head in _CHANGERS and not any(reads.look_up(name) is not None for name in table_names(whole)):
+                return None  # the word stands for something else in it, and Spark says what is wrong
+            raise
         if done is not None or head not in _READERS:
             return done
         reads.args = given

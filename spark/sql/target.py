@@ -60,6 +60,10 @@ class Target(Table):
             )
         return self.column(parts[0]), checked_value(text[cursor.start :])
 
+    def no_rows(self) -> DataFrame:
+        """A frame of the table's columns, under the alias, without a row."""
+        return self.spark.createDataFrame([], self.schema).alias(self.alias)
+
     def _where(self, condition: Expression | None) -> DataFrame:
         text = condition if isinstance(condition, str) else None
         frame = self.to_df(meta_columns=False, where=self._plain(text)).alias(self.alias)
@@ -70,8 +74,11 @@ class Target(Table):
         alias = self.alias.lower()
         if text is None or has_query(text) or alias in (name.lower() for name in self.columns):
             return None
+        tokens = tokens_of(text)
+        if any(token.text == "->" for token in tokens):  # a variable may have the alias for its name
+            return None
         changes, before = [], ""
-        for token, dot in pairwise(tokens_of(text)):
+        for token, dot in pairwise(tokens):
             if dot.text == "." and before != "." and token.name.lower() == alias:
                 changes.append((token.start, dot.end, ""))
             before = token.text

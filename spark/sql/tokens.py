@@ -142,7 +142,7 @@ class Cursor:
         end = start
         while not self.at_end:
             token = self.tokens[self.place]
-            if not depth and not cases and token.upper in stops:
+            if not depth and not cases and token.upper in stops and not self._is_distinct_from():
                 break
             if token.kind == MARK:
                 depth += (token.text in _OPENING) - (token.text in _CLOSING)
@@ -155,6 +155,10 @@ class Cursor:
             end = token.end
             self.place += 1
         return self.text[start:end]
+
+    def _is_distinct_from(self) -> bool:
+        """Whether the next word is that of the comparison `a IS DISTINCT FROM b`."""
+        return self.sees("FROM") and self.place > 0 and self.tokens[self.place - 1].upper == "DISTINCT"
 
     def in_brackets(self) -> str:
         """The text in the brackets that come next."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
 from lakelatch import Table
@@ -29,6 +29,12 @@ REFUSED = [
     ("UPDATE target SET v = 1, V = 2", "COLUMN_ALREADY_EXISTS", "two values"),
     ("INSERT INTO target SELECT 1", "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS", "BY NAME"),
     ("INSERT INTO target SELECT 1, 'a', 'b'", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "cast it"),
+    (
+        "WITH w AS (SELECT 1 AS id) DELETE FROM target WHERE id IN (TABLE w)",
+        "UNSUPPORTED_FEATURE.TABLE_OPERATION",
+        "SELECT [*] FROM w",
+    ),
+    ("INSERT OVERWRITE target IF NOT EXISTS SELECT 1, 'a', 1", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "IF NOT EXISTS"),
     ("INSERT INTO target REPLACE WHERE id = 1 SELECT 2, 'a', 1", "REPLACE_WHERE_VIOLATION", "id=2"),
     (
         "MERGE INTO target t USING (VALUES (1), (1)) s (id) ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 0",
@@ -52,6 +58,7 @@ REFUSED = [
 @pytest.fixture(scope="module", autouse=True)
 def tables(sql: Any, view_of: Callable[..., None]) -> Table:
     made: Table = sql.table("target", [])
+    sql.table("named", ROWS)
     view_of("plain", ROWS)
     view_of("source", [(2, "new", 20.0), (9, "new", 9.0), (3, "drop", 0.0)])
     return made
@@ -71,6 +78,22 @@ def same_rows(tables: Table, spark: SparkSession) -> None:
             "WITH gone AS (SELECT id FROM source) DELETE FROM target WHERE id IN (SELECT id FROM gone) -- all",
             None,
             "SELECT * FROM plain WHERE id NOT IN (2, 9, 3)",
+        ),
+        ("DELETE FROM target WHERE v > id -:p AND day = 'tue'", {"p": -1}, "SELECT * FROM plain"),
+        (
+            "WITH Named AS (SELECT 1 AS id) DELETE FROM target WHERE id IN (SELECT id FROM named)",
+            None,
+            "SELECT * FROM plain WHERE id <> 1",
+        ),
+        (
+            "WITH named AS (SELECT * FROM named WHERE id < 3) UPDATE target SET v = (SELECT max(v) FROM named)",
+            None,
+            "SELECT id, day, 2.0D FROM plain",
+        ),
+        (
+            "DELETE FROM target t WHERE exists(array(named_struct('id', 9)), t -> t.id > 8) AND id = 1",
+            None,
+            "SELECT * FROM plain WHERE id <> 1",
         ),
         (
             "DELETE FROM target t WHERE NOT EXISTS (SELECT 1 FROM target o WHERE o.day = t.day AND o.id <> t.id)",
@@ -98,6 +121,8 @@ def same_rows(tables: Table, spark: SparkSession) -> None:
          "SELECT 6L, 'x', CAST(NULL AS DOUBLE)"),
         ("INSERT INTO target REPLACE WHERE day = 'tue' SELECT 7, 'tue', 7", None,
          "SELECT * FROM plain WHERE day <> 'tue' UNION ALL SELECT 7, 'tue', 7.0D"),
+        ("INSERT INTO target REPLACE WHERE day IS DISTINCT FROM 'mon' SELECT 7, 'x', 7", None,
+         "SELECT * FROM plain WHERE day = 'mon' UNION ALL SELECT 7, 'x', 7.0D"),
         ("TRUNCATE TABLE target", None, "SELECT * FROM plain WHERE false"),
     ],
 )  # fmt: skip
@@ -130,6 +155,12 @@ def test_a_change_leaves_what_spark_computes(sql: Any, change: str, args: Any, e
             "SELECT * FROM plain WHERE id <> 3",
         ),
         (
+            "WITH named AS (SELECT 1L AS id) MERGE INTO target t USING source s "
+            "ON t.id = s.id AND s.id IN (SELECT id + 1 FROM named) "
+            "WHEN MATCHED THEN UPDATE SET v = (SELECT max(id) FROM named)",
+            "SELECT id, day, if(id = 2, 1.0D, v) FROM plain",
+        ),
+        (
             "MERGE INTO target t USING target s ON t.id = s.id + 1 WHEN MATCHED THEN UPDATE SET day = s.day",
             "SELECT p.id, coalesce(q.day, p.day), p.v FROM plain p LEFT JOIN plain q ON p.id = q.id + 1",
         ),
@@ -155,6 +186,12 @@ def test_what_is_refused_leaves_the_table_as_it_was(sql: Any, tables: Table) -> 
         assert str(caught.value.getCondition()).startswith(condition), caught.value
     assert len(before) > 0 and sorted(path.name for path in timeline.glob("*commit")) == before
     assert sql.rows("target") == sorted(ROWS, key=repr)
+
+
+@pytest.mark.parametrize("text", ["DELETE plain /*lakelatch*/", "MERGE plain lakelatch", "UPDATE 'lakelatch'"])
+def test_a_change_of_nothing_of_ours_is_refused_by_spark(sql: Any, text: str) -> None:
+    with pytest.raises(ParseException):
+        sql.of_spark(text)
 
 
 def test_partitions(sql: Any) -> None:

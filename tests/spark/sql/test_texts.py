@@ -30,6 +30,7 @@ def test_a_text_ends_at_a_word_outside_of_brackets_and_cases() -> None:
     assert cursor.until(",", "WHEN") == "CASE WHEN (a, b) THEN 'WHEN' END"
     assert cursor.take(",") and cursor.until("WHEN") == "c"
     assert cursor.take("WHEN", "MATCHED") and cursor.at_end
+    assert Cursor.of("a IS NOT DISTINCT FROM b FROM c").until("FROM") == "a IS NOT DISTINCT FROM b"
     with pytest.raises(InvalidStatement, match="is not understood") as caught:
         Cursor.of("\nCALL x").finish()
     assert "line 2" in str(caught.value) and caught.value.getCondition() == "PARSE_SYNTAX_ERROR"
@@ -96,6 +97,11 @@ def test_volatile_functions_are_seen() -> None:
         (True, "true"),
         (7, "7"),
         (2**40, "CAST('1099511627776' AS BIGINT)"),
+        (-7, "(-7)"),
+        (-(2**40), "CAST('-1099511627776' AS BIGINT)"),
+        (-1.5, "CAST('-1.5' AS DOUBLE)"),
+        (Decimal("-1.50"), "(-1.50BD)"),
+        ([-1, {"a": Decimal(-1)}], "array((-1), map('a', (-1BD)))"),
         (math.inf, "CAST('inf' AS DOUBLE)"),
         (Decimal("1.50"), "1.50BD"),
         ("plain 1", "'plain 1'"),
@@ -113,5 +119,6 @@ def test_values_are_written_by_their_type(value: Any, expected: str) -> None:
 def test_parameters_are_bound_outside_of_quotes_alone() -> None:
     assert bound("a = :x AND b = ':x' -- :x\nAND c:x = :y", {"x": 1}) == "a = 1 AND b = ':x' -- :x\nAND c:x = :y"
     assert bound("a = ? AND b = '?' AND c = ?", ["v", None]) == "a = 'v' AND b = '?' AND c = NULL"
+    assert bound("a::string = :string AND b > c -:string", {"string": -1}) == "a::string = (-1) AND b > c -(-1)"
     with pytest.raises(InvalidStatement, match="a parameter is a object"):
         bound(":x", {"x": object()})
