@@ -299,10 +299,14 @@ class Table:
         frame = frame_of(self.spark, data)
         if condition is None:
             return self._write(frame, operations[partitions], options)
+        return self._overwrite_where(lambda: frame, condition, options)
 
+    def _overwrite_where(
+        self, rows: Callable[[], DataFrame], condition: Expression, options: Options | None
+    ) -> CommitResult:
         def replacing() -> DataFrame:
             target, there = self._target("the overwrite of a condition"), self.to_df(meta_columns=False)
-            return replacing_rows(frame, there, condition, target)
+            return replacing_rows(rows(), there, condition, target)
 
         return self._change(lambda: analysed(replacing, "the overwrite"), UPSERT, options, "overwrite")
 

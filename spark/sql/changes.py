@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakelatch.engine.options.write import OPERATION
-from lakelatch.spark.frames_in import write
 from lakelatch.spark.sql.assignment import all_stored, fitting, stored
 from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.target import Target, checked_value, result, target_of
 from lakelatch.spark.sql.tokens import Cursor
-from lakelatch.timeline.actions import INSERT
+from lakelatch.timeline.actions import INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,19 +95,23 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
         by_name = cursor.take("BY", "NAME")
     if not any(cursor.sees(word) for word in _QUERY):
         raise cursor.wrong("a query is expected")
-    rows = reads.frame(f"{common} {cursor.until()}")
+    query = f"{common} {cursor.until()}"
     cursor.finish()
-    frame = _fitted(target, rows, names, by_name, fixed)
+
+    def rows() -> DataFrame:
+        return _fitted(target, reads.frame(query), names, by_name, fixed)
+
     if condition is not None:
-        return result(reads, target.overwrite(frame, condition))
+        return result(reads, target.put_where(rows, condition))
+    if overwrites and fixed:
+        return result(reads, target.put_where(rows, " AND ".join(f"`{one}` <=> {fixed[one]}" for one in fixed)))
+    again = reads.finds(query, target.path)
     if not overwrites:
-        return result(reads, write(frame, target.path, {**target.options, OPERATION: INSERT}))
-    if fixed:
-        values = " AND ".join(f"`{column}` <=> {value}" for column, value in fixed.items())
-        return result(reads, target.overwrite(frame, values))
+        return result(reads, target.put(rows, INSERT, again))
     touched = dynamic or (reads.spark.conf.get(_DYNAMIC, "static") or "").lower() == "dynamic"
     has_partitions = bool(target.detail().partition_by)
-    return result(reads, target.overwrite(frame, partitions="touched" if touched and has_partitions else "all"))
+    operation = INSERT_OVERWRITE if touched and has_partitions else INSERT_OVERWRITE_TABLE
+    return result(reads, target.put(rows, operation, again))
 
 
 def _partition(target: Target, cursor: Cursor) -> tuple[dict[str, str], bool]:

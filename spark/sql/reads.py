@@ -45,11 +45,11 @@ class Reads:
     _views: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     _places: dict[str, Place | Hidden | None] = field(default_factory=dict)
 
-    def finds(self, text: str) -> bool:
-        """Whether a text reads a table of ours."""
+    def finds(self, text: str, path: str | None = None) -> bool:
+        """Whether a text reads a table of ours, or the one at this path."""
         if self.given or TABLE_CHANGES in text.upper():
-            return any(key is not None for _, key in self._keyed(text))
-        return any(self.place(name) is not None for name in table_names(text))
+            return any(key is not None and path in (None, key[0]) for _, key in self._keyed(text))
+        return any(place is not None and path in (None, place.path) for place in map(self.place, table_names(text)))
 
     def query(self, text: str) -> str:
         """The text for `frame`: names of ours are those of frames."""

@@ -64,6 +64,15 @@ class Target(Table):
         """A frame of the table's columns, under the alias, without a row."""
         return self.spark.createDataFrame([], self.schema).alias(self.alias)
 
+    def put(self, rows: Callable[[], DataFrame], operation: str, again: bool) -> CommitResult:
+        """Writes rows; `again`: those are read from this table, so inside each try, and nothing that others commit
+        meanwhile is lost."""
+        return self._change(rows, operation, None) if again else self._write(rows(), operation, None)
+
+    def put_where(self, rows: Callable[[], DataFrame], condition: str) -> CommitResult:
+        """Writes rows in the place of those where a condition holds."""
+        return self._overwrite_where(rows, condition, None)
+
     def _where(self, condition: Expression | None) -> DataFrame:
         text = condition if isinstance(condition, str) else None
         frame = self.to_df(meta_columns=False, where=self._plain(text)).alias(self.alias)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
+from table import meanwhile
 
 from lakelatch import Table
 from lakelatch.spark.sql import changes, merges, statement
@@ -242,3 +243,20 @@ def test_a_change_reads_all_of_it_again_after_a_conflict(sql: Any, spark: SparkS
     assert carry_out(reads, Cursor.of(change), "") is not None
     reads.close()
     assert [row[0] for row in sql("SELECT id FROM target")] == sorted(range(1, 12), key=lambda number: repr((number,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("own", "INSERT INTO own_rows"),
+        ("whole", "INSERT OVERWRITE whole_rows"),
+        ("some", "INSERT INTO some_rows REPLACE WHERE id > 0"),
+    ],
+)
+def test_an_insert_that_reads_its_own_table_loses_no_commit_that_comes_before_it_begins(
+    sql: Any, name: str, change: str
+) -> None:
+    table = sql.table(f"{name}_rows", [(1, "mon", 1.0), (2, "tue", 2.0)])
+    with meanwhile(lambda: table.update(None, {"v": "v + 100"}), "begin.after_claim"):
+        sql(f"{change} SELECT id, day, v + 1 FROM {name}_rows")
+    assert sql.rows(f"{name}_rows") == [(1, "mon", 102.0), (2, "tue", 103.0)]
