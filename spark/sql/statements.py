@@ -23,6 +23,7 @@ _SHAPE = re.compile(
 )
 _DEFINES = re.compile(r"\s*(create|drop|alter|use|refresh|replace|set)\b", re.IGNORECASE)
 _SAYS_WHERE = re.compile(r"\bWITH\s*\(\s*['\"]path['\"]", re.IGNORECASE)
+_TABLE = re.compile(r"^\s*TABLE\s+", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*EXPLAIN(\s+(EXTENDED|CODEGEN|COST|FORMATTED))?\s", re.IGNORECASE)
 _QUERIES = ("SELECT", "INSERT", "MERGE", "UPDATE", "DELETE", "FROM", "VALUES", "TABLE")
 
@@ -58,6 +59,7 @@ def statement(spark: SparkSession, text: str, args: Any = None, **frames: DataFr
     `InvalidStatement`, which is an `AnalysisException` too, with the table as it was; those of `Table`.
     """
     reads = Reads(spark, args)
+    text = _TABLE.sub("SELECT * FROM ", text, count=1)
     if not _may_be_ours(reads, text) or _SAYS_WHERE.search(text):
         return None
     if frames:

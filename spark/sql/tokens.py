@@ -59,8 +59,8 @@ class Name:
 
     @property
     def key(self) -> str:
-        """The name without regard to capitals."""
-        return ".".join(self.parts).lower()
+        """The name without regard to capitals; dots within a part are not those between two."""
+        return ".".join(part.replace(".", "`.`") for part in self.parts).lower()
 
     def __str__(self) -> str:
         return ".".join(

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.spark
 
 QUERIES = [
     "SELECT * FROM {t}",
+    " table {t}",
     "select ID, upper(Day) d FROM {t} WHERE v > 1 -- {t} is no table here",
     "SELECT {t}.id, '{{x}}' AS x, `day` FROM {t} /* of {t} */ WHERE {t}.day = 'it\\'s'",
     "SELECT a.id, b.id FROM {t} a JOIN {t} AS b ON a.day = b.day",
