@@ -67,11 +67,12 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# mypy and Java fill one core, and the seeds, which take any number, what is left of both.
+# mypy and Java fill one core, and the seeds, which take any number, what is left of both. The tests wait half of their time,
+# for leases, disks and servers, so four run at once on two cores.
 test: java servers
 	$(if $(TEST_ARGS),,.ci/beside "$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS)") \
 		make --no-print-directory lint $(CLASSES)
-	$(PYTEST) -m "not long and not java" -- $(TEST_ARGS)
+	$(PYTEST) -n 4 -m "not long and not java" -- $(TEST_ARGS)
 
 # The seeds are simulated meanwhile: tests that wait for leases, disks and servers leave a good part of the cores.
 test-long: java servers
