@@ -128,8 +128,9 @@ def register(
     }
     text = f"CREATE TABLE {quoted(parts_of(name))} ({columns_text(columns)}) USING {FORMAT}"
     if kept:
-        text += f" OPTIONS ({', '.join(f'{_text(key)} {_text(value)}' for key, value in kept.items())})"
-    plain_sql(spark, text if path is None else f"{text} LOCATION {_text(path)}")  # `createTable` reads it over Connect
+        text += f" OPTIONS ({', '.join(f'{text_literal(key)} {text_literal(value)}' for key, value in kept.items())})"
+    location = "" if path is None else f" LOCATION {text_literal(path)}"
+    plain_sql(spark, text + location)  # `createTable` reads it over Connect
     found = look_up(spark, permanent(spark, name))
     return found if found is not None else CatalogTable(name, FORMAT, path or "", kept)
 
@@ -152,8 +153,8 @@ def _type(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def _text(value: str) -> str:
-    """A literal of SQL."""
+def text_literal(value: str) -> str:
+    """A text in quotes, as SQL has it."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -187,7 +188,7 @@ def _from_statement(spark: SparkSession, parts: Sequence[str]) -> CatalogTable |
     *scope, plain = parts
     where = f" IN {quoted(scope)}" if scope else ""
     try:
-        found = plain_sql(spark, f"SHOW TABLE EXTENDED{where} LIKE {_text(plain)}").collect()
+        found = plain_sql(spark, f"SHOW TABLE EXTENDED{where} LIKE {text_literal(plain)}").collect()
     except PySparkException:
         return None
     named = [row for row in found if row["tableName"].lower() == plain.lower()]

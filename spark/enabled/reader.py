@@ -9,7 +9,7 @@ from lakelatch.engine.options.registry import Call
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.catalog import find_table
 from lakelatch.spark.columns import schema_of
-from lakelatch.spark.enabled.said import Said
+from lakelatch.spark.enabled.said import Said, WithOptions
 from lakelatch.spark.frames_out import read
 from lakelatch.spark.refusals import PATH_MISSING, RefusedByAnalysis
 from lakelatch.spark.spark_types import to_arrow
@@ -24,7 +24,7 @@ else:
     _Reader = object
 
 
-class EnabledReader(_Reader):
+class EnabledReader(WithOptions, _Reader):
     """Spark's reader; a table of ours becomes the frame that `lakelatch.read` gives."""
 
     def begin(self, spark: SparkSession) -> None:
@@ -39,15 +39,6 @@ class EnabledReader(_Reader):
     def schema(self, schema: StructType | str) -> Any:
         self._lakelatch_schema = schema
         return super().schema(schema)
-
-    def option(self, key: str, value: Any) -> Any:
-        self._lakelatch_said.option(key, value)
-        return super().option(key, value)
-
-    def options(self, **options: Any) -> Any:
-        for key, value in options.items():
-            self._lakelatch_said.option(key, value)
-        return super().options(**options)
 
     def load(self, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:
         if format is not None:

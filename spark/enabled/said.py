@@ -11,6 +11,12 @@ from lakelatch.spark.catalog import FORMAT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    class _Spark:  # whichever of Spark's classes comes behind
+        def option(self, key: str, value: Any) -> Any: ...
+        def options(self, **options: Any) -> Any: ...
+else:
+    _Spark = object
+
 _DEFAULT_FORMAT = "spark.sql.sources.default"
 
 
@@ -38,3 +44,18 @@ class Said:
         """Whether the format is ours: the one that was named, or else the session's default."""
         named = self.format if self.format is not None else spark.conf.get(_DEFAULT_FORMAT)
         return str(named).lower() == FORMAT
+
+
+class WithOptions(_Spark):
+    """A reader or writer of Spark's that notes its options down."""
+
+    _lakelatch_said: Said
+
+    def option(self, key: str, value: Any) -> Any:
+        self._lakelatch_said.option(key, value)
+        return super().option(key, value)
+
+    def options(self, **options: Any) -> Any:
+        for key, value in options.items():
+            self._lakelatch_said.option(key, value)
+        return super().options(**options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.catalog import CatalogTable, find_table, look_up, path_of, permanent
-from lakelatch.spark.enabled.said import Said
+from lakelatch.spark.enabled.said import Said, WithOptions
 from lakelatch.spark.enabled.saving import OVERWRITE, create_table, write_into
 from lakelatch.spark.refusals import TABLE_EXISTS, TABLE_MISSING, RefusedByAnalysis
 from lakelatch.spark.table import Table
@@ -23,7 +23,7 @@ else:
 _COLUMN = re.compile(r"Column<'(?P<name>\w+)'>")
 
 
-class EnabledTableWriter(_Writer):
+class EnabledTableWriter(WithOptions, _Writer):
     """Spark's writer into a table of a catalog; one of ours is written as by `lakelatch.write` and `Table`."""
 
     def begin(self, frame: DataFrame, name: str) -> None:
@@ -34,15 +34,6 @@ class EnabledTableWriter(_Writer):
     def using(self, provider: str) -> Any:
         self._lakelatch_said.format = provider
         return super().using(provider)
-
-    def option(self, key: str, value: Any) -> Any:
-        self._lakelatch_said.option(key, value)
-        return super().option(key, value)
-
-    def options(self, **options: Any) -> Any:
-        for key, value in options.items():
-            self._lakelatch_said.option(key, value)
-        return super().options(**options)
 
     def tableProperty(self, property: str, value: str) -> Any:
         self._lakelatch_said.option(property, value)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.catalog import find_table
-from lakelatch.spark.enabled.said import Said
+from lakelatch.spark.enabled.said import Said, WithOptions
 from lakelatch.spark.enabled.saving import insert_into, save, save_as_table
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ else:
     _Writer = object
 
 
-class EnabledWriter(_Writer):
+class EnabledWriter(WithOptions, _Writer):
     """Spark's writer; what it is to write in our format is written as by `lakelatch.write` and `Table`."""
 
     def begin(self, frame: DataFrame) -> None:
@@ -33,15 +33,6 @@ class EnabledWriter(_Writer):
     def format(self, source: str) -> Any:
         self._lakelatch_said.format = source
         return super().format(source)
-
-    def option(self, key: str, value: Any) -> Any:
-        self._lakelatch_said.option(key, value)
-        return super().option(key, value)
-
-    def options(self, **options: Any) -> Any:
-        for key, value in options.items():
-            self._lakelatch_said.option(key, value)
-        return super().options(**options)
 
     def partitionBy(self, *cols: Any) -> Any:
         self._lakelatch_said.partitioned(cols)

@@ -20,7 +20,7 @@ from lakelatch.engine.options.write import (
     TABLE_TYPE,
 )
 from lakelatch.format.evolution import may_become
-from lakelatch.spark.catalog import FORMAT, columns_text, look_up, permanent, plain_sql, quoted
+from lakelatch.spark.catalog import FORMAT, columns_text, look_up, permanent, plain_sql, quoted, text_literal
 from lakelatch.spark.columns import schema_of
 from lakelatch.spark.frames_in import write
 from lakelatch.spark.spark_types import to_arrow
@@ -344,11 +344,6 @@ def text_of(token: Token) -> str:
     if token.kind != STRING:
         return token.name
     return re.sub(r"\\(.)", r"\1", token.text[1:-1]) if token.text[0] in "'\"" else token.text[2:-1]
-
-
-def text_literal(text: str) -> str:
-    """A text in quotes."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def result_of_nothing(reads: Reads) -> DataFrame:
