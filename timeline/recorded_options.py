@@ -8,9 +8,12 @@ from lakelatch.errors import InvalidRequest
 
 # The locks of writers that name none. Not under Hudi's own keys: its tools take properties for options.
 LOCKS_RECORDED = "lakelatch.table.lock."
-#: 1, or nothing: a slot of the commit log has one event. 2: one writer may commit for others in its slot.
+#: 1, or nothing: a slot of the commit log has one event. 2: one writer may commit for others in its slot. 3: an event
+#: may be a part of a transaction over several tables.
 LOG_VERSION = "lakelatch.table.log.version"
 GROUPING_LOG_VERSION = 2
+PREPARING_LOG_VERSION = 3
+LATEST_LOG_VERSION = 3
 _LOCK_OPTIONS = "hoodie.write.lock."
 
 
@@ -33,13 +36,13 @@ def log_property(version: int) -> dict[str, str]:
 def check_log_version(values: Mapping[str, str], table_uri: str) -> None:
     """Errors: `InvalidRequest` for a version of the commit log that is not known here."""
     version = values.get(LOG_VERSION, "1")
-    if version not in ("1", str(GROUPING_LOG_VERSION)):
+    if version not in map(str, range(1, LATEST_LOG_VERSION + 1)):
         raise InvalidRequest(
-            f"the table at {table_uri} has {LOG_VERSION}={version}, and this version of lakelatch knows 1 and "
-            f"{GROUPING_LOG_VERSION}: upgrade lakelatch"
+            f"the table at {table_uri} has {LOG_VERSION}={version}, and this version of lakelatch knows 1 to "
+            f"{LATEST_LOG_VERSION}: upgrade lakelatch"
         )
 
 
 def groups_commits(recorded: Mapping[str, str]) -> bool:
     """Whether one writer of a table may commit for others, by what its properties say of its writers."""
-    return recorded.get(LOG_VERSION) == str(GROUPING_LOG_VERSION)
+    return recorded.get(LOG_VERSION, "1") != "1"

@@ -19,14 +19,13 @@ lock has a limit of its own, and of a slot that was created the answer has to be
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, TransactionEnded, Unavailable
+from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -34,16 +33,18 @@ from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.lease import Lease
 from lakelatch.system import System
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
-from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import Cancel, Committed, Counted, Ended, GivenUp, Retry, Verdict
-from lakelatch.transactions.claims import beat_of, owns_claim
+from lakelatch.transactions.base.outcome import Blocked, Cancel, Counted, Ended, Retry, Verdict
+from lakelatch.transactions.claims import beat_of
 from lakelatch.transactions.foreign import LockWatch
+from lakelatch.transactions.intent import Added, Intent, Look, Place, Turn
+from lakelatch.transactions.several.parts import Part
+from lakelatch.transactions.several.undecided import await_decision
 
 T = TypeVar("T")
-Added: TypeAlias = Event | Committed
 _RACES_FOR_S = 600.0
 _UNLOCKED_MAX = 2  # after the tail that was seen last, and after the one that is read then
 _TURNS_MAX = 20  # slots lost to others with a record left, before the lock is asked for after all
@@ -67,155 +68,6 @@ def table_lock(context: TransactionContext) -> Iterator[Lease]:
             failpoint("lock.after_release")
         except LakelatchError as error:
             _log.warning("the table's lock was not released, and ends with its lease: %s", error)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A place in the log that an event might take: after `tail`, where the timeline is as `snapshot` shows it.
-
-    `watch` has the table's lease, None without one. `owned` says whether the instant's claim was there, if that was
-    asked already.
-    """
-
-    tail: Tail
-    snapshot: Snapshot
-    watch: LockWatch | None = None
-    owned: bool | None = None
-
-    @property
-    def token(self) -> int:
-        """The token of an event: its writer's, or without a lease that of the event before it."""
-        if self.watch is not None:
-            return self.watch.lease.token
-        return self.tail.event.token if self.tail.event is not None else 0
-
-
-class Look:
-    """What a first try without the lock is checked against: the timeline, and the claim of the instant.
-
-    Neither needs the other, nor the list of markers, so these requests are made side by side with what a write asks
-    when it closes. The timeline is listed after the tail was read, and if that is the tail no more, the slot is
-    refused.
-    """
-
-    def __init__(self, context: TransactionContext, elides: Callable[[], bool]) -> None:
-        self._context, self._elides = context, elides
-        self._tail: Tail | None = None
-        self._listing: Snapshot | None = None
-        self._owned: bool | None = None
-
-    def requests(self, instant: str, operation_id: str, asks_claim: bool) -> Sequence[Callable[[], None]]:
-        """What is to be asked, as of the tail that was seen last; nothing if the lock, or the log, has to come first.
-
-        Without `asks_claim` the log alone has to say whether the instant has ended: that is enough where no task was
-        given the instant.
-        """
-        self._tail = self._context.log.recent_tail() if self._elides() else None
-        if self._tail is None:
-            return ()
-        if not asks_claim:
-            self._owned = True
-            return (self._list,)
-        return (self._list, partial(self._ask, instant, operation_id))
-
-    def forget(self) -> None:
-        """Drops the answers: something has changed since they were asked for."""
-        self._tail = self._owned = None
-
-    def place(self) -> tuple[Tail, bool | None] | None:
-        """The tail with the timeline, and whether the claim was there; None if nothing was asked."""
-        return None if self._tail is None else (self._context.log.look(self._tail, self._listing), self._owned)
-
-    def _list(self) -> None:
-        self._listing = self._context.log.snapshots.list()
-
-    def _ask(self, instant: str, operation_id: str) -> None:
-        self._owned = owns_claim(self._context, instant, operation_id)
-
-
-class Turn(Protocol):
-    """The turn of a commit whose record others can see."""
-
-    def wait(self, ensure_in_time: Callable[[], None]) -> tuple[Event, Tail] | None:
-        """Waits for a slot that has this commit, and returns its event and the tail; None when it is its own turn."""
-        ...
-
-    def place(self) -> tuple[Tail, bool]:
-        """The tail with the timeline, and whether the claim was there; asks at once what the others want to commit."""
-        ...
-
-    def others(self, place: Place, first: Event) -> Sequence[Event]:
-        """The commits of others that are to be put with this one."""
-        ...
-
-
-class Intent(ABC, Generic[T]):
-    """One event that is to be added, and how it is decided; T is what comes of it.
-
-    Its slot's time is to be above `above`. If that time is its instant's as well, `claims_as` is the operation that
-    claims it. One that `tries_first` asks for the lock only after it has lost.
-    """
-
-    above: str = ""
-    claims_as: str = ""
-    tries_first: bool = False
-
-    def prepare(self, look: Look) -> Verdict | None:
-        """Makes everything ready to be decided, asking at the same time for what the look wants."""
-        return None
-
-    def begin_turn(self) -> None:
-        """Called before the tail is read for the first time in a turn, with the lock if there is one."""
-        return
-
-    def queue(self) -> Turn | None:
-        """Lets others put this event with theirs, if they can, from now on; else None."""
-        return None
-
-    @abstractmethod
-    def decide(self, place: Place) -> Event | Verdict:
-        """What becomes of it at a place in the log, perhaps one of several; with the same operation id each time."""
-
-    def shown(self) -> None:
-        """Called without the lock, when all can see the event, beside the last look at the timeline; never raises."""
-        return
-
-    def added(self, event: Event, place: Place) -> Added:
-        """What it is once it has its slot, after this place; the lock is still held, if it was."""
-        return event
-
-    def counted(self, event: Event, place: Place) -> Added:
-        """The same, once another writer has put it."""
-        return self.added(event, place)
-
-    @abstractmethod
-    def follow(self, found: Added | Verdict) -> T | None:
-        """What comes of it, after a turn; None to go on with another one, for which everything was done here."""
-
-
-class Deciding(Intent[Event | GivenUp[T]]):
-    """An event that a function decides, or gives up."""
-
-    def __init__(self, decide: Callable[[Place], Event | GivenUp[T]], above: str = "", claims_as: str = "") -> None:
-        self._decide = decide
-        self.above, self.claims_as = above, claims_as
-
-    def decide(self, place: Place) -> Event | Verdict:
-        return self._decide(place)
-
-    def follow(self, found: Added | Verdict) -> Event | GivenUp[T]:
-        if isinstance(found, Ended):
-            raise found.error
-        if not isinstance(found, Event | GivenUp):
-            raise InvariantBroken(f"{found} is not what comes of an event that a function decides")
-        return found
-
-
-def added(found: Event | GivenUp[T]) -> Event:
-    """The event that nothing could have given up."""
-    if isinstance(found, GivenUp):
-        raise InvariantBroken(f"an event was given up: {found.why}")
-    return found
 
 
 class Race:
@@ -272,6 +124,9 @@ class _Loop(Generic[T]):
                 self._lose(found)
                 continue
             self._end_turn()
+            if isinstance(found, Blocked):
+                self._wait_for_decision(found.event)
+                continue
             with nullcontext() if isinstance(found, Cancel) else self._race.paused():
                 result = self._intent.follow(found)
             if result is not None:
@@ -298,6 +153,10 @@ class _Loop(Generic[T]):
 
     def _try(self) -> Added | Verdict:
         """One place: what was added there, or why nothing was."""
+        part = self._intent.part()
+        if part is not None:
+            with self._race.paused():
+                part.await_turn(self._release)
         try:
             turn = self._turn if self._elided else None
             waited = self._wait(turn) if turn is not None else None
@@ -320,6 +179,8 @@ class _Loop(Generic[T]):
                     self._context.log.stop_waiting()
         except LogMoved as error:
             return Retry(error.message)
+        except Undecided as error:
+            return Blocked(error.event)
         except TransactionEnded as error:  # its slot was created, and a foreign writer rolled it back meanwhile
             return Ended(error)
         return Retry("others were faster") if event is None else self._intent.added(event, place)
@@ -347,7 +208,7 @@ class _Loop(Generic[T]):
             known = self._look.place()
         if known is None:
             recent = log.recent_tail() if self._elided and first else None
-            known = log.look(recent or log.tail()), None
+            known = log.look(recent or log.decided_tail()), None
         tail, owned = known
         return Place(tail, context.snapshots.take(tail), self._watch, owned)
 
@@ -367,8 +228,10 @@ class _Loop(Generic[T]):
 
         oldest_needed = partial(context.observer.oldest_start_slot, default=2**62)
         shown = intent.shown if lease is None else None
+        part = intent.part()
+        decided = None if part is None else partial(self._decided, part)
         try:
-            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown, others)
+            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown, others, decided)
         except LakelatchError as error:
             if claimed and not isinstance(error, CommitUnknown):
                 context.storage.delete(heartbeat_path(claimed))
@@ -376,6 +239,18 @@ class _Loop(Generic[T]):
         if claimed and event is None:  # kept until the end, the claims of lost slots would look like dead writers
             context.storage.delete(heartbeat_path(claimed))
         return event
+
+    def _decided(self, part: Part, event: Event) -> bool:
+        """Waits for the other parts without the lock, which they might need."""
+        with self._race.paused():
+            self._release()
+            return part.decided(event)
+
+    def _wait_for_decision(self, event: Event) -> None:
+        part = self._intent.part()
+        if part is not None:
+            part.give_way_to(event)
+        await_decision(self._context, event, self._race.ensure_in_time)
 
     def _lose(self, retry: Retry) -> None:
         self._race.lose(locked=self._watch is not None or self._turn is not None)
@@ -391,8 +266,13 @@ class _Loop(Generic[T]):
     def _end_turn(self) -> None:
         """Gives the lock back, so that what follows may take it."""
         self._look = None
-        if self._given is None and self._watch is not None:
-            self._held.close()
-            self._watch = None
-            if self._intent.tries_first:
-                self._context.elision.queued()
+        if self._release() and self._intent.tries_first:
+            self._context.elision.queued()
+
+    def _release(self) -> bool:
+        """Gives the lock back, if it is not the caller's; whether it was held."""
+        if self._given is not None or self._watch is None:
+            return False
+        self._held.close()
+        self._watch = None
+        return True

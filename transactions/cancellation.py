@@ -30,12 +30,13 @@ from lakelatch.timeline.instant import ABORTED, COMPLETED, Instant, aborted, inf
 from lakelatch.timeline.log.events import ABORT, CANCEL, Event
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan, service_plan
-from lakelatch.transactions.attempt import Deciding, Place, run, table_lock
+from lakelatch.transactions.attempt import run, table_lock
 from lakelatch.transactions.base.cancel_requests import CancelRequest, forget_requests, request_of
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.claims import beat_of, clean_up, make_heartbeat, release_claim, take_claim
 from lakelatch.transactions.fate import find_ended
+from lakelatch.transactions.intent import Deciding, Place
 
 _NAMED = 3  # file groups in a message
 _log = logging.getLogger("lakelatch.transactions")

@@ -19,7 +19,6 @@ from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import ServicePlan
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.base.cancel_requests import plan_of, request_of
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Cancel, Changed, Ended, PlanCancelled, Retry, Staged, Verdict
@@ -27,6 +26,7 @@ from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.conflicts.contract import Conflict, Contender, Others, OtherWrite, completed_writes
 from lakelatch.transactions.early.concurrent_writers import ConcurrentWriters
 from lakelatch.transactions.fate import ended
+from lakelatch.transactions.intent import Place
 
 
 class At(Others):

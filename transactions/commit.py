@@ -12,7 +12,7 @@ from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import Added, Deciding, Intent, Look, Place, added, run
+from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
     Cancel,
@@ -35,6 +35,8 @@ from lakelatch.transactions.conflicts.contract import Conflict
 from lakelatch.transactions.conflicts.report import write_conflict
 from lakelatch.transactions.fate import ended
 from lakelatch.transactions.group import GroupMember, Turn, found_completed, ready_commit
+from lakelatch.transactions.intent import Added, Deciding, Intent, Look, Place, added
+from lakelatch.transactions.several.parts import Part
 
 _log = logging.getLogger("lakelatch.transactions")
 
@@ -69,8 +71,8 @@ class Commit(Intent[Outcome]):
 
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
-
         self._turn: Turn | None = None
+        self._part: Part | None = None  # of a transaction over several tables
 
     def start(
         self,
@@ -106,7 +108,8 @@ class Commit(Intent[Outcome]):
 
     def queue(self) -> Turn | None:
         """Leaves the commit's record, once, unless others cannot decide it."""
-        if self._turn is None and self._member is not None and self._context.elision.groups and not self._withdrawn:
+        may_leave = self._part is None and not self._withdrawn and self._context.elision.groups
+        if self._turn is None and self._member is not None and may_leave:
             state = self._owner.state
             record = ready_commit(self._context, state, self._staged.metadata, self._member)
             turn = None if record is None else Turn(self._context, record, self._member)
@@ -140,7 +143,13 @@ class Commit(Intent[Outcome]):
         failpoint("commit.after_check")
         self._decided = at.staged
         content = at.staged.metadata.to_avro()
-        return _completion(self._context, self._owner.state, content, at.staged.groups())
+        event = _completion(self._context, self._owner.state, content, at.staged.groups())
+        if self._part is None:
+            return event
+        return self._part.prepared(event, place.tail.number) or Retry("another part of the transaction tries again")
+
+    def part(self) -> Part | None:
+        return self._part
 
     def shown(self) -> None:
         self._owner.tidy(self._made)

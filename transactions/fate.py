@@ -8,10 +8,10 @@ from lakelatch.timeline.instant import ABORTED, COMPLETED, Instant, inflight, is
 from lakelatch.timeline.log.events import ABORT, CANCEL, COMPLETE, PLAN, ROLLBACK, Event
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Ended, PlanCancelled
 from lakelatch.transactions.claims import owns_claim
+from lakelatch.transactions.intent import Place
 
 
 def ended(context: TransactionContext, state: TransactionState, place: Place) -> Ended | None:

@@ -31,7 +31,6 @@ from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Changed, Staged
 from lakelatch.transactions.base.ready import (
@@ -42,6 +41,7 @@ from lakelatch.transactions.base.ready import (
     remove_record,
 )
 from lakelatch.transactions.checks import At, Check
+from lakelatch.transactions.intent import Place
 
 _FORMAT = 1
 _READ_MAX = 64  # records that one slot commits

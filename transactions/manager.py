@@ -19,6 +19,7 @@ from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import Storage
+from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
@@ -28,7 +29,7 @@ from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.attempt import Deciding, Place, run
+from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
@@ -40,10 +41,12 @@ from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
 from lakelatch.transactions.early.strategies import find_marker_strategy
+from lakelatch.transactions.intent import Deciding, Place
 from lakelatch.transactions.marker_server.service import ensure_server_installed
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.own_files import OwnFiles
 from lakelatch.transactions.recovery import finds_nothing, recover
+from lakelatch.transactions.several.undecided import await_decision
 from lakelatch.transactions.transaction import Transaction
 
 __all__ = ["PlanBusy", "TransactionManager"]
@@ -58,7 +61,7 @@ class TransactionManager:
 
     `strategy` decides conflicts; by default that of the settings, or of non-blocking control if they ask for it.
     `memory` is that of an earlier manager of the same storage and locks, with its `slots_kept`; then `recover` has to
-    be called first.
+    be called first. `open_table` opens another table, where it has to be asked whether a transaction over both counts.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class TransactionManager:
         strategy: ConflictStrategy | None = None,
         slots_kept: int = SLOTS_KEPT,
         memory: TableMemory | None = None,
+        open_table: Callable[[str], Storage] = open_storage,
     ) -> None:
         settings = settings or TransactionSettings()
         observer = Observer(storage, settings.heartbeat, provider)
@@ -79,7 +83,8 @@ class TransactionManager:
             find_marker_strategy(settings.early.strategy, settings.early.marker_type)
         if settings.marker_server is not None:
             ensure_server_installed()
-        self.memory = memory or TableMemory.new(storage, system, slots_kept, provider.domain)
+        self._open_table = open_table
+        self.memory = memory or TableMemory.new(storage, system, slots_kept, provider.domain, open_table)
         self.context = TransactionContext(
             storage=storage,
             settings=settings,
@@ -91,6 +96,7 @@ class TransactionManager:
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
             elision=LockElision(settings.lock_elision, provider, generator, self.memory.queue, settings.group_commit),
         )
+        self.memory.log.awaits = partial(await_decision, self.context)
         #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
         self.memory_check = None if memory is None else MemoryCheck(memory, observer)
         self._remembered = False  # the listing of the timeline is older than what the log has added to it
@@ -267,9 +273,12 @@ class TransactionManager:
             self._remembered = True
             return True
         context, log = self.context, self.memory.log
-        self.memory = TableMemory.new(context.storage, context.system, log.slots_kept, context.provider.domain)
+        self.memory = TableMemory.new(
+            context.storage, context.system, log.slots_kept, context.provider.domain, self._open_table
+        )
         self.memory.queue = context.elision.queue
         self.context = replace(context, log=self.memory.log)
+        self.memory.log.awaits = partial(await_decision, self.context)
         return False
 
     def _open(self, instant: str) -> None:

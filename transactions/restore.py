@@ -23,10 +23,10 @@ from lakelatch.timeline.instant import TIMELINE_FOLDER, inflight, requested
 from lakelatch.timeline.metadata import RollbackMetadata
 from lakelatch.timeline.plans.restore_plan import RestoreMetadata, RestorePlan
 from lakelatch.timeline.snapshot import Mark
-from lakelatch.transactions.attempt import Place
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.claims import clean_up, heartbeat_of, take_claim
 from lakelatch.transactions.commit import append_service_completion
+from lakelatch.transactions.intent import Place
 from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, files_on_timeline, remove_data
 
 

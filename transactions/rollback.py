@@ -28,11 +28,12 @@ from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.whole_timeline import find_archived
 from lakelatch.timeline.metadata import RollbackMetadata, RollbackPlan
-from lakelatch.transactions.attempt import Deciding, Place, run, table_lock
+from lakelatch.transactions.attempt import run, table_lock
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.outcome import GivenUp
 from lakelatch.transactions.base.ready import record_path
 from lakelatch.transactions.claims import clean_up
+from lakelatch.transactions.intent import Deciding, Place
 from lakelatch.transactions.markers.direct import Markers, marked_instants
 from lakelatch.transactions.undoing import Undo, append_undo, data_files_of, files_on_timeline, remove_data
 

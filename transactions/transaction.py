@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable, WriteConflict
@@ -14,8 +15,8 @@ from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
-from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import Look, run
+from lakelatch.timeline.snapshot import Mark, Snapshot
+from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
@@ -27,6 +28,7 @@ from lakelatch.transactions.base.outcome import (
     Staged,
     committed_or_raise,
 )
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.claims import clean_up, release_claim
 from lakelatch.transactions.commit import Commit, append_service_completion
@@ -37,6 +39,7 @@ from lakelatch.transactions.early.server_client import ServerAddress
 from lakelatch.transactions.fate import find_ended
 from lakelatch.transactions.foreign import OneSidedLock
 from lakelatch.transactions.group import GroupMember
+from lakelatch.transactions.intent import Look
 from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
 from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
@@ -96,6 +99,14 @@ class Transaction:
     def markers(self) -> Markers:
         """What executors announce their files with."""
         return Markers(self._context.storage, self.instant, self._opening)
+
+    def conflicts_since(self, mark: Mark) -> None:
+        """Lets what has completed since an earlier moment be in its way, because that is when its rows were read.
+
+        Under non-blocking control nothing is. If slots since then are gone, its commit says that it has ended.
+        """
+        if self._context.settings.mode != NON_BLOCKING and mark.slot < self.state.mark.slot:
+            self.state = replace(self.state, mark=mark)
 
     def commit(
         self,

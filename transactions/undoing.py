@@ -21,8 +21,9 @@ from lakelatch.timeline.log.events import ROLLBACK as ROLLBACK_EVENT
 from lakelatch.timeline.metadata import CompactionPlan, FileGroup, RollbackPlan
 from lakelatch.timeline.plans.compacted_logs import compacted_log_name
 from lakelatch.timeline.plans.restore_plan import RestorePlan
-from lakelatch.transactions.attempt import Deciding, Place, added, run
+from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.intent import Deciding, Place, added
 from lakelatch.transactions.markers.direct import Markers, sweep_file
 
 Plan = TypeVar("Plan", bound=RollbackPlan | RestorePlan)

@@ -1,4 +1,4 @@
-"""`lakelatch upgrade`: lets the writers of a table commit for each other, once all of them know how."""
+"""`lakelatch upgrade`: lets writers of a table commit for each other and with other tables, once all know how."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from lakelatch.console.commands.arguments import Commands, Outcome, open_table
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.open import open_recorded_locks
 from lakelatch.timeline.properties_update import update_properties
-from lakelatch.timeline.recorded_options import GROUPING_LOG_VERSION, LOG_VERSION, log_property
+from lakelatch.timeline.recorded_options import LATEST_LOG_VERSION, LOG_VERSION, log_property
 from lakelatch.timeline.table_config import load_table_config, recorded_lock_options
 
 
 def add_parsers(commands: Commands) -> None:
     """`upgrade`."""
-    commands.add("upgrade", run, "let a writer commit for others, once no older version of lakelatch writes the table")
+    commands.add(
+        "upgrade",
+        run,
+        "let writers commit for others and for several tables, once no older version writes the table",
+    )
 
 
 def run(parsed: argparse.Namespace, console: Console) -> Outcome:
@@ -26,9 +30,9 @@ def run(parsed: argparse.Namespace, console: Console) -> Outcome:
     provider = open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage))
     with closing(provider), provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s):
         before = load_table_config(storage).log_version
-        if before < GROUPING_LOG_VERSION:
-            update_properties(storage, log_property(GROUPING_LOG_VERSION))
-    changed = before < GROUPING_LOG_VERSION
-    said = f"{LOG_VERSION}={GROUPING_LOG_VERSION}"
+        if before < LATEST_LOG_VERSION:
+            update_properties(storage, log_property(LATEST_LOG_VERSION))
+    changed = before < LATEST_LOG_VERSION
+    said = f"{LOG_VERSION}={LATEST_LOG_VERSION}"
     console.print(f"done: the table has {said}" if changed else f"the table has {said} already", markup=False)
-    return 0, {"changed": changed, "log_version": GROUPING_LOG_VERSION}
+    return 0, {"changed": changed, "log_version": LATEST_LOG_VERSION}

@@ -40,7 +40,7 @@ from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig, load_table_config
-from lakelatch.transactions.attempt import Place
+from lakelatch.transactions.intent import Place
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.restore import run_restore
 from lakelatch.transactions.rollback import finish_rollback

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from lakelatch.engine.options.manager import ManagerOptions
@@ -76,7 +77,10 @@ def open_manager(
         if config is None or is_new:
             _ask(provider, storage, is_new=is_new or recorded is None)
         memory = _take_memory(place) if remembers else None
-        manager = TransactionManager(storage, provider, generator, settings, system, memory=memory)
+        open_other = partial(open_storage, options=options.storage)
+        manager = TransactionManager(
+            storage, provider, generator, settings, system, memory=memory, open_table=open_other
+        )
         yield manager
         if remembers:
             _keep_memory(place, manager.memory)

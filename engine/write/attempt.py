@@ -24,10 +24,12 @@ from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict, from
 from lakelatch.retry import Backoff, tries
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.log.events import Event
-from lakelatch.transactions.attempt import Added, Look, Place, run
+from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Committed, Conflicted, GivenUp, Outcome, Verdict, committed_or_raise
 from lakelatch.transactions.commit import Commit
+from lakelatch.transactions.intent import Added, Look, Place
+from lakelatch.transactions.several.parts import take_current_part
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
 
@@ -41,7 +43,9 @@ class Write(Commit, ABC):
     def __init__(self, context: TransactionContext) -> None:
         super().__init__(context)
         self._register: BatchRegister | None = None
-        self._retries = context.settings.conflict_retries
+        self._part = take_current_part()
+        # What a transaction over several tables has read is of one moment, so all of it begins again or nothing.
+        self._retries = 0 if self._part is not None else context.settings.conflict_retries
         self._tries = tries(context.system, _BACKOFF, self._retries + 1)
         self._tried = next(self._tries)
         self._transaction: Transaction | None = None
@@ -96,6 +100,8 @@ class Write(Commit, ABC):
         if self._files is None:
             self._transaction = transaction = self.begin(self._kept)
             self.instants += 1
+            if self._part is not None and self._part.mark is not None:
+                transaction.conflicts_since(self._part.mark)
             try:
                 if self._register is not None:
                     self._register.register(transaction)
@@ -104,6 +110,8 @@ class Write(Commit, ABC):
             except BaseException as error:
                 return self._lost_by(transaction, error)
             self._files = files
+            if self._part is not None:
+                self._part.stage()
         return super().prepare(look)
 
     def decide(self, place: Place) -> Event | Verdict:

@@ -35,6 +35,7 @@ from lakelatch.retry import tries
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import BACKOFF, TRIES_MAX
 from lakelatch.storage.contract import PutUnknown, Storage
+from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
 from lakelatch.timeline.log.events import (
@@ -88,8 +89,9 @@ class CommitLog(LogReader):
         system: System = REAL_SYSTEM,
         slots_kept: int = SLOTS_KEPT,
         lock_domain: str = "",
+        open_table: Callable[[str], Storage] = open_storage,
     ) -> None:
-        super().__init__(storage, system)
+        super().__init__(storage, system, open_table)
         self._slots_kept = slots_kept
         self._lock_domain = lock_domain
         self._looked_at = 0  # the last slot whose file this process has seen there, or gone for good
@@ -122,6 +124,7 @@ class CommitLog(LogReader):
         oldest_needed: Callable[[], int],
         shown: Callable[[], None] | None = None,
         others: Sequence[Event] = (),
+        decided: Callable[[Event], bool] | None = None,
     ) -> Event | None:
         """Adds one event directly after a tail that was looked at, and completes its projection; None if others did.
 
@@ -129,7 +132,8 @@ class CommitLog(LogReader):
         another writer has. `take_time(above)` gives a fresh time greater than `above`. `oldest_needed()` is the lowest
         slot number that somebody may still have to read. `shown` is called once the event's file was made here, beside
         the last listing of the timeline, and raises nothing. `others` are completed writes that the same slot commits,
-        after this event and in this order.
+        after this event and in this order. For a prepared event `decided` waits until it is known whether it counts; if
+        not, it is as if others had been faster.
 
         Errors: `WrongLocks`; `CommitUnknown` if a lost answer could not be resolved, or if the slot was created and
         what has to follow failed; `TransactionEnded` if a foreign writer rolled the instant back before its file was
@@ -143,10 +147,14 @@ class CommitLog(LogReader):
         event = self._place(draft, tail, time, oldest_needed)
         failpoint("commit.before_slot")
         stored = self._create(event, self._place_others(event, others, take_time))
-        if stored and self._finish(event, stored, tail, event.watermark > tail.watermark, shown):
-            return _of_operation(stored, event.operation_id)
-        self._drop_content(event)
-        return None
+        place = self._place_of(event, stored) if stored else _Place.NONE
+        if place is not _Place.NONE and decided is not None:
+            place = self._place_of(event, stored) if decided(event) else _Place.NONE  # others may have gone on
+        if place is _Place.NONE:
+            self._drop_content(event)
+            return None
+        self._finish(event, stored, tail, place, shown)
+        return _of_operation(stored, event.operation_id)
 
     def conclude(self, event: Event, tail: Tail) -> None:
         """Sees to it that the file of an event that another writer has added is there, if it is to be.
@@ -254,7 +262,8 @@ class CommitLog(LogReader):
             file = requested(time, action).file_name
         if draft.kind != LOCKS:
             draft = replace(draft, lock_domain=tail.lock_domain or self._lock_domain)
-        event = draft.placed(number, time, file, watermark)
+        after_aborted = tail.event is not None and tail.event.kind == WITHDRAW and tail.event.decision != ""
+        event = replace(draft.placed(number, time, file, watermark), after_aborted=after_aborted)
         content = add_checksum(draft.content, event.path)
         event = replace(event, content=content)
         if len(content) > INLINE_LIMIT_BYTES:
@@ -312,23 +321,28 @@ class CommitLog(LogReader):
             slot=event.number,
         )
 
+    def _place_of(self, event: Event, stored: tuple[Event, ...]) -> _Place:
+        """Where the created slot of an event is. Errors: `CommitUnknown` if the storage does not say."""
+        event = _of_operation(stored, event.operation_id) or event
+        try:
+            failpoint("commit.after_slot")
+            return self._counts(event)
+        except (Unavailable, CorruptTable) as error:
+            raise self._in_doubt(event, error) from error
+
     def _finish(
         self,
         event: Event,
         stored: tuple[Event, ...],
         after: Tail,
-        moved: bool,
+        place: _Place,
         shown: Callable[[], None] | None,
-    ) -> bool:
-        """All that follows a created slot; False if it is not part of the log. No failure here undoes the slot."""
+    ) -> None:
+        """All that follows a created slot that is part of the log. No failure here undoes the slot."""
+        if place is _Place.GONE:  # which says nothing of the other events: their files must not be made
+            return
         event = _of_operation(stored, event.operation_id) or event
         try:
-            failpoint("commit.after_slot")
-            place = self._counts(event)
-            if place is _Place.NONE:
-                return False
-            if place is _Place.GONE:  # which says nothing of the other events: their files must not be made
-                return True
             # What has been overtaken may have been shown, and archived, long ago: then the look has to be a new one.
             checked = after.listing if place is _Place.LAST else None
             fates = self.projections.show_all(stored, self.content, checked, shown)
@@ -339,11 +353,10 @@ class CommitLog(LogReader):
             raise self._in_doubt(event, error) from error
         self._ensure_not_rolled_back(event, fates[stored.index(event)])
         try:
-            if moved:  # once for many slots; what a crash leaves goes at the next move
+            if event.watermark > after.watermark:  # once for many slots; what a crash leaves goes at the next move
                 self._remove_old(event)
         except Unavailable as error:
             _log.warning("slots below %d are left to the next commit: %s", event.watermark, error)
-        return True
 
     def _in_doubt(self, event: Event, error: Unavailable | CorruptTable) -> CommitUnknown:
         return CommitUnknown(
@@ -367,7 +380,7 @@ class CommitLog(LogReader):
         """Whether a slot that was created is part of the log, and still the last one."""
         if self.tail_number() == event.number:  # no later slot can have moved the watermark past it
             return _Place.LAST
-        tail = self.tail()
+        tail = self.last_decided()
         if tail.number < event.number:
             raise InvariantBroken(f"slot {event.number} was created and the tail is {tail.number}")
         if tail.watermark <= event.number:
@@ -390,6 +403,7 @@ class CommitLog(LogReader):
             digits = name.rpartition("-")[2]
             if digits.isascii() and digits.isdigit() and int(digits) < event.watermark:
                 self._storage.delete(f"{CONTENT_FOLDER}/{name}")
+        self.decisions.remove_below(event.watermark)
 
     def _drop_content(self, event: Event) -> None:
         if event.content_path:

@@ -25,7 +25,9 @@ LOCK_CHANGES_FOLDER = ".hoodie/.lakelatch/lock_changes"
 CANCEL_FOLDER = ".hoodie/.cancel"  # RFC-79's name
 _FOLDERS = {LOCKS: LOCK_CHANGES_FOLDER, CANCEL: CANCEL_FOLDER}  # where other projections lie
 _FORMAT = 1
+_OF_DECISIONS = ("decision", "home", "after_aborted")
 _GROUP_FORMAT = 2  # of several events in one slot
+_PREPARED_FORMAT = 3  # of one event that a decision makes count, or that follows one that does not
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class Event:
     below it may have been removed. `undoes`: names of the completed files that this rollback or restore takes off the
     timeline, the last completed one first. `lock_domain` names the locks that the table's writers use after this
     event; each slot carries it on, "" if no writer has named any.
+
+    An event with a `decision` is *prepared*: a part of a transaction over several tables. It counts once the decision
+    of that name, which lies in the table at `home`, says so, and no slot follows it before. `after_aborted`: the slot
+    before this one has a prepared event that does not count.
     """
 
     kind: str
@@ -59,6 +65,9 @@ class Event:
     watermark: int = 0
     lock_domain: str = ""
     undoes: tuple[str, ...] = ()
+    decision: str = ""
+    home: str = ""
+    after_aborted: bool = False
 
     @property
     def path(self) -> str:
@@ -73,6 +82,9 @@ class Event:
     def values(self) -> dict[str, Any]:
         """The event as plain JSON values; `of_values` reads them."""
         values = dict(vars(self))
+        if not self.has_decision:  # as older versions write it
+            for name in _OF_DECISIONS:
+                del values[name]
         values["file_groups"] = sorted(self.file_groups)
         values["content"] = base64.b64encode(self.content).decode("ascii")
         return values
@@ -85,6 +97,15 @@ class Event:
         content = base64.b64decode(values["content"], validate=True)
         return cls(**{**values, "file_groups": groups, "undoes": undoes, "content": content})
 
+    @property
+    def has_decision(self) -> bool:
+        """Whether it has to do with a decision: its own, or that of the slot before."""
+        return bool(self.decision) or self.after_aborted
+
+    def aborted(self) -> Event:
+        """What a prepared event is once it is decided that it does not count: nothing that anybody has to heed."""
+        return replace(self, kind=WITHDRAW, target=None, file="", content=b"", content_path=None, content_digest="")
+
     def placed(self, number: int, time: str, file: str, watermark: int) -> Event:
         """The same event, for a certain slot."""
         return replace(self, number=number, time=time, file=file, watermark=watermark)
@@ -93,7 +114,8 @@ class Event:
 def slot_bytes(events: Sequence[Event]) -> bytes:
     """The content of the slot that all these events share, in the order of their times."""
     if len(events) == 1:
-        return checksummed_json({"format": _FORMAT, **events[0].values()})
+        version = _PREPARED_FORMAT if events[0].has_decision else _FORMAT
+        return checksummed_json({"format": version, **events[0].values()})
     values = {"format": _GROUP_FORMAT, "number": events[0].number, "events": [event.values() for event in events]}
     return checksummed_json(values)
 
@@ -106,9 +128,9 @@ def slot_events(data: bytes, number: int) -> tuple[Event, ...]:
         if values is None:
             raise ValueError("its checksum is wrong, or missing")
         version = values.pop("format")
-        if version not in (_FORMAT, _GROUP_FORMAT) or values["number"] != number:
+        if version not in (_FORMAT, _GROUP_FORMAT, _PREPARED_FORMAT) or values["number"] != number:
             raise ValueError("another format or number")
-        events = tuple(map(Event.of_values, [values] if version == _FORMAT else values["events"]))
+        events = tuple(map(Event.of_values, values["events"] if version == _GROUP_FORMAT else [values]))
         times = [event.time for event in events]
         if not events or times != sorted(set(times)) or any(event.number != number for event in events):
             raise ValueError("its events are in no order")

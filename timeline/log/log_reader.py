@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from lakelatch.errors import Unavailable
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.log.decisions import Decisions, Undecided
 from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_events, slot_number, slot_path
 from lakelatch.timeline.snapshot import Snapshot
 
@@ -53,11 +55,23 @@ class Tail:
 
 
 class LogReader:
-    """One table's slots. Threads may share it; it caches only what cannot change."""
+    """One table's slots. Threads may share it; it caches only what cannot change.
 
-    def __init__(self, storage: Storage, system: System = REAL_SYSTEM) -> None:
+    Of a prepared event it is known whether it counts: one that was aborted is read as nothing that anybody has to heed.
+    While the last slot is not decided, `awaits` is called with its event by whoever wants the tail, again and again;
+    without it the log ends before that slot.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        system: System = REAL_SYSTEM,
+        open_table: Callable[[str], Storage] = open_storage,
+    ) -> None:
         self._storage = storage
         self._system = system
+        self.decisions = Decisions(storage, system, open_table)
+        self.awaits: Callable[[Event], None] | None = None
         self._cache: OrderedDict[int, tuple[Event, ...]] = OrderedDict()
         self.last: Tail | None = None  # the tail as this process has seen it last: others may have gone on
         self.last_ns: int | None = None  # and when that was
@@ -70,6 +84,23 @@ class LogReader:
 
     def tail(self) -> Tail:
         """The last slot now. Its file may still be missing: `project` it before relying on a listing."""
+        while True:
+            try:
+                return self.decided_tail()
+            except Undecided as error:
+                if self.awaits is None:
+                    return self._before(error.event)
+                self.awaits(error.event)
+
+    def last_decided(self) -> Tail:
+        """The last slot that is decided, which may be the one before the tail; nobody is waited for."""
+        try:
+            return self.decided_tail()
+        except Undecided as error:
+            return self._before(error.event)
+
+    def decided_tail(self) -> Tail:
+        """The same at once. Errors: `Undecided` if it is not known yet whether the last slot counts."""
         for _ in range(_LISTINGS_MAX):
             number = self.tail_number()
             if not number:
@@ -86,11 +117,12 @@ class LogReader:
 
     def still_has(self, tail: Tail) -> bool:
         """Whether the storage has the slot of a tail as it was read, asked anew: then it is the same log."""
-        return bool(tail.events) and self._read(tail.number) == tail.events
+        found = self._read(tail.number)
+        return bool(tail.events) and tail.events in (found, _aborted(found))
 
     def has_slot(self, number: int) -> bool:
-        """Whether there is a slot of this number, asked anew. One that was removed may be missed."""
-        return bool(self._cached(number))
+        """Whether there is a slot of this number, asked anew, decided or not. One that was removed may be missed."""
+        return number in self._cache or bool(self._read(number))
 
     def forget_old(self) -> None:
         """Forgets all slots that were read but the last one."""
@@ -154,12 +186,28 @@ class LogReader:
         except NotFound:
             return ()
 
+    def _before(self, event: Event) -> Tail:
+        """The tail before a slot that nobody has decided."""
+        before = event.number - 1
+        return self._seen(Tail(before, self._cached(before)) if before else Tail(0))
+
+    def _decided(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """The events of a slot as they count. Errors: `Undecided`, and those of the table that has the decision."""
+        if not events or not events[0].decision:
+            return events
+        counts = self.decisions.counts(events[0], self._read(events[0].number + 1))
+        return events if counts else _aborted(events)
+
     def _cached(self, number: int) -> tuple[Event, ...]:
         events = self._cache.get(number, ())
         if not events:
-            events = self._read(number)
+            events = self._decided(self._read(number))
             if events:
                 self._cache[number] = events
                 while len(self._cache) > _CACHED_SLOTS_MAX:
                     self._cache.popitem(last=False)
         return events
+
+
+def _aborted(events: Sequence[Event]) -> tuple[Event, ...]:
+    return tuple(event.aborted() for event in events)

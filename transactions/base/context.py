@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
+from lakelatch.storage.uris import open_storage
 from lakelatch.system import System
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.log_reader import Tail
@@ -33,8 +34,15 @@ class TableMemory:
     cleared_ns: int | None = None  # when somebody looked for everything that others leave
 
     @classmethod
-    def new(cls, storage: Storage, system: System, slots_kept: int, lock_domain: str) -> TableMemory:
-        return cls(CommitLog(storage, system, slots_kept, lock_domain))
+    def new(
+        cls,
+        storage: Storage,
+        system: System,
+        slots_kept: int,
+        lock_domain: str,
+        open_table: Callable[[str], Storage] = open_storage,
+    ) -> TableMemory:
+        return cls(CommitLog(storage, system, slots_kept, lock_domain, open_table))
 
 
 class MemoryCheck:

@@ -108,6 +108,13 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Blocked:
+    """Nobody may add a slot yet: the last one is a part of a transaction over several tables that is not decided."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
 class Counted:
     """The transaction is committed: another writer has put its event into the log."""
 
@@ -122,7 +129,7 @@ class GivenUp(Generic[T]):
 
 
 #: The decision of a check. The loop turns a `Conflict` into `Conflicted`, whose error says what was lost.
-Verdict: TypeAlias = Conflict | Conflicted | Displaced | Ended | Cancel | Retry | Counted | GivenUp[Any]
+Verdict: TypeAlias = Conflict | Conflicted | Displaced | Ended | Cancel | Retry | Blocked | Counted | GivenUp[Any]
 
 Outcome: TypeAlias = Committed | Conflicted | Displaced | Ended
 

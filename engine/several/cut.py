@@ -1,0 +1,184 @@
+"""One consistent moment of several tables: of a transaction over some of them, all is in it or nothing.
+
+The tails of all logs are read, and then all logs are listed once more. If none has gone on, and what was not decided
+still is not, then every moment between the two passes is the same one, and it is the cut. Comparing the transactions
+that were seen would not do: what two writers commit to one table each could be seen by two readers in either order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.arguments import Options, instant_of, merged
+from lakelatch.engine.options.registry import Call
+from lakelatch.engine.table.opening import load_config
+from lakelatch.errors import InvalidRequest, Unavailable
+from lakelatch.retry import Backoff, tries
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.local import LocalStorage
+from lakelatch.storage.uris import open_storage, without_secrets
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.snapshot import Mark
+
+T = TypeVar("T")
+C = TypeVar("C", bound="Cut")
+
+_THREADS_MAX = 32
+_BACKOFF = Backoff(first_s=0.002, longest_s=0.1, jitter=1.0)
+_TRIES_FOR_S = 30.0
+_FORMAT = 1
+_FIRST = "0" * 16 + "1"  # a time before all others
+
+
+@dataclass(frozen=True)
+class TableMoment:
+    """One table at the cut: `time` is the last completion time (or another time of the log) that it shows."""
+
+    path: str
+    time: str
+    mark: Mark | None = field(default=None, repr=False, compare=False)
+
+
+def place_of(table: object) -> str:
+    """The path of a table that is named by it, or held as `Table` or `ArrowTable`. Errors: `InvalidRequest`."""
+    path = getattr(table, "path", table)
+    if not isinstance(path, str | PathLike):
+        raise InvalidRequest(f"{table!r} is no table: give a path, a Table or an ArrowTable", option="tables")
+    return fspath(path)
+
+
+def open_places(tables: Sequence[object], options: Options | None) -> dict[str, Storage]:
+    """The storages of existing tables, by their paths. Errors: `InvalidRequest` for one that is named twice."""
+    if isinstance(tables, str | PathLike) or not tables:
+        raise InvalidRequest("tables: give a list of paths or tables, at least one", option="tables")
+    found: dict[str, Storage] = {}
+    for table in tables:
+        path = place_of(table)
+        own = merged(getattr(table, "_options", None), options)
+        storage = open_storage(path, Call(own).services().manager.storage)
+        twice = next((other for other, known in found.items() if known.uri == storage.uri), None)
+        if twice is not None:
+            raise InvalidRequest(
+                f"the table {without_secrets(path)} is named twice (as {without_secrets(twice)}): name each once",
+                option="tables",
+            )
+        load_config(storage)
+        found[path] = storage
+    return found
+
+
+def take_cut(storages: Mapping[str, Storage], options: Options | None, system: System) -> tuple[TableMoment, ...]:
+    """One moment of these tables. Errors: `Unavailable` if they never rest, or a decision cannot be read."""
+    open_other = partial(open_storage, options=Call(options).services().manager.storage)
+    logs = {path: CommitLog(storage, system, open_table=open_other) for path, storage in storages.items()}
+    for _ in tries(system, _BACKOFF, limit_s=_TRIES_FOR_S):
+        before = _together({path: log.last_decided for path, log in logs.items()}, storages)
+        looks = _together({path: partial(_look_again, logs[path], before[path]) for path in logs}, storages)
+        found = {path: tail for path, tail in looks.items() if tail is not None}
+        if len(found) == len(logs):
+            return tuple(_moment(path, logs[path], tail) for path, tail in found.items())
+    raise Unavailable(
+        f"the {len(logs)} tables have not been at rest together for {_TRIES_FOR_S:g} s: try again when they are less "
+        "busy, or take the moments of fewer tables at once"
+    )
+
+
+def _look_again(log: CommitLog, tail: Tail) -> Tail | None:
+    """The tail with the timeline, None if the log has gone on."""
+    found: list[Tail] = []
+    numbers: list[int] = []
+
+    def again() -> None:
+        numbers.append(log.tail_number())
+
+    log.storage.together(again, lambda: found.append(log.look(tail)))
+    if numbers[0] == tail.number:
+        return found[0]
+    if numbers[0] == tail.number + 1 and log.last_decided().number == tail.number:  # and is still not decided
+        return found[0]
+    return None
+
+
+def _moment(path: str, log: CommitLog, tail: Tail) -> TableMoment:
+    snapshot = log.snapshots.take(tail)
+    time = tail.time or snapshot.latest_completion or _FIRST
+    return TableMoment(path, time, snapshot.mark(tail.number, tail.time))
+
+
+def _together(requests: Mapping[str, Callable[[], T]], storages: Mapping[str, Storage]) -> dict[str, T]:
+    """The answers of all tables, side by side where they are far away."""
+    if len(requests) < 2 or all(isinstance(storage, LocalStorage) for storage in storages.values()):
+        return {path: request() for path, request in requests.items()}
+    with ThreadPoolExecutor(min(len(requests), _THREADS_MAX)) as threads:
+        under_way = {path: threads.submit(request) for path, request in requests.items()}
+        return {path: one.result() for path, one in under_way.items()}
+
+
+class Cut:
+    """One consistent moment of several tables, which every read of them then has.
+
+    What a transaction over several of them has committed is in all of them or in none. The moment stays readable for as
+    long as each table keeps the files of it: see the retention of its cleaner.
+    """
+
+    def __init__(self, tables: Sequence[object], options: Options | None = None, system: System = REAL_SYSTEM) -> None:
+        self._options = merged(options)
+        self._moments = {one.path: one for one in take_cut(open_places(tables, options), options, system)}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{without_secrets(path)} at {one.time}" for path, one in self._moments.items())
+        return f"{type(self).__name__}({shown})"
+
+    @property
+    def times(self) -> dict[str, str]:
+        """The completion time of each table up to which its commits are seen, by its path.
+
+        Another engine that is asked for each table as of its time reads the same moment.
+        """
+        return {path: one.time for path, one in self._moments.items()}
+
+    def moment_of(self, table: object) -> TableMoment:
+        """The moment of one of the tables. Errors: `InvalidRequest` for another one."""
+        path = place_of(table)
+        if path not in self._moments:
+            shown = ", ".join(map(without_secrets, self._moments))
+            raise InvalidRequest(f"{without_secrets(path)} is none of these tables: {shown}", option="table")
+        return self._moments[path]
+
+    def to_arrow(self, table: object, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one table at this moment, without Spark."""
+        options = merged(getattr(table, "_options", None), self._options)
+        return ArrowTable(self.moment_of(table).path, options).to_arrow(self.moment_of(table).time, columns)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the times into a local file, from which `load` reads them."""
+        values = {"format": _FORMAT, "tables": [{"path": path, "time": time} for path, time in self.times.items()]}
+        Path(fspath(path)).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls: type[C], path: str | PathLike[str], options: Options | None = None) -> C:
+        """The cut that was saved. Errors: `InvalidRequest` for a file that is none."""
+        try:
+            values = json.loads(Path(fspath(path)).read_text(encoding="utf-8"))
+            if values["format"] != _FORMAT:
+                raise ValueError("it is of another version")
+            moments = [TableMoment(str(one["path"]), instant_of(one["time"])) for one in values["tables"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidRequest(
+                f"{fspath(path)} is no saved moment of several tables: {error}", option="path"
+            ) from error
+        found = cls.__new__(cls)
+        found._options, found._moments = merged(options), {one.path: one for one in moments}
+        return found

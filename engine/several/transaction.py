@@ -1,0 +1,222 @@
+"""A transaction over several tables: what it writes is seen in all of them or in none.
+
+Each table that is written has one part: a write of its own, which stages its files at once, in a thread, and waits for
+the end of the block. Then all parts are prepared in their tables' logs, and one decision makes them count
+(`transactions/several/parts.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, copy_context
+from functools import partial
+from threading import Thread
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.arguments import Options, merged
+from lakelatch.engine.options.registry import Call
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.several.cut import TableMoment, open_places, place_of, take_cut
+from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, TransactionEnded, Unavailable
+from lakelatch.storage.uris import open_storage, without_secrets
+from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.log.decisions import Decisions
+from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
+from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.transactions.several.parts import Part, Parts, next_write_is
+
+_NEW, _OPEN, _COMMITTED, _ENDED = "not begun", "open", "committed", "ended"
+_log = logging.getLogger("lakelatch.engine")
+_open: ContextVar[bool] = ContextVar("lakelatch_transaction_is_open", default=False)
+
+
+class TablesTransaction:
+    """One transaction over some tables, as a block. At its end it is committed in all of them, or in none.
+
+    What it reads is one moment of all tables, that of its first read, and every write is held against what others have
+    committed since. Each table can be changed once. An error in the block, or of any part, ends it with all tables as
+    they were. Inside the block nothing of it is visible to others.
+    """
+
+    def __init__(self, tables: Sequence[object], options: Options | None = None, system: System = REAL_SYSTEM) -> None:
+        self._options, self._system = merged(options), system
+        self._handles = {place_of(table): table for table in tables} if not isinstance(tables, str) else {}
+        self._storages = open_places(tables, options)
+        for path, storage in self._storages.items():
+            _ensure_may_take_part(path, load_table_config(storage))
+        self._parts = Parts(system.new_id(), system)
+        self._written: dict[str, Part] = {}
+        self._moments: dict[str, TableMoment] | None = None
+        self._state = _NEW
+        #: What was committed in each table, by its path, once the block has ended.
+        self.results: dict[str, CommitResult] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(without_secrets, self._storages))}; {self._state})"
+
+    def __enter__(self) -> TablesTransaction:
+        if _open.get():
+            raise InvalidRequest(
+                "a transaction over several tables is open in this thread: name all its tables in one, or end it first"
+            )
+        if self._state != _NEW:
+            raise InvalidRequest(f"this transaction is {self._state}: make another one")
+        self._state = _OPEN
+        _open.set(True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _open.set(False)
+        try:
+            if raised is not None:
+                self._state = _ENDED
+                self._parts.abort()
+                self._parts.await_ended()
+            else:
+                self._commit()
+        finally:
+            self._state = _ENDED if self._state == _OPEN else self._state
+
+    # -- inside the block ---------------------------------------------------------------------------------------------
+
+    def arrow_table(self, table: object) -> ArrowTable:
+        """One of the tables, without Spark, as this transaction reads and writes it."""
+        path = self._known(table)
+        return _ArrowTable(self, path, merged(getattr(table, "_options", None), self._options), self._system)
+
+    def upsert(self, table: object, data: Any, options: Options | None = None) -> None:
+        """Writes rows to one of the tables; see `ArrowTable.upsert`."""
+        self.arrow_table(table).upsert(data, options)
+
+    def delete(self, table: object, keys: Any, options: Options | None = None) -> None:
+        """Deletes the rows with these keys from one of the tables; see `ArrowTable.delete`."""
+        self.arrow_table(table).delete(keys, options)
+
+    def to_arrow(self, table: object, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one of the tables at the transaction's moment."""
+        return self.arrow_table(table).to_arrow(columns=columns)
+
+    def moment_of(self, path: str) -> str:
+        """The completion time as of which this transaction reads a table. Errors: those of a cut."""
+        self._ensure_open()
+        if path in self._written:
+            raise InvalidRequest(
+                f"{without_secrets(path)} was written by this transaction, and what it wrote cannot be read before "
+                "its end: read first, or keep the rows",
+                option="table",
+            )
+        if self._moments is None:
+            self._moments = {one.path: one for one in take_cut(self._storages, self._options, self._system)}
+        return self._moments[path].time
+
+    def run(self, path: str, write: Callable[[], CommitResult]) -> None:
+        """Carries out one write of a table up to its commit; `results` has what comes of it. Errors: the write's."""
+        self._ensure_open()
+        if path in self._written:
+            raise InvalidRequest(
+                f"{without_secrets(path)} was changed by this transaction already, and each table is changed once: "
+                "put both changes into one frame, or one merge",
+                option="table",
+            )
+        moment = None if self._moments is None else self._moments[path]
+        part = self._parts.add(self._storages[path].uri, None if moment is None else moment.mark)
+        Thread(target=copy_context().run, args=(self._at_work, path, part, write), daemon=True).start()
+        self._parts.await_staged(part)
+        if part.has_ended:
+            self._parts.remove(part)
+            if part.error is not None:
+                raise part.error
+        self._written[path] = part
+
+    def _at_work(self, path: str, part: Part, write: Callable[[], CommitResult]) -> None:
+        error: BaseException | None = None
+        try:
+            with next_write_is(part):
+                self.results[path] = write()
+        except BaseException as raised:
+            error = raised
+        self._parts.ended(part, error)
+
+    def _known(self, table: object) -> str:
+        path = place_of(table)
+        if path not in self._storages:
+            shown = ", ".join(map(without_secrets, self._storages))
+            raise InvalidRequest(
+                f"{without_secrets(path)} is no table of this transaction ({shown}): name it when it begins",
+                option="table",
+            )
+        return path
+
+    def _ensure_open(self) -> None:
+        if self._state != _OPEN:
+            raise InvalidRequest(f"this transaction is {self._state}: read and write inside its block")
+
+    # -- its end ------------------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        parts = [part for part in self._written.values() if not part.has_ended]
+        if not parts:
+            self._state = _COMMITTED
+            return
+        home = next(storage for storage in self._storages.values() if storage.uri == self._parts.home.table)
+        open_other = partial(open_storage, options=Call(self._options).services().manager.storage)
+        decisions = Decisions(home, self._system, open_other)
+        try:
+            committed = self._parts.commit(decisions)
+        except BaseException:  # an interrupt: what has been decided, the next writers find out
+            self._parts.abort()
+            raise
+        has_ended = self._parts.await_ended()
+        errors = self._parts.errors
+        if committed and has_ended and not errors:
+            self._state = _COMMITTED
+            try:
+                self._parts.forget_decision(decisions)
+            except LakelatchError as error:
+                _log.info("a decision stays in %s: %s", without_secrets(home.uri), error.message)
+            return
+        if not errors:
+            raise self._hanging(committed)
+        first = errors[0]
+        if committed is False and isinstance(first, CommitUnknown | TransactionEnded):
+            raise Unavailable(f"nothing was committed in any table: {first.message}", **first.details) from first
+        raise first
+
+    def _hanging(self, committed: bool | None) -> LakelatchError:
+        shown = ", ".join(map(without_secrets, self._written))
+        if committed is False:
+            return Unavailable(f"nothing was committed in any of {shown}: a storage did not answer in time; try again")
+        return CommitUnknown(
+            f"the transaction over {shown} is decided, and a storage did not answer in time: it may be that readers do "
+            "not see it yet in each table. The next writer of a table shows it, and so does lakelatch.resolve"
+        )
+
+
+class _ArrowTable(ArrowTable):
+    """A table inside a transaction."""
+
+    def __init__(self, transaction: TablesTransaction, path: str, options: Options, system: System) -> None:
+        super().__init__(path, options, system)
+        self._transaction = transaction
+
+    def to_batches(self, as_of: Any = None, *arguments: Any, **more: Any) -> pa.RecordBatchReader:
+        return super().to_batches(as_of or self._transaction.moment_of(self.path), *arguments, **more)
+
+    def _write(self, data: Any, operation: str, options: Options | None) -> Any:
+        self._transaction.run(self.path, partial(super()._write, data, operation, options))
+
+
+def _ensure_may_take_part(path: str, config: TableConfig) -> None:
+    if config.log_version < PREPARING_LOG_VERSION:
+        raise InvalidRequest(
+            f"the table at {without_secrets(path)} has {LOG_VERSION}={config.log_version}, and older writers may use "
+            "it, which know no transactions over several tables: call `lakelatch upgrade` once they have ended",
+            option=LOG_VERSION,
+        )

@@ -1,0 +1,1 @@
+"""Transactions over several tables: their parts, and how they are decided."""

@@ -1,0 +1,310 @@
+"""The parts of a transaction over several tables, and the decision that is made once for all of them.
+
+Each part is an ordinary write of its table, at work in a thread of its own: it begins, stages its files and waits.
+When all are staged, a *try* begins:
+
+1. the part of the first table, the *home*, puts its event into the log, prepared;
+2. then all others do, side by side. Each is checked at its place as any commit is, and from then on nobody adds a slot
+   behind it;
+3. the decision is put into the home, if nobody else has put one;
+4. each part makes its completed file.
+
+A try is given up, and another one begins, when others have decided to abort it, or when one part waits for an older
+transaction over several tables: of two that wait for each other only one gives way, and always the same one. It begins
+again when the older one is decided. Whatever else ends a part ends them all, with nothing visible of any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from enum import Enum
+from operator import attrgetter
+from threading import Condition
+
+from lakelatch.errors import CommitUnknown, LakelatchError, Unavailable
+from lakelatch.failpoints import failpoint
+from lakelatch.storage.contract import PutUnknown
+from lakelatch.storage.uris import without_secrets
+from lakelatch.system import System
+from lakelatch.timeline.log.decisions import ABORT, Decision, Decisions, PreparedPart, decision_name, operation_of
+from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.snapshot import Mark
+
+_PREPARED_FOR_S = 60.0  # so long all other writers of the tables may be kept waiting
+_TRIES_FOR_S = 600.0
+
+
+class PartGivenUp(LakelatchError):
+    """Another part of the same transaction has failed, or its block has: nothing of this one is visible."""
+
+
+class _Outcome(Enum):
+    COMMIT = "all parts count"
+    AGAIN = "none counts, and all try again"
+    ABORT = "none counts, and all end"
+    UNKNOWN = "nobody can say"
+
+
+class Part:
+    """One table's part, as its own thread sees it.
+
+    `mark` is the table as the transaction has read it when it began: what has completed since may be in its way.
+    """
+
+    def __init__(self, parts: Parts, table: str, mark: Mark | None) -> None:
+        self._parts, self.table, self.mark = parts, table, mark
+        self.is_staged = self.has_ended = self.gives_way = False
+        self.event: Event | None = None  # while it is prepared
+        self.tried = 0  # the last try in which it may put its event
+        self.error: BaseException | None = None
+
+    def stage(self) -> None:
+        """Says that its files are staged, and waits until they are to be committed. Errors: `PartGivenUp`."""
+        self._parts.stage(self)
+
+    def await_turn(self, release: Callable[[], object]) -> None:
+        """Waits until the event may be put, after a call of `release` if that is not now. Errors: `PartGivenUp`."""
+        self._parts.await_turn(self, release)
+
+    def prepared(self, event: Event, after_slot: int) -> Event | None:
+        """The event that is to be put after this slot; None if its try is over, and it has to wait for another turn."""
+        return self._parts.prepared(self, event, after_slot)
+
+    def decided(self, event: Event) -> bool:
+        """Waits until it is known whether the event counts, which has its slot; False if it needs another one.
+
+        Errors: `PartGivenUp`; `CommitUnknown` if nobody can say.
+        """
+        return self._parts.decided(self, event)
+
+    def give_way_to(self, event: Event) -> None:
+        """Called before another transaction over several tables is waited for, whose prepared event this is."""
+        self._parts.give_way_to(self, event)
+
+
+_current: ContextVar[Part | None] = ContextVar("lakelatch_part", default=None)
+
+
+def take_current_part() -> Part | None:
+    """The part that the next write of this thread is, if it is one; it is given once."""
+    part = _current.get()
+    _current.set(None)
+    return part
+
+
+@contextmanager
+def next_write_is(part: Part) -> Iterator[None]:
+    """Makes the next write of this thread a part."""
+    _current.set(part)
+    try:
+        yield
+    finally:
+        _current.set(None)
+
+
+class Parts:
+    """All parts of one transaction, and their decision. The home is the table whose URI is the first of all."""
+
+    def __init__(self, operation_id: str, system: System) -> None:
+        self.operation_id = operation_id
+        self._system = system
+        self._changed = Condition()
+        self._parts: list[Part] = []
+        self._try = 0  # 0 until they are to be committed
+        self._decision = ""  # its name in this try
+        self._outcomes: dict[int, _Outcome] = {}
+
+    @property
+    def home(self) -> Part:
+        """The part of the table in which the decision lies."""
+        return self._parts[0]
+
+    def add(self, table: str, mark: Mark | None) -> Part:
+        """A part of the table with this URI, for a write in a thread of its own."""
+        part = Part(self, table, mark)
+        with self._changed:
+            self._parts.append(part)
+            self._parts.sort(key=attrgetter("table"))
+        return part
+
+    def remove(self, part: Part) -> None:
+        """Forgets a part that has ended without anything to commit."""
+        with self._changed:
+            self._parts.remove(part)
+
+    # -- what the parts' threads call ---------------------------------------------------------------------------------
+
+    def stage(self, part: Part) -> None:
+        with self._changed:
+            part.is_staged = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._try or self._is_over)
+            self._ensure_goes_on()
+
+    def await_turn(self, part: Part, release: Callable[[], object]) -> None:
+        with self._changed:
+            part.gives_way = False  # whom it has waited for is decided
+            self._changed.notify_all()
+            if not self._may_put(part):
+                self._changed.release()
+                try:
+                    release()
+                finally:
+                    self._changed.acquire()
+                self._changed.wait_for(lambda: self._is_over or self._may_put(part))
+            self._ensure_goes_on()
+            part.tried = self._try
+
+    def prepared(self, part: Part, event: Event, after_slot: int) -> Event | None:
+        with self._changed:
+            if part.tried != self._try or self._try in self._outcomes:
+                return None
+            if part is self.home:
+                self._decision = decision_name(after_slot + 1, self.operation_id)
+            return replace(event, decision=self._decision, home=self.home.table)
+
+    def decided(self, part: Part, event: Event) -> bool:
+        with self._changed:
+            part.event = event
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: part.tried in self._outcomes)
+            outcome, part.event = self._outcomes[part.tried], None
+        if outcome is _Outcome.ABORT:
+            raise PartGivenUp("another part of the transaction has failed")
+        if outcome is _Outcome.UNKNOWN:
+            raise self._in_doubt(event)
+        return outcome is _Outcome.COMMIT
+
+    def give_way_to(self, part: Part, event: Event) -> None:
+        with self._changed:
+            if operation_of(event.decision) < self.operation_id:
+                part.gives_way = True
+                self._changed.notify_all()
+
+    def ended(self, part: Part, error: BaseException | None = None) -> None:
+        """Called at the end of a part's thread, with the error that has ended it."""
+        with self._changed:
+            part.has_ended, part.error = True, error
+            self._changed.notify_all()
+
+    def _may_put(self, part: Part) -> bool:
+        if not self._try or self._try in self._outcomes:
+            return False
+        if part is self.home:
+            return part.tried == self._try or not any(other.gives_way for other in self._parts)
+        return self.home.event is not None
+
+    @property
+    def _is_over(self) -> bool:
+        return self._outcomes.get(self._try, _Outcome.AGAIN) is not _Outcome.AGAIN
+
+    def _ensure_goes_on(self) -> None:
+        if self._is_over:
+            raise PartGivenUp("another part of the transaction has failed, or its block has")
+
+    # -- what its owner calls -----------------------------------------------------------------------------------------
+
+    def await_staged(self, part: Part) -> None:
+        """Returns once the part is staged or has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: part.is_staged or part.has_ended)
+
+    def commit(self, decisions: Decisions) -> bool | None:
+        """Decides, as often as it takes; whether all parts are committed, None if nobody can say.
+
+        `decisions` are those of the home. The errors of parts are theirs: see `Part.error`.
+        """
+        until_ns = self._system.monotonic_ns() + round(_TRIES_FOR_S * 1e9)
+        while True:
+            with self._changed:
+                self._try, self._decision = self._try + 1, ""
+                self._changed.notify_all()
+            outcome = self._decide(decisions)
+            if outcome is _Outcome.AGAIN and self._system.monotonic_ns() > until_ns:
+                outcome = _Outcome.ABORT
+            self._end_try(outcome)
+            if outcome is not _Outcome.AGAIN:
+                return None if outcome is _Outcome.UNKNOWN else outcome is _Outcome.COMMIT
+
+    def forget_decision(self, decisions: Decisions) -> None:
+        """Says that nobody needs the decision any more, since the files of all parts have been made."""
+        decisions.end(self.home.table, self._decision)
+
+    def abort(self) -> None:
+        """Ends all parts, before anything of them was committed."""
+        self._end_try(_Outcome.ABORT)
+
+    def await_ended(self) -> bool:
+        """Waits until all parts have ended; False if one still has not after a while, because its storage hangs."""
+        until_ns = self._system.monotonic_ns() + round(_PREPARED_FOR_S * 1e9)
+        return self._wait_until(lambda: all(part.has_ended for part in self._parts), until_ns)
+
+    def _decide(self, decisions: Decisions) -> _Outcome:
+        """Waits until all are prepared, and puts the decision."""
+        self._wait_until(lambda: self.home.event is not None or self._has_failed)
+        until_ns = self._system.monotonic_ns() + round(_PREPARED_FOR_S * 1e9)
+        in_time = self._wait_until(lambda: self._is_prepared or self._has_failed or self._gives_way, until_ns)
+        with self._changed:
+            events = [(part.table, part.event) for part in self._parts if part.event is not None]
+            wanted = ABORT
+            if self._is_prepared:
+                wanted = Decision(
+                    True, tuple(PreparedPart(table, one.number, one.instant, one.time) for table, one in events)
+                )
+        if not self._decision:  # nothing can have been prepared
+            return _Outcome.ABORT
+        failpoint("several.before_decision")
+        try:
+            found = decisions.decide(self.home.table, self._decision, wanted)
+        except (Unavailable, PutUnknown):
+            return _Outcome.UNKNOWN
+        failpoint("several.after_decision")
+        if found.commits:
+            return _Outcome.COMMIT
+        return _Outcome.ABORT if self._has_failed or not in_time else _Outcome.AGAIN
+
+    def _end_try(self, outcome: _Outcome) -> None:
+        with self._changed:
+            self._outcomes[self._try] = outcome
+            self._changed.notify_all()
+
+    def _wait_until(self, is_so: Callable[[], bool], until_ns: int | None = None) -> bool:
+        with self._changed:
+            while not is_so():
+                left_s = None if until_ns is None else (until_ns - self._system.monotonic_ns()) / 1e9
+                if left_s is not None and left_s <= 0:
+                    return False
+                self._changed.wait(left_s)
+            return True
+
+    @property
+    def _is_prepared(self) -> bool:
+        return all(part.event is not None for part in self._parts)
+
+    @property
+    def _has_failed(self) -> bool:
+        return any(part.has_ended for part in self._parts)
+
+    @property
+    def _gives_way(self) -> bool:
+        return any(part.gives_way for part in self._parts)
+
+    @property
+    def errors(self) -> list[BaseException]:
+        """What has ended parts, but for those that only followed others."""
+        found = [part.error for part in self._parts if part.error is not None]
+        return [error for error in found if not isinstance(error, PartGivenUp)] or found
+
+    def _in_doubt(self, event: Event) -> CommitUnknown:
+        return CommitUnknown(
+            f"the storage of {without_secrets(self.home.table)} did not tell whether the transaction over several "
+            f"tables is committed whose part here is {event.instant}: lakelatch.resolve says so as soon as it answers, "
+            "and so does the next writer of any of the tables",
+            instant=event.instant,
+            slot=event.number,
+            decision=self._decision,
+            home=self.home.table,
+        )
