@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lakelatch.engine.options.keywords import options
     from lakelatch.engine.run.result import CommitResult
     from lakelatch.engine.services.archiving import Archived
+    from lakelatch.engine.several.resolving import resolve
     from lakelatch.engine.writing import delete_partitions
     from lakelatch.spark.calls import (
         clean,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lakelatch.spark.frames_out import read
     from lakelatch.spark.functions import detail, history, schema, show
     from lakelatch.spark.progress import Progress, on_progress
+    from lakelatch.spark.several import snapshot, transaction
     from lakelatch.spark.sink import write_batch
     from lakelatch.spark.spark_types import use_in_thread
     from lakelatch.spark.table import Table
@@ -68,6 +70,9 @@ _MODULES = {
     "history": "lakelatch.spark.functions",
     "detail": "lakelatch.spark.functions",
     "schema": "lakelatch.spark.functions",
+    "snapshot": "lakelatch.spark.several",
+    "transaction": "lakelatch.spark.several",
+    "resolve": "lakelatch.engine.several.resolving",
     "Progress": "lakelatch.spark.progress",
     "on_progress": "lakelatch.spark.progress",
     "Archived": "lakelatch.engine.services.archiving",
@@ -125,6 +130,7 @@ __all__ = [
     "preview_clean",
     "read",
     "request_cancel",
+    "resolve",
     "restore",
     "roll_back",
     "savepoint",
@@ -134,6 +140,8 @@ __all__ = [
     "schedule_log_compaction",
     "schema",
     "show",
+    "snapshot",
+    "transaction",
     "use_in_thread",
     "verify",
     "waiting_plans",

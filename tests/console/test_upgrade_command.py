@@ -32,17 +32,17 @@ def test_a_table_of_before_is_upgraded_once(live: LiveTable, capsys: pytest.Capt
     update_properties(live.storage, {LOG_VERSION: None})
     before = load_table_config(live.storage)
     assert before.log_version == 1
-    assert upgrade(live, capsys) == (0, f"done: the table has {LOG_VERSION}=2\n")
+    assert upgrade(live, capsys) == (0, f"done: the table has {LOG_VERSION}=3\n")
     after = load_table_config(live.storage)
-    assert after.log_version == 2 and after == before and after.raw.keys() - before.raw.keys() == {LOG_VERSION}
-    assert upgrade(live, capsys) == (0, f"the table has {LOG_VERSION}=2 already\n")
-    assert json.loads(upgrade(live, capsys, "--json")[1]) == {"changed": False, "log_version": 2}
+    assert after.log_version == 3 and after == before and after.raw.keys() - before.raw.keys() == {LOG_VERSION}
+    assert upgrade(live, capsys) == (0, f"the table has {LOG_VERSION}=3 already\n")
+    assert json.loads(upgrade(live, capsys, "--json")[1]) == {"changed": False, "log_version": 3}
     live.write([(2, 1, "b")])
     assert len(live.agreed()) == 2
 
 
 def test_new_tables_need_no_upgrade(live: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
-    assert load_table_config(live.storage).log_version == 2
+    assert load_table_config(live.storage).log_version == 3
     assert "already" in upgrade(live, capsys)[1]
 
 

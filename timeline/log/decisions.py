@@ -35,14 +35,20 @@ _REMEMBERED_MAX = 1024
 class Undecided(Unavailable):
     """The last slot has a prepared event, and nobody has decided yet whether it counts."""
 
-    def __init__(self, event: Event) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, event: Event) -> Undecided:
+        return cls(
             f"slot {event.number} is a part of a transaction over several tables that is not decided yet: its first "
             f"table is {without_secrets(event.home)}",
-            decision=event.decision,
-            home=event.home,
+            event=event,
         )
-        self.event = event
+
+    @property
+    def event(self) -> Event:
+        """The prepared event."""
+        found = self.details["event"]
+        assert isinstance(found, Event)
+        return found
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ class Decisions:
             return True
         found = self.find(event.home, event.decision)
         if found is None:
-            raise Undecided(event)
+            raise Undecided.of(event)
         # One that was removed, because nobody needed it, may have been followed by an abort: then the file is there.
         return found.commits or self._was_shown(event)
 

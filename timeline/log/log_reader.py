@@ -110,6 +110,11 @@ class LogReader:
                 return self._seen(Tail(number, events))
         raise Unavailable(f"the log at {LOG_FOLDER} shrank while it was read: try again")
 
+    def last_prepared(self) -> Event | None:
+        """The prepared event of the last slot, whether it is decided or not; None if that slot has none."""
+        events = self._read(self.tail_number())
+        return events[0] if events and events[0].decision else None
+
     def tail_number(self) -> int:
         """The number of the last slot now."""
         numbers = map(slot_number, sorted(self._names(), reverse=True))  # names are in the order of their numbers

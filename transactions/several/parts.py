@@ -168,10 +168,11 @@ class Parts:
 
     def decided(self, part: Part, event: Event) -> bool:
         with self._changed:
-            part.event = event
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: part.tried in self._outcomes)
-            outcome, part.event = self._outcomes[part.tried], None
+            if part.tried not in self._outcomes:
+                part.event = event
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: part.tried in self._outcomes)
+            outcome = self._outcomes[part.tried]
         if outcome is _Outcome.ABORT:
             raise PartGivenUp("another part of the transaction has failed")
         if outcome is _Outcome.UNKNOWN:
@@ -269,6 +270,8 @@ class Parts:
     def _end_try(self, outcome: _Outcome) -> None:
         with self._changed:
             self._outcomes[self._try] = outcome
+            for part in self._parts:
+                part.event = None
             self._changed.notify_all()
 
     def _wait_until(self, is_so: Callable[[], bool], until_ns: int | None = None) -> bool:

@@ -1,0 +1,152 @@
+"""Transactions over several tables and one moment of them, with a Spark session's frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakelatch.engine.options.arguments import Options, merged, moment, reading
+from lakelatch.engine.several.cut import Cut
+from lakelatch.engine.several.transaction import TablesTransaction
+from lakelatch.errors import InvalidRequest
+from lakelatch.spark.columns import Expression
+from lakelatch.spark.frames_out import read
+from lakelatch.spark.merge import Merge
+from lakelatch.spark.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class snapshot(Cut):
+    """One consistent moment of several tables: `lakelatch.snapshot([orders, lines])`.
+
+    What a transaction over several tables has committed is in all of them or in none. `read` gives the rows of one
+    table then, `save` and `load` keep the moment in a local file, and `times` says it to other engines. It stays
+    readable for as long as each table keeps the files of it. Errors: `InvalidRequest` for a table that is not there or
+    is named twice; `Unavailable` if the tables are never at rest together.
+    """
+
+    def read(
+        self,
+        spark: SparkSession,
+        table: object,
+        columns: Iterable[str] | None = None,
+        where: Expression | None = None,
+    ) -> DataFrame:
+        """The rows of one of the tables at this moment. Errors: `InvalidRequest` for another table."""
+        found = self.moment_of(table)
+        own = merged(getattr(table, "_options", None), self._options)
+        return read(spark, found.path, reading({**own, **moment(found.time)}, columns, None), where)
+
+
+class transaction(TablesTransaction):
+    """A transaction over several tables: `with lakelatch.transaction([orders, lines]) as tx:`.
+
+    At the end of the block it is committed in all tables, or in none; an error in the block aborts it. `tx.upsert`,
+    `tx.insert`, `tx.merge`, `tx.update`, `tx.delete` and `tx.overwrite` are those of `Table` for one of the tables, and
+    each table is changed once. `tx.read` and the changes that read see one moment of all tables. Rows may be frames of
+    Spark, or whatever Arrow has.
+
+    Under optimistic control a table that others have changed in the same file groups since that moment ends it
+    (`WriteConflict`), with every table as it was: run the block again. `tx.results` has what was committed in each.
+    Errors: those of the writes; `CommitUnknown` if an answer was lost (`lakelatch.resolve` finds out).
+    """
+
+    def table(self, table: object, spark: SparkSession | None = None) -> Table:
+        """One of the tables, as this transaction reads and writes it.
+
+        The session is that of a `Table`, `spark`, or the active one.
+        """
+        path = self._known(table)
+        session = spark or getattr(table, "spark", None) or getattr(self._handles.get(path), "spark", None)
+        if session is None:
+            from pyspark.sql import SparkSession
+
+            session = SparkSession.getActiveSession()
+        if session is None:
+            raise InvalidRequest("no Spark session is active: name the tables as lakelatch.Table, or pass spark")
+        own = merged(getattr(table, "_options", None), self._options)
+        return _TableInside(self, session, path, own)
+
+    def read(
+        self,
+        spark: SparkSession,
+        table: object,
+        columns: Iterable[str] | None = None,
+        where: Expression | None = None,
+    ) -> DataFrame:
+        """The rows of one of the tables at the transaction's moment."""
+        return self.table(table, spark).to_df(columns=columns, where=where)
+
+    def upsert(self, table: object, data: Any, options: Options | None = None) -> None:
+        """Writes rows; those whose keys are there take their place."""
+        if _is_frame(data):
+            self.table(table, data.sparkSession).upsert(data, options)
+        else:
+            super().upsert(table, data, options)
+
+    def insert(self, table: object, data: Any, if_exists: str = "error", options: Options | None = None) -> None:
+        """Writes rows whose keys are new; see `Table.insert`."""
+        self.table(table, _session_of(data)).insert(data, if_exists, options)
+
+    def update(
+        self, table: object, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None
+    ) -> None:
+        """Gives columns other values; see `Table.update`."""
+        self.table(table).update(condition, set, options)
+
+    def delete(self, table: object, rows: Any, options: Options | None = None) -> None:
+        """Deletes the rows where a condition holds, as `Table.delete`, or, with Arrow data, those with its keys."""
+        if isinstance(rows, str) or _is_column(rows):
+            self.table(table).delete(rows, options)
+        else:
+            super().delete(table, rows, options)
+
+    def merge(
+        self, table: object, source: Any, condition: Expression | None = None, options: Options | None = None
+    ) -> Merge:
+        """Begins a merge, which its `execute()` stages; see `Table.merge`."""
+        return self.table(table, _session_of(source)).merge(source, condition, options)
+
+    def overwrite(
+        self,
+        table: object,
+        data: Any,
+        condition: Expression | None = None,
+        partitions: str = "all",
+        options: Options | None = None,
+    ) -> None:
+        """Puts rows in the place of what is there; see `Table.overwrite`."""
+        self.table(table, _session_of(data)).overwrite(data, condition, partitions, options)
+
+
+class _TableInside(Table):
+    """A table inside a transaction: it is read as of the transaction's moment, and its writes are parts."""
+
+    def __init__(self, whole: transaction, spark: SparkSession, path: str, options: Options) -> None:
+        super().__init__(spark, path, options)
+        self._whole = whole
+
+    def _read(
+        self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None
+    ) -> DataFrame:
+        own = more or moment(self._whole.moment_of(self.path))
+        return super()._read(own, columns, meta_columns, where)
+
+    def _write(self, *arguments: Any) -> Any:
+        self._whole.run(self.path, partial(super()._write, *arguments))
+
+
+def _is_frame(data: object) -> bool:
+    return hasattr(data, "sparkSession")
+
+
+def _session_of(data: object) -> SparkSession | None:
+    return getattr(data, "sparkSession", None)
+
+
+def _is_column(data: object) -> bool:
+    kinds = [kind.__module__ for kind in type(data).__mro__]
+    return type(data).__name__ == "Column" and any(kind.startswith("pyspark.") for kind in kinds)
