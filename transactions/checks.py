@@ -12,7 +12,13 @@ from typing import TypeAlias
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.timeline import actions
-from lakelatch.timeline.actions import CLUSTER, CLUSTERING, SERVICES_THAT_REPLACE, WRITE_ACTIONS
+from lakelatch.timeline.actions import (
+    CLUSTER,
+    CLUSTERING,
+    SERVICE_OPERATIONS,
+    SERVICES_THAT_REPLACE,
+    WRITE_ACTIONS,
+)
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import HISTORY_NAME, Instant, parse_file_name
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, Event
@@ -191,16 +197,23 @@ def nothing_was_undone(snapshot: Snapshot, at: At) -> Conflict | None:
     for event in (event for event in at.events if event.kind == ROLLBACK and event.undoes):
         common = at.context.strategy.common(at.staged.groups(), event.file_groups)
         if common:
-            other = OtherWrite(
-                event.instant, actions.ROLLBACK, "", event.file_groups, event.writer, event.number, event.time
-            )
-            return Conflict(other, common)
+            return Conflict(_undoing(event), common)
     return None
 
 
 def nothing_conflicts(snapshot: Snapshot, at: At) -> Conflict | None:
     """What the table's strategy says of the writes that have completed since, and of those at work."""
     return at.context.strategy.find(Contender(at.state.instant, at.state.action, at.staged.groups()), at)
+
+
+def written_since(at: At) -> Conflict | None:
+    """The first write since the transaction's mark that has changed rows, or a rollback of one, wherever in the table.
+
+    For what has read all of it, and is to be as if it were alone (serializable).
+    """
+    changes = [write for write in at.since if write.operation_type not in SERVICE_OPERATIONS]
+    changes += [_undoing(event) for event in at.events if event.kind == ROLLBACK and event.undoes]
+    return Conflict(changes[0], changes[0].file_groups) if changes else None
 
 
 def both_take_the_lock(snapshot: Snapshot, at: At) -> None:
@@ -237,3 +250,8 @@ def _yields_to(plan: ServicePlan, at: At) -> bool:
     if at.state.action in WRITE_ACTIONS:
         return at.context.settings.mode != NON_BLOCKING or not plan.policy.planned_against
     return at.state.action in SERVICES_THAT_REPLACE
+
+
+def _undoing(event: Event) -> OtherWrite:
+    """The rollback of a completed write, as what it is in the way of."""
+    return OtherWrite(event.instant, actions.ROLLBACK, "", event.file_groups, event.writer, event.number, event.time)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
@@ -30,7 +31,7 @@ from lakelatch.transactions.base.outcome import (
 )
 from lakelatch.transactions.base.ready import record_path, remove_record
 from lakelatch.transactions.cancellation import request_cancel
-from lakelatch.transactions.checks import At, Check
+from lakelatch.transactions.checks import At, Check, written_since
 from lakelatch.transactions.conflicts.contract import Conflict
 from lakelatch.transactions.conflicts.report import write_conflict
 from lakelatch.transactions.fate import ended
@@ -140,6 +141,11 @@ class Commit(Intent[Outcome]):
                 return self._conflicted(verdict, at)
             elif verdict is not None:
                 return verdict
+        if self._part is not None and self._part.has_read is not None:
+            read = At(self._context, replace(at.state, mark=self._part.has_read), place, at.staged)
+            conflict = written_since(read)
+            if conflict is not None:
+                return self._conflicted(conflict, at)
         failpoint("commit.after_check")
         self._decided = at.staged
         content = at.staged.metadata.to_avro()

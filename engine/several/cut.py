@@ -8,6 +8,7 @@ that were seen would not do: what two writers commit to one table each could be 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ def open_places(tables: Sequence[object], options: Options | None) -> dict[str, 
         path = place_of(table)
         own = merged(getattr(table, "_options", None), options)
         storage = open_storage(path, Call(own).services().manager.storage)
-        twice = next((other for other, known in found.items() if known.uri == storage.uri), None)
+        twice = next((other for other, known in found.items() if _identity(known) == _identity(storage)), None)
         if twice is not None:
             raise InvalidRequest(
                 f"the table {without_secrets(path)} is named twice (as {without_secrets(twice)}): name each once",
@@ -77,6 +78,13 @@ def open_places(tables: Sequence[object], options: Options | None) -> dict[str, 
         load_config(storage)
         found[path] = storage
     return found
+
+
+def _identity(storage: Storage) -> str:
+    """The place of a table, whichever of its names it is called by."""
+    return (
+        os.path.realpath(storage.root) if isinstance(storage, LocalStorage) else storage.uri.replace("s3a://", "s3://")
+    )
 
 
 def take_cut(storages: Mapping[str, Storage], options: Options | None, system: System) -> tuple[TableMoment, ...]:

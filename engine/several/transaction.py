@@ -22,14 +22,24 @@ from lakelatch.engine.options.arguments import Options, merged
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.several.cut import TableMoment, open_places, place_of, take_cut
-from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, TransactionEnded, Unavailable
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.errors import (
+    CommitUnknown,
+    InvalidRequest,
+    InvariantBroken,
+    LakelatchError,
+    TransactionEnded,
+    Unavailable,
+)
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.decisions import Decisions
 from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
 from lakelatch.timeline.table_config import TableConfig, load_table_config
-from lakelatch.transactions.several.parts import Part, Parts, next_write_is
+from lakelatch.transactions.reading import hold_read
+from lakelatch.transactions.several.parts import Part, Parts, next_write_is, take_current_part
 
+SNAPSHOT, SERIALIZABLE = "snapshot", "serializable"
 _NEW, _OPEN, _COMMITTED, _ENDED = "not begun", "open", "committed", "ended"
 _log = logging.getLogger("lakelatch.engine")
 _open: ContextVar[bool] = ContextVar("lakelatch_transaction_is_open", default=False)
@@ -41,9 +51,21 @@ class TablesTransaction:
     What it reads is one moment of all tables, that of its first read, and every write is held against what others have
     committed since. Each table can be changed once. An error in the block, or of any part, ends it with all tables as
     they were. Inside the block nothing of it is visible to others.
+
+    With `isolation="snapshot"` two transactions may each read what the other one writes, and both commit. With
+    "serializable" one of them ends: whatever has changed a table since it was read is in the way.
     """
 
-    def __init__(self, tables: Sequence[object], options: Options | None = None, system: System = REAL_SYSTEM) -> None:
+    def __init__(
+        self,
+        tables: Sequence[object],
+        options: Options | None = None,
+        isolation: str = SNAPSHOT,
+        system: System = REAL_SYSTEM,
+    ) -> None:
+        if isolation not in (SNAPSHOT, SERIALIZABLE):
+            raise InvalidRequest(f"isolation={isolation!r}: it is {SNAPSHOT!r} or {SERIALIZABLE!r}", option="isolation")
+        self._isolation = isolation
         self._options, self._system = merged(options), system
         self._handles = {place_of(table): table for table in tables} if not isinstance(tables, str) else {}
         self._storages = open_places(tables, options)
@@ -52,6 +74,7 @@ class TablesTransaction:
         self._parts = Parts(system.new_id(), system)
         self._written: dict[str, Part] = {}
         self._moments: dict[str, TableMoment] | None = None
+        self._read: set[str] = set()
         self._state = _NEW
         #: What was committed in each table, by its path, once the block has ended.
         self.results: dict[str, CommitResult] = {}
@@ -77,12 +100,13 @@ class TablesTransaction:
         try:
             if raised is not None:
                 self._state = _ENDED
-                self._parts.abort()
+                self._parts.give_up()
                 self._parts.await_ended()
             else:
                 self._commit()
         finally:
             self._state = _ENDED if self._state == _OPEN else self._state
+            self._parts.give_up()  # whatever an error in between has left
 
     # -- inside the block ---------------------------------------------------------------------------------------------
 
@@ -114,9 +138,10 @@ class TablesTransaction:
             )
         if self._moments is None:
             self._moments = {one.path: one for one in take_cut(self._storages, self._options, self._system)}
+        self._read.add(path)
         return self._moments[path].time
 
-    def run(self, path: str, write: Callable[[], CommitResult]) -> None:
+    def run(self, path: str, write: Callable[[], CommitResult | None]) -> None:
         """Carries out one write of a table up to its commit; `results` has what comes of it. Errors: the write's."""
         self._ensure_open()
         if path in self._written:
@@ -135,11 +160,13 @@ class TablesTransaction:
                 raise part.error
         self._written[path] = part
 
-    def _at_work(self, path: str, part: Part, write: Callable[[], CommitResult]) -> None:
+    def _at_work(self, path: str, part: Part, write: Callable[[], CommitResult | None]) -> None:
         error: BaseException | None = None
         try:
             with next_write_is(part):
-                self.results[path] = write()
+                result = write()
+                if result is not None:
+                    self.results[path] = result
         except BaseException as raised:
             error = raised
         self._parts.ended(part, error)
@@ -161,6 +188,8 @@ class TablesTransaction:
     # -- its end ------------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
+        if self._isolation == SERIALIZABLE and self._written:
+            self._hold_what_was_read()
         parts = [part for part in self._written.values() if not part.has_ended]
         if not parts:
             self._state = _COMMITTED
@@ -168,11 +197,7 @@ class TablesTransaction:
         home = next(storage for storage in self._storages.values() if storage.uri == self._parts.home.table)
         open_other = partial(open_storage, options=Call(self._options).services().manager.storage)
         decisions = Decisions(home, self._system, open_other)
-        try:
-            committed = self._parts.commit(decisions)
-        except BaseException:  # an interrupt: what has been decided, the next writers find out
-            self._parts.abort()
-            raise
+        committed = self._parts.commit(decisions)
         has_ended = self._parts.await_ended()
         errors = self._parts.errors
         if committed and has_ended and not errors:
@@ -188,6 +213,25 @@ class TablesTransaction:
         if committed is False and isinstance(first, CommitUnknown | TransactionEnded):
             raise Unavailable(f"nothing was committed in any table: {first.message}", **first.details) from first
         raise first
+
+    def _hold_what_was_read(self) -> None:
+        """Makes every table that was read a part, which ends the transaction if others have changed the table since."""
+        moments = self._moments or {}
+        for path in sorted(self._read):
+            if path in self._written:
+                self._written[path].has_read = moments[path].mark
+            else:
+                self.run(path, partial(self._hold_read, path, moments[path]))
+
+    def _hold_read(self, path: str, moment: TableMoment) -> None:
+        part, storage = take_current_part(), self._storages[path]
+        if part is None or moment.mark is None:
+            raise InvariantBroken(f"the read of {without_secrets(path)} is no part of its transaction")
+        own = merged(getattr(self._handles.get(path), "_options", None), self._options)
+        config = load_table_config(storage)
+        with open_manager(storage, Call(own).services().manager, self._system, config=config) as manager:
+            manager.recover()
+            hold_read(manager, part, moment.mark)
 
     def _hanging(self, committed: bool | None) -> LakelatchError:
         shown = ", ".join(map(without_secrets, self._written))

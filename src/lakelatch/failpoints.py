@@ -34,6 +34,8 @@ NAMES = (
     "lock.after_release",
     "group.after_record",
     "group.after_withdrawal",
+    "several.before_decision",
+    "several.after_decision",
     "compact.after_base_file",
     "compact.before_commit",
     "cluster.before_commit",

@@ -47,7 +47,7 @@ def test_new_tables_need_no_upgrade(live: LiveTable, capsys: pytest.CaptureFixtu
 
 
 def test_a_newer_version_is_refused_by_name(live: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
-    update_properties(live.storage, {LOG_VERSION: "3"})
-    with pytest.raises(InvalidRequest, match=f"{LOG_VERSION}=3.*knows 1 and 2: upgrade lakelatch"):
+    update_properties(live.storage, {LOG_VERSION: "4"})
+    with pytest.raises(InvalidRequest, match=f"{LOG_VERSION}=4.*knows 1 to 3: upgrade lakelatch"):
         lakelatch.open(str(live.root))
     assert upgrade(live, capsys)[0] != 0

@@ -37,7 +37,8 @@ REACHED_ONLY_WITH_SPARK = {
 }
 OF_SERVICES = ("archive.", "cancel.", "clean.", "restore.", "savepoint.", "undo.")  # tests/engine/services
 OF_GROUPS = ("group.",)  # which it takes several writers to reach: tests/transactions/test_group.py
-ELSEWHERE = (*OF_SERVICES, *OF_GROUPS)
+OF_SEVERAL_TABLES = ("several.",)  # tests/engine/several
+ELSEWHERE = (*OF_SERVICES, *OF_GROUPS, *OF_SEVERAL_TABLES)
 POINTS = [name for name in NAMES if name not in REACHED_ONLY_WITH_SPARK and not name.startswith(ELSEWHERE)]
 #: Of the second write, whose files its own process makes; the first one has announced and made three.
 OF_OWN_FILES = ["mark.after", "data.after", "commit.before_slot", "commit.after_slot"]

@@ -24,7 +24,7 @@ from enum import Enum
 from operator import attrgetter
 from threading import Condition
 
-from lakelatch.errors import CommitUnknown, LakelatchError, Unavailable
+from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken, LakelatchError, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.storage.uris import without_secrets
@@ -51,11 +51,13 @@ class _Outcome(Enum):
 class Part:
     """One table's part, as its own thread sees it.
 
-    `mark` is the table as the transaction has read it when it began: what has completed since may be in its way.
+    `mark` is the table as the transaction reads it: what has completed since may be in its way. `has_read`: the same
+    where any change of the table is, because the transaction has read it and is to be serializable.
     """
 
     def __init__(self, parts: Parts, table: str, mark: Mark | None) -> None:
         self._parts, self.table, self.mark = parts, table, mark
+        self.has_read: Mark | None = None
         self.is_staged = self.has_ended = self.gives_way = False
         self.event: Event | None = None  # while it is prepared
         self.tried = 0  # the last try in which it may put its event
@@ -181,6 +183,12 @@ class Parts:
 
     def give_way_to(self, part: Part, event: Event) -> None:
         with self._changed:
+            if event.decision == self._decision:
+                raise InvalidRequest(
+                    f"the table {without_secrets(part.table)} is in one transaction twice, by another name as well: "
+                    "name it once",
+                    option="tables",
+                )
             if operation_of(event.decision) < self.operation_id:
                 part.gives_way = True
                 self._changed.notify_all()
@@ -234,9 +242,9 @@ class Parts:
         """Says that nobody needs the decision any more, since the files of all parts have been made."""
         decisions.end(self.home.table, self._decision)
 
-    def abort(self) -> None:
-        """Ends all parts, before anything of them was committed."""
-        self._end_try(_Outcome.ABORT)
+    def give_up(self) -> None:
+        """Ends all parts that are still at work, because the block has failed or was interrupted."""
+        self._end_try(_Outcome.UNKNOWN if self._decision else _Outcome.ABORT)
 
     def await_ended(self) -> bool:
         """Waits until all parts have ended; False if one still has not after a while, because its storage hangs."""
@@ -252,6 +260,8 @@ class Parts:
             events = [(part.table, part.event) for part in self._parts if part.event is not None]
             wanted = ABORT
             if self._is_prepared:
+                if any(one.decision != self._decision for _, one in events):
+                    raise InvariantBroken(f"a part of {self._decision} was prepared for another decision")
                 wanted = Decision(
                     True, tuple(PreparedPart(table, one.number, one.instant, one.time) for table, one in events)
                 )
@@ -269,7 +279,7 @@ class Parts:
 
     def _end_try(self, outcome: _Outcome) -> None:
         with self._changed:
-            self._outcomes[self._try] = outcome
+            self._outcomes.setdefault(self._try, outcome)
             for part in self._parts:
                 part.event = None
             self._changed.notify_all()

@@ -1,0 +1,252 @@
+"""Transactions over several tables: seen in all of them or in none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from several_tables import FIRST, OPTIMISTIC, QUICK, Tables, rows, values
+
+import lakelatch
+from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, Unavailable, WriteConflict
+from lakelatch.failpoints import active, calling
+from lakelatch.storage import open_storage
+from lakelatch.timeline.log.decisions import DECISIONS_FOLDER
+from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, WITHDRAW
+from lakelatch.timeline.properties_update import update_properties
+from lakelatch.timeline.recorded_options import LOG_VERSION
+
+SECOND = {1: 11, 2: 20}
+
+
+def write_all(tables: Tables, given: Mapping[int, int], options: Mapping[str, object] = OPTIMISTIC, at: int = 2) -> Any:
+    with lakelatch.transaction(tables.paths, options) as tx:
+        for path in tables.paths:
+            tx.upsert(path, rows(given, at))
+    return tx
+
+
+def kinds_since(tables: Tables, number: int) -> list[str]:
+    """The events of a table's log since its first write."""
+    log = tables.log(number)
+    return [event.kind for event in log.events_after(1, log.tail())]
+
+
+# -- all or nothing ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_seen_inside_the_block_and_everything_after_it(tables: Tables) -> None:
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        for path in tables.paths:
+            tx.upsert(path, rows({1: 11}, 2))
+        assert tables.now() == [FIRST, FIRST] and tx.results == {}
+    assert tables.now() == [SECOND, SECOND] == tables.cut()
+    assert {path: one.rows_written for path, one in tx.results.items()} == dict.fromkeys(tables.paths, 1)
+    for number in range(2):
+        last = tables.log(number).tail().events
+        assert [event.kind for event in last] == [COMPLETE] and last[0].decision
+
+
+def test_an_exception_aborts_it(tables: Tables) -> None:
+    with pytest.raises(ZeroDivisionError), lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        tx.upsert(tables.paths[0], rows({1: 11}, 2))
+        tx.upsert(tables.paths[1], rows({1: 1 // 0}, 2))
+    assert tables.now() == [FIRST, FIRST]
+    assert kinds_since(tables, 0)[0] == ROLLBACK
+    write_all(tables, {1: 11})
+    assert tables.now() == [SECOND, SECOND]
+
+
+def test_a_conflict_in_one_table_leaves_all_as_they_were(tables: Tables) -> None:
+    """What others commit after the transaction's moment is in its way, also before it has written that table."""
+    with pytest.raises(WriteConflict), lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        tx.to_arrow(tables.paths[0])
+        tables.write(1, {1: 7})
+        for path in tables.paths:
+            tx.upsert(path, rows({1: 11}, 2))
+    assert tables.now() == [FIRST, {1: 7, 2: 20}]
+    assert kinds_since(tables, 0)[-2:] == [ROLLBACK, COMPLETE]
+
+
+def test_reads_are_of_one_moment(tables: Tables) -> None:
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        before = values(tx.to_arrow(tables.paths[0]))
+        tables.write(1, {1: 7})
+        assert [before, values(tx.to_arrow(tables.paths[1]))] == [FIRST, FIRST]
+
+
+def test_a_statement_that_is_refused_leaves_the_others(tables: Tables) -> None:
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        with pytest.raises(InvalidRequest):
+            tx.upsert(tables.paths[0], rows({1: 11}).rename_columns(["other", "v", "at"]))
+        tx.upsert(tables.paths[1], rows({1: 11}, 2))
+    assert tables.now() == [FIRST, SECOND] and list(tx.results) == [tables.paths[1]]
+
+
+@pytest.mark.parametrize("locks", [{}, {"lakelatch.lock.elision": "off"}], ids=["without locks", "with locks"])
+def test_transactions_that_cross_all_end_and_none_is_torn(tmp_path: Path, locks: Mapping[str, object]) -> None:
+    """Three tables, two of which each transaction writes: those that meet each other give way in one order."""
+    tables, ended = Tables(tmp_path, 3), []
+    options = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **locks}
+    together = Barrier(3)
+
+    def write(number: int) -> None:
+        together.wait()
+        for turn in range(4):
+            chosen = [tables.paths[number], tables.paths[(number + 1) % 3]]
+            with lakelatch.transaction(chosen, options) as tx:
+                for path in chosen:
+                    tx.upsert(path, rows({10 * number + turn + 10: turn}, 2))
+        ended.append(number)
+
+    threads = [Thread(target=write, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ended) == [0, 1, 2]
+    wanted = {number: {10 * number + turn + 10: turn for turn in range(4)} for number in range(3)}
+    assert tables.now() == [{**FIRST, **wanted[number], **wanted[(number - 1) % 3]} for number in range(3)]
+
+
+# -- writers that die, and answers that are lost -----------------------------------------------------------------------
+
+
+def dies_at(tables: Tables, point: str) -> LakelatchError:
+    """A transaction whose process dies there, as far as others can tell."""
+    with active(f"{point}=raise"), pytest.raises(LakelatchError) as raised:
+        write_all(tables, {1: 11}, {**OPTIMISTIC, **QUICK})
+    return raised.value
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_a_dead_writer_has_not_decided_is_aborted_by_the_next_one(tables: Tables, number: int) -> None:
+    dies_at(tables, "several.before_decision")
+    assert tables.now() == [FIRST, FIRST] == tables.cut()
+    tables.write(number, {2: 7})
+    assert tables.cut()[number] == {1: 10, 2: 7} and tables.cut()[1 - number] == FIRST
+    assert kinds_since(tables, number) == [WITHDRAW, ROLLBACK, COMPLETE, COMPLETE]
+    tables.write(1 - number, {2: 7})
+    assert tables.now() == [{1: 10, 2: 7}] * 2
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_is_decided_is_shown_by_whoever_comes_next(tables: Tables, number: int) -> None:
+    dies_at(tables, "several.after_decision")
+    tables.write(number, {2: 7})
+    assert tables.now()[number] == {1: 11, 2: 7}
+    assert tables.cut()[1 - number] == SECOND
+
+
+def test_resolve_shows_what_is_decided(tables: Tables) -> None:
+    dies_at(tables, "several.after_decision")
+    assert [lakelatch.resolve(path) for path in tables.paths] == [True, True]
+    assert tables.now() == [SECOND, SECOND]
+
+
+def test_resolve_aborts_what_nobody_has_decided(tables: Tables) -> None:
+    """A decision that could not be put may still arrive: until somebody has said, nobody knows."""
+    folder = Path(tables.paths[0], DECISIONS_FOLDER)
+    with calling(lambda _: folder.write_bytes(b""), ["several.before_decision"]), pytest.raises(CommitUnknown) as found:
+        write_all(tables, {1: 11})
+    folder.unlink()
+    assert tables.now() == [FIRST, FIRST] == tables.cut()
+    assert lakelatch.resolve(found.value) is False and lakelatch.resolve(found.value) is False
+    assert lakelatch.resolve(tables.paths[1]) is False
+    tables.write(1, {1: 7})
+    assert tables.now() == [FIRST, {1: 7, 2: 20}]
+    assert lakelatch.resolve(tables.paths[1]) is None
+
+
+def test_a_table_whose_decision_is_lost_can_be_given_up(tables: Tables) -> None:
+    dies_at(tables, "several.before_decision")
+    gone = Path(tables.paths[0])
+    gone.rename(gone.with_name("elsewhere"))
+    with pytest.raises(Unavailable, match=r"gone.*lakelatch\.resolve"):
+        lakelatch.resolve(tables.paths[1])
+    with pytest.raises(Unavailable, match=r"gone.*lakelatch\.resolve"):
+        tables.write(1, {1: 7})
+    assert not gone.exists()
+    assert lakelatch.resolve(tables.paths[1], give_up=True) is False
+    tables.write(1, {1: 7})
+    assert values(lakelatch.open(tables.paths[1]).to_arrow()) == {1: 7, 2: 20}
+
+
+# -- isolation --------------------------------------------------------------------------------------------------------
+
+
+def crossing(tables: Tables, isolation: str) -> None:
+    """Two transactions, each of which writes a table that the other one has only read."""
+    with lakelatch.transaction(tables.paths, OPTIMISTIC, isolation=isolation) as tx:
+        read = [values(tx.to_arrow(path)) for path in tables.paths]
+        with_other(tables, isolation)
+        tx.upsert(tables.paths[1], rows({1: read[0][1] + 1}, 2))
+
+
+def with_other(tables: Tables, isolation: str) -> None:
+    def other() -> None:
+        with lakelatch.transaction(tables.paths, OPTIMISTIC, isolation=isolation) as tx:
+            read = [values(tx.to_arrow(path)) for path in tables.paths]
+            tx.upsert(tables.paths[0], rows({1: read[1][1] + 1}, 2))
+
+    thread = Thread(target=other)
+    thread.start()
+    thread.join()
+
+
+def test_what_was_only_read_may_have_changed_unless_the_transaction_is_serializable(tables: Tables) -> None:
+    """The anomaly of snapshot isolation that is called write skew: both add one to the other's ten."""
+    crossing(tables, "snapshot")
+    assert tables.now() == [{1: 11, 2: 20}, {1: 11, 2: 20}]
+
+
+def test_a_serializable_transaction_ends_if_what_it_has_read_has_changed(tables: Tables) -> None:
+    with pytest.raises(WriteConflict):
+        crossing(tables, "serializable")
+    assert tables.now() == [{1: 11, 2: 20}, FIRST]
+    with lakelatch.transaction(tables.paths, OPTIMISTIC, isolation="serializable") as tx:
+        read = [values(tx.to_arrow(path)) for path in tables.paths]
+        tx.upsert(tables.paths[1], rows({1: read[0][1] + 1}, 2))
+    assert tables.now() == [{1: 11, 2: 20}, {1: 12, 2: 20}]
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_refused_by_name(tables: Tables, tmp_path: Path) -> None:
+    first, second = tables.paths
+    (tmp_path / "link").symlink_to(first)
+    for given, words in {
+        (): "at least one",
+        (first, f"{first}/"): "table0/? is named twice",
+        (first, str(tmp_path / "link")): "named twice",
+        (first, str(tmp_path / "none")): "there is no table at .*none",
+    }.items():
+        with pytest.raises(InvalidRequest, match=words):
+            lakelatch.transaction(given)
+    with pytest.raises(InvalidRequest, match="give a list"):
+        lakelatch.transaction(first)
+    with pytest.raises(InvalidRequest, match="isolation='chaos': it is 'snapshot' or 'serializable'"):
+        lakelatch.transaction([first, second], isolation="chaos")
+    with lakelatch.transaction([first]) as tx:
+        with pytest.raises(InvalidRequest, match="table1 is no table of this transaction"):
+            tx.upsert(second, rows({1: 1}))
+        with pytest.raises(InvalidRequest, match="is open in this thread"), lakelatch.transaction([second]):
+            pass
+        tx.upsert(first, rows({1: 11}, 2))
+        with pytest.raises(InvalidRequest, match="changed once"):
+            tx.upsert(first, rows({1: 12}, 3))
+        with pytest.raises(InvalidRequest, match="was written by this transaction"):
+            tx.to_arrow(first)
+    with pytest.raises(InvalidRequest, match="this transaction is committed"):
+        tx.upsert(first, rows({1: 12}, 3))
+    assert tables.now() == [SECOND, FIRST]
+
+
+def test_a_table_of_older_writers_has_to_be_upgraded_first(tables: Tables) -> None:
+    update_properties(open_storage(tables.paths[1]), {LOG_VERSION: "2"})
+    with pytest.raises(InvalidRequest, match=r"table1 has lakelatch\.table\.log\.version=2.*lakelatch upgrade"):
+        lakelatch.transaction(tables.paths)

@@ -1,0 +1,88 @@
+"""The part of a serializable transaction over several tables that has only read a table.
+
+Its event in that table's log changes nothing. It says that at this place everything is as it was read, and nobody adds
+a slot behind it before the transaction is decided: so all that was read and written is so at one moment, that of the
+decision.
+"""
+
+from __future__ import annotations
+
+from lakelatch.errors import InvariantBroken, TransactionEnded
+from lakelatch.timeline.log.events import WITHDRAW, Event
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.snapshot import Mark
+from lakelatch.transactions.attempt import run
+from lakelatch.transactions.base.context import TransactionState
+from lakelatch.transactions.base.outcome import Conflicted, Ended, Retry, Staged, Verdict
+from lakelatch.transactions.checks import At, written_since
+from lakelatch.transactions.conflicts.report import Work, write_conflict
+from lakelatch.transactions.intent import Added, Intent, Look, Place
+from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.several.parts import Part
+from lakelatch.transactions.transaction import Transaction
+
+
+def hold_read(manager: TransactionManager, part: Part, mark: Mark) -> None:
+    """Is one part until the transaction has ended: nothing has been written since this mark, nor is before the end.
+
+    Errors: `WriteConflict` if something has; `TransactionEnded` if nobody can know any more.
+    """
+    transaction = manager.begin(for_tasks=False)
+    try:
+        run(manager.context, _Read(transaction, part, mark))
+    finally:
+        if transaction.own_files is None:  # it is on the timeline
+            transaction.abort_quietly()
+        else:
+            transaction.release()
+
+
+class _Read(Intent[bool]):
+    tries_first = True
+
+    def __init__(self, transaction: Transaction, part: Part, mark: Mark) -> None:
+        self._context, self._part = transaction.context, part
+        self._state = TransactionState(
+            transaction.instant,
+            transaction.state.action,
+            transaction.state.operation_id,
+            mark,
+            transaction.state.began_ms,
+        )
+        self._staged = False
+        self.above = transaction.instant
+
+    def part(self) -> Part:
+        return self._part
+
+    def prepare(self, look: Look) -> Verdict | None:
+        if not self._staged:
+            self._staged = True
+            self._part.stage()
+        return None
+
+    def decide(self, place: Place) -> Event | Verdict:
+        state, context = self._state, self._context
+        if state.mark.slot + 1 < place.tail.watermark:
+            return Ended(
+                TransactionEnded(
+                    f"the table at {context.storage.uri} was written so often since it was read that nobody can say "
+                    "whether it has changed: begin the transaction anew, and end it sooner",
+                    instant=state.instant,
+                )
+            )
+        found = written_since(At(context, state, place, Staged(CommitMetadata((), "UPSERT", {}))))
+        if found is not None:
+            lost_s = (context.system.realtime_ms() - state.began_ms) / 1000
+            return Conflicted(write_conflict(state.instant, found, lost_s, Work(), early=False))
+        event = Event(WITHDRAW, state.action, state.instant, state.operation_id, context.writer)
+        return self._part.prepared(event, place.tail.number) or Retry("another part of the transaction tries again")
+
+    def follow(self, found: Added | Verdict) -> bool:
+        if isinstance(found, Conflicted):
+            raise found.conflict
+        if isinstance(found, Ended):
+            raise found.error
+        if not isinstance(found, Event):
+            raise InvariantBroken(f"{found} is not what comes of a part that has only read")
+        return True
