@@ -22,6 +22,11 @@ from lakelatch.timeline.recorded_options import LOG_VERSION
 SECOND = {1: 11, 2: 20}
 
 
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
+
+
 def write_all(tables: Tables, given: Mapping[int, int], options: Mapping[str, object] = OPTIMISTIC, at: int = 2) -> Any:
     with lakelatch.transaction(tables.paths, options) as tx:
         for path in tables.paths:
