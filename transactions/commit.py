@@ -83,8 +83,10 @@ class Commit(Intent[Outcome]):
         relocate: Callable[[Displaced], Staged] | None = None,
         keep_files: bool = False,
         member: GroupMember | None = None,
+        part: Part | None = None,
     ) -> Commit:
-        """The same, ready for the files of this transaction. As a `member` of a group, others may commit it.
+        """The same, ready for the files of this transaction. As a `member` of a group, others may commit it; as a
+        `part` of a transaction over several tables it counts if all of them do.
 
         `relocate` makes files elsewhere where they were displaced, and stages those; without it `Displaced` is the
         outcome. `keep_files`: those of a commit that lost stay, for another one.
@@ -92,7 +94,7 @@ class Commit(Intent[Outcome]):
         self._owner, self._checks, self._relocate, self._keep_files = owner, checks, relocate, keep_files
         self._decided = self._staged = staged
         self._closed, self.above = False, owner.state.instant
-        self._member, self._turn, self._withdrawn = member, None, False
+        self._member, self._turn, self._withdrawn, self._part = member, None, False, part
         return self
 
     @property

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
-from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -152,7 +151,8 @@ class TablesTransaction:
             )
         moment = None if self._moments is None else self._moments[path]
         part = self._parts.add(self._storages[path].uri, None if moment is None else moment.mark)
-        Thread(target=copy_context().run, args=(self._at_work, path, part, write), daemon=True).start()
+        at_work = partial(copy_context().run, self._at_work, path, part, write)
+        self._system.start_thread(at_work, f"lakelatch part {part.table}")
         self._parts.await_staged(part)
         if part.has_ended:
             self._parts.remove(part)

@@ -106,7 +106,7 @@ class Write(Commit, ABC):
                 if self._register is not None:
                     self._register.register(transaction)
                 files = self.stage(transaction, self._kept)
-                files.start(self, self.keeps(files, self._tried <= self._retries))
+                files.start(self, self.keeps(files, self._tried <= self._retries), self._part)
             except BaseException as error:
                 return self._lost_by(transaction, error)
             self._files = files

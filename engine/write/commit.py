@@ -43,6 +43,7 @@ from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.base.outcome import Changed, Displaced, Staged, Verdict
 from lakelatch.transactions.checks import At, in_order
 from lakelatch.transactions.commit import Commit
+from lakelatch.transactions.several.parts import Part
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
@@ -129,13 +130,13 @@ class StagedFiles:
         """Whether log files instead of these base files could not conflict."""
         return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
 
-    def start(self, commit: Commit, keep_files: bool = False) -> Commit:
+    def start(self, commit: Commit, keep_files: bool = False, part: Part | None = None) -> Commit:
         """Prepares the commit of these files. If it loses, they are kept if `keep_files`, unless they were merged."""
         placed = self._is_placed if self._replacement is None else self._replacement.check
         checks = in_order([keeps_schema(self.table), placed], makes_table(self.table))
         keep_files = keep_files and not self.table.config.copies_on_write
         member = GroupedFiles(self.table, self._options, self.reports) if self._can_be_grouped() else None
-        return commit.start(self.transaction, self._staged(), checks, self._relocate, keep_files, member)
+        return commit.start(self.transaction, self._staged(), checks, self._relocate, keep_files, member, part)
 
     def _can_be_grouped(self) -> bool:
         """Whether others can decide the commit by its files: they cannot if it replaces any, or changes the table."""

@@ -45,7 +45,9 @@ _OF_SERVICES = (
 )
 # Where something may happen: the others are of data that only Spark writes.
 _STEPS = tuple(
-    name for name in failpoints.NAMES if name.split(".")[0] not in ("create", "group", "rebase", "write", *_OF_SERVICES)
+    name
+    for name in failpoints.NAMES
+    if name.split(".")[0] not in ("create", "group", "rebase", "several", "write", *_OF_SERVICES)
 )
 _SERVICE_STEPS = tuple(name for name in failpoints.NAMES if name.split(".")[0] in _OF_SERVICES)
 _OF_THE_REST = tuple(check for check in OF_SIMULATION if check is not readers_saw_everything)

@@ -22,7 +22,6 @@ from contextvars import ContextVar
 from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
-from threading import Condition
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken, LakelatchError, Unavailable
 from lakelatch.failpoints import failpoint
@@ -113,7 +112,7 @@ class Parts:
     def __init__(self, operation_id: str, system: System) -> None:
         self.operation_id = operation_id
         self._system = system
-        self._changed = Condition()
+        self._changed = system.new_condition()
         self._parts: list[Part] = []
         self._try = 0  # 0 until they are to be committed
         self._decision = ""  # its name in this try
@@ -143,20 +142,18 @@ class Parts:
         with self._changed:
             part.is_staged = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._try or self._is_over)
+            self._wait(lambda: self._try > 0 or self._is_over)
             self._ensure_goes_on()
 
     def await_turn(self, part: Part, release: Callable[[], object]) -> None:
         with self._changed:
             part.gives_way = False  # whom it has waited for is decided
             self._changed.notify_all()
-            if not self._may_put(part):
-                self._changed.release()
-                try:
-                    release()
-                finally:
-                    self._changed.acquire()
-                self._changed.wait_for(lambda: self._is_over or self._may_put(part))
+            has_to_wait = not self._may_put(part)
+        if has_to_wait:
+            release()
+        with self._changed:
+            self._wait(lambda: self._is_over or self._may_put(part))
             self._ensure_goes_on()
             part.tried = self._try
 
@@ -173,7 +170,7 @@ class Parts:
             if part.tried not in self._outcomes:
                 part.event = event
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: part.tried in self._outcomes)
+                self._wait(lambda: part.tried in self._outcomes)
             outcome = self._outcomes[part.tried]
         if outcome is _Outcome.ABORT:
             raise PartGivenUp("another part of the transaction has failed")
@@ -219,7 +216,7 @@ class Parts:
     def await_staged(self, part: Part) -> None:
         """Returns once the part is staged or has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: part.is_staged or part.has_ended)
+            self._wait(lambda: part.is_staged or part.has_ended)
 
     def commit(self, decisions: Decisions) -> bool | None:
         """Decides, as often as it takes; whether all parts are committed, None if nobody can say.
@@ -286,12 +283,16 @@ class Parts:
 
     def _wait_until(self, is_so: Callable[[], bool], until_ns: int | None = None) -> bool:
         with self._changed:
-            while not is_so():
-                left_s = None if until_ns is None else (until_ns - self._system.monotonic_ns()) / 1e9
-                if left_s is not None and left_s <= 0:
-                    return False
-                self._changed.wait(left_s)
-            return True
+            return self._wait(is_so, until_ns)
+
+    def _wait(self, is_so: Callable[[], bool], until_ns: int | None = None) -> bool:
+        """Waits, with the condition held, until something is so; False if it is not at a time."""
+        while not is_so():
+            left_s = None if until_ns is None else (until_ns - self._system.monotonic_ns()) / 1e9
+            if left_s is not None and left_s <= 0:
+                return False
+            self._changed.wait(left_s)
+        return True
 
     @property
     def _is_prepared(self) -> bool:
