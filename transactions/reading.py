@@ -18,7 +18,7 @@ from lakelatch.transactions.checks import At, written_since
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 from lakelatch.transactions.intent import Added, Intent, Look, Place
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.several.parts import Part
+from lakelatch.transactions.several.parts import Part, ensure_may_take_part
 from lakelatch.transactions.transaction import Transaction
 
 
@@ -27,6 +27,7 @@ def hold_read(manager: TransactionManager, part: Part, mark: Mark) -> None:
 
     Errors: `WriteConflict` if something has; `TransactionEnded` if nobody can know any more.
     """
+    ensure_may_take_part(manager.context.provider, manager.storage.uri)
     transaction = manager.begin(for_tasks=False)
     try:
         run(manager.context, _Read(transaction, part, mark))

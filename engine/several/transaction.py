@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +37,8 @@ from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSI
 from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.transactions.reading import hold_read
 from lakelatch.transactions.several.parts import Part, Parts, next_write_is, take_current_part
+
+S = TypeVar("S", bound="TablesTransaction")
 
 SNAPSHOT, SERIALIZABLE = "snapshot", "serializable"
 _NEW, _OPEN, _COMMITTED, _ENDED = "not begun", "open", "committed", "ended"
@@ -81,7 +83,7 @@ class TablesTransaction:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(without_secrets, self._storages))}; {self._state})"
 
-    def __enter__(self) -> TablesTransaction:
+    def __enter__(self: S) -> S:
         if _open.get():
             raise InvalidRequest(
                 "a transaction over several tables is open in this thread: name all its tables in one, or end it first"

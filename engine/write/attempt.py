@@ -29,7 +29,7 @@ from lakelatch.transactions.base.context import TransactionContext, TransactionS
 from lakelatch.transactions.base.outcome import Committed, Conflicted, GivenUp, Outcome, Verdict, committed_or_raise
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.intent import Added, Look, Place
-from lakelatch.transactions.several.parts import take_current_part
+from lakelatch.transactions.several.parts import ensure_may_take_part, take_current_part
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
 
@@ -84,6 +84,8 @@ class Write(Commit, ABC):
         Errors: `WriteConflict` of the last try, and other errors of a try, which is rolled back.
         """
         self._register = register
+        if self._part is not None:
+            ensure_may_take_part(self._context.provider, self._context.storage.uri)
         try:
             done = committed_or_raise(run(self._context, self))
         except BaseException as error:

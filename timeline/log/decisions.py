@@ -124,10 +124,14 @@ class Decisions:
         if self._was_shown(event):
             return True
         found = self.find(event.home, event.decision)
+        if found is not None and found.commits:
+            return True
+        # It may have been removed since, because nobody needed it, and an abort may have followed: the file is there.
+        if self._was_shown(event):
+            return True
         if found is None:
             raise Undecided.of(event)
-        # One that was removed, because nobody needed it, may have been followed by an abort: then the file is there.
-        return found.commits or self._was_shown(event)
+        return False
 
     def find(self, home: str, name: str) -> Decision | None:
         """The decision, None if there is none yet. Errors: `Unavailable`, `CorruptTable`."""

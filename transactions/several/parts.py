@@ -25,6 +25,7 @@ from operator import attrgetter
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken, LakelatchError, Unavailable
 from lakelatch.failpoints import failpoint
+from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System
@@ -87,6 +88,17 @@ class Part:
 
 
 _current: ContextVar[Part | None] = ContextVar("lakelatch_part", default=None)
+
+
+def ensure_may_take_part(provider: LockProvider, table: str) -> None:
+    """Errors: `InvalidRequest` for locks that Java Hudi takes: it rolls back a part whose heartbeat it misses."""
+    if provider.taken_by_hudi:
+        raise InvalidRequest(
+            f"the writers of {without_secrets(table)} take Hudi's own locks, so that a writer of Java Hudi could roll "
+            "back a part of a transaction over several tables that is committed: write the table alone, or move it "
+            "with `lakelatch locks migrate` to locks that Java does not take",
+            option="hoodie.write.lock.provider",
+        )
 
 
 def take_current_part() -> Part | None:

@@ -1,0 +1,106 @@
+"""Transactions over several tables with frames of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakelatch
+from lakelatch import Table
+from lakelatch.errors import InvalidRequest, WriteConflict
+
+pytestmark = pytest.mark.spark
+
+LOCKS = {"hoodie.write.lock.provider": "filesystem"}
+
+
+@pytest.fixture
+def shop(spark: Any, tmp_path: Path) -> tuple[Table, Table]:
+    orders = Table.create(spark, tmp_path / "orders", "id int, total int", key="id", options=LOCKS)
+    lines = Table.create(spark, tmp_path / "lines", "id int, order_id int, amount int", key="id", options=LOCKS)
+    with lakelatch.transaction([orders, lines]) as tx:
+        tx.upsert(orders, spark.createDataFrame([(1, 30)], "id int, total int"))
+        tx.upsert(lines, spark.createDataFrame([(1, 1, 10), (2, 1, 20)], "id int, order_id int, amount int"))
+    return orders, lines
+
+
+def rows(table: Table) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, table.to_df().collect()))
+
+
+def test_changes_of_all_kinds_are_seen_together(spark: Any, shop: tuple[Table, Table]) -> None:
+    orders, lines = shop
+    updates = spark.createDataFrame([(1, 5), (2, 7)], "id int, total int")
+    with lakelatch.transaction([orders, lines]) as tx:
+        merge = tx.merge(orders, updates).when_matched_update({"total": "target.total + source.total"})
+        merge.when_not_matched_insert_all().execute()
+        tx.delete(lines, "amount > 15")
+        assert rows(orders) == [(1, 30)] and len(rows(lines)) == 2
+    assert rows(orders) == [(1, 35), (2, 7)] and rows(lines) == [(1, 1, 10)]
+    assert {Path(path).name: one.operation for path, one in tx.results.items()} == {
+        "orders": "merge",
+        "lines": "delete",
+    }
+    with lakelatch.transaction([orders, lines]) as tx:
+        tx.update(orders, "id = 2", {"total": "total + 1"})
+        tx.insert(lines, spark.createDataFrame([(3, 2, 8)], "id int, order_id int, amount int"))
+    assert rows(orders) == [(1, 35), (2, 8)] and rows(lines) == [(1, 1, 10), (3, 2, 8)]
+    with lakelatch.transaction([orders.path, lines.path], LOCKS) as tx:
+        tx.overwrite(orders, updates)
+        tx.upsert(lines.path, spark.createDataFrame([(3, 2, 9)], "id int, order_id int, amount int"))
+    assert rows(orders) == [(1, 5), (2, 7)] and rows(lines) == [(1, 1, 10), (3, 2, 9)]
+
+
+def test_reads_and_cuts_are_of_one_moment(spark: Any, shop: tuple[Table, Table], tmp_path: Path) -> None:
+    orders, lines = shop
+    cut = lakelatch.snapshot([orders, lines])
+    cut.save(tmp_path / "cut.json")
+    with lakelatch.transaction([orders, lines]) as tx:
+        assert tx.read(spark, orders, columns=["total"]).collect()[0].total == 30
+        lines.delete("id = 1")
+        assert tx.read(spark, lines, where="amount < 15").count() == 1
+    assert rows(lines) == [(2, 1, 20)]
+    for one in (cut, lakelatch.snapshot.load(tmp_path / "cut.json")):
+        assert one.read(spark, lines).count() == 2 and one.read(spark, orders.path).collect()[0].total == 30
+        again = lakelatch.read(spark, lines.path, {"as.of.instant": one.times[lines.path]})
+        assert again.count() == 2
+
+
+def test_who_writes_what_was_read_meanwhile_ends_it(spark: Any, shop: tuple[Table, Table]) -> None:
+    orders, lines = shop
+    with pytest.raises(WriteConflict), lakelatch.transaction([orders, lines]) as tx:
+        total = tx.read(spark, orders).collect()[0].total
+        lines.update("id = 1", {"amount": "11"})
+        tx.update(orders, "id = 1", {"total": str(total + 1)})
+        tx.update(lines, "id = 1", {"amount": "12"})
+    assert rows(orders) == [(1, 30)] and rows(lines) == [(1, 1, 11), (2, 1, 20)]
+
+
+def test_a_batch_of_a_stream_is_committed_once_in_all_tables(
+    spark: Any, shop: tuple[Table, Table], tmp_path: Path
+) -> None:
+    """A batch that comes again, because its stream has died in between, changes nothing any more."""
+    orders, lines = shop
+
+    def write(batch: int) -> Mapping[str, Any]:
+        own = {"hoodie.datasource.write.streaming.checkpoint.identifier": "shop", "lakelatch.write.batch.number": batch}
+        with lakelatch.transaction([orders, lines], own) as tx:
+            tx.upsert(orders, spark.createDataFrame([(9, batch)], "id int, total int"))
+            tx.upsert(lines, spark.createDataFrame([(9, 9, batch)], "id int, order_id int, amount int"))
+        return tx.results
+
+    assert not any(one.repeated for one in write(0).values())
+    assert all(one.repeated for one in write(0).values())
+    assert len(orders.history().collect()) == 2
+
+
+def test_a_table_is_changed_once(shop: tuple[Table, Table]) -> None:
+    orders, _ = shop
+    with lakelatch.transaction([orders.path], LOCKS) as tx:
+        tx.delete(orders.path, "id = 1")
+        with pytest.raises(InvalidRequest, match="changed once"):
+            tx.delete(orders.path, "id = 2")
+    assert rows(orders) == []
