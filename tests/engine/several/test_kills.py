@@ -1,0 +1,71 @@
+"""A writer of several tables that is killed, at each step: what it wrote is in all of them or in none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from several_tables import FIRST, OPTIMISTIC, QUICK, Tables, rows
+
+import lakelatch
+from lakelatch import failpoints
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
+from lakelatch.timeline.log.events import COMPLETE
+
+WRITTEN = {1: 11, 2: 20}
+#: Where it is killed, and whether it is committed then; visits are those of two parts.
+POINTS = {
+    "begin.after_claim@1": False,
+    "begin.after_claim@2": False,
+    "mark.after@1": False,
+    "data.after@2": False,
+    "commit.after_check@1": False,
+    "commit.before_slot@1": False,
+    "commit.after_slot@1": False,
+    "commit.before_slot@2": False,
+    "commit.after_slot@2": False,
+    "several.before_decision@1": False,
+    "several.after_decision@1": True,
+    "commit.after_projection@1": True,
+    "commit.after_projection@2": True,
+    "cleanup.after_markers@1": True,
+}
+
+
+def killed_at(tables: Tables, point: str) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            name, _, visit = point.partition("@")
+            with (
+                failpoints.active(f"{name}=kill@{visit}"),
+                lakelatch.transaction(tables.paths, {**OPTIMISTIC, **QUICK}) as tx,
+            ):
+                for path in tables.paths:
+                    tx.upsert(path, rows({1: 11}, 2))
+        finally:
+            os._exit(3)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_it_is_in_all_tables_or_in_none(tmp_path: Path, point: str) -> None:
+    tables, wanted = Tables(tmp_path), WRITTEN if POINTS[point] else FIRST
+    killed_at(tables, point)
+    assert tables.cut() == [wanted, wanted]
+    for number in (1, 0):
+        tables.write(number, {3: 30}, at=3)
+    assert tables.now() == [{**wanted, 3: 30}] * 2 == tables.cut()
+    with lakelatch.transaction(tables.paths, {**OPTIMISTIC, **QUICK}) as tx:
+        for path in tables.paths:
+            tx.upsert(path, rows({2: 22}, 3))
+    assert tables.cut() == [{**wanted, 2: 22, 3: 30}] * 2
+    for number, path in enumerate(tables.paths):
+        log = tables.log(number)
+        times = [event.time for event in log.events_after(0, log.tail())]
+        assert times == sorted(set(times)) and log.tail().events[-1].kind == COMPLETE
+        assert lakelatch.verify(path).findings == ()
+        assert list(Path(path, HEARTBEAT_FOLDER).glob("*")) == []
