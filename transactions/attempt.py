@@ -19,7 +19,7 @@ lock has a limit of its own, and of a slot that was created the answer has to be
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -106,6 +106,21 @@ def run(context: TransactionContext, intent: Intent[T], lease: Lease | None = No
     """
     with ExitStack() as held:
         return _Loop(context, intent, held, lease).run()
+
+
+class _WithoutLock:
+    """A part that waits for the others without its table's lock, which they might need."""
+
+    def __init__(self, part: Part, release: Callable[[], object], race: Race) -> None:
+        self._part, self._release, self._race = part, release, race
+
+    def put(self, event: Event) -> None:
+        self._part.put()
+
+    def decided(self, event: Event) -> bool:
+        with self._race.paused():
+            self._release()
+            return self._part.decided(event)
 
 
 class _Loop(Generic[T]):
@@ -229,9 +244,9 @@ class _Loop(Generic[T]):
         oldest_needed = partial(context.observer.oldest_start_slot, default=2**62)
         shown = intent.shown if lease is None else None
         part = intent.part()
-        decided = None if part is None else partial(self._decided, part)
+        prepared = None if part is None else _WithoutLock(part, self._release, self._race)
         try:
-            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown, others, decided)
+            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown, others, prepared)
         except LakelatchError as error:
             if claimed and not isinstance(error, CommitUnknown):
                 context.storage.delete(heartbeat_path(claimed))
@@ -239,12 +254,6 @@ class _Loop(Generic[T]):
         if claimed and event is None:  # kept until the end, the claims of lost slots would look like dead writers
             context.storage.delete(heartbeat_path(claimed))
         return event
-
-    def _decided(self, part: Part, event: Event) -> bool:
-        """Waits for the other parts without the lock, which they might need."""
-        with self._race.paused():
-            self._release()
-            return part.decided(event)
 
     def _wait_for_decision(self, event: Event) -> None:
         part = self._intent.part()

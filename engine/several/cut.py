@@ -111,7 +111,14 @@ def _look_again(log: CommitLog, tail: Tail) -> Tail | None:
     def again() -> None:
         numbers.append(log.tail_number())
 
-    log.storage.together(again, lambda: found.append(log.look(tail)))
+    def look() -> None:
+        found.append(log.look(tail))
+
+    if tail.number:
+        log.storage.together(again, look)
+    else:  # then the timeline alone says which moment it is
+        look()
+        again()
     if numbers[0] == tail.number:
         return found[0]
     if numbers[0] == tail.number + 1 and log.last_decided().number == tail.number:  # and is still not decided

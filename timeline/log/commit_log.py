@@ -38,6 +38,7 @@ from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
+from lakelatch.timeline.log.decisions import Prepared
 from lakelatch.timeline.log.events import (
     ABORT,
     CANCEL,
@@ -124,7 +125,7 @@ class CommitLog(LogReader):
         oldest_needed: Callable[[], int],
         shown: Callable[[], None] | None = None,
         others: Sequence[Event] = (),
-        decided: Callable[[Event], bool] | None = None,
+        prepared: Prepared | None = None,
     ) -> Event | None:
         """Adds one event directly after a tail that was looked at, and completes its projection; None if others did.
 
@@ -132,8 +133,8 @@ class CommitLog(LogReader):
         another writer has. `take_time(above)` gives a fresh time greater than `above`. `oldest_needed()` is the lowest
         slot number that somebody may still have to read. `shown` is called once the event's file was made here, beside
         the last listing of the timeline, and raises nothing. `others` are completed writes that the same slot commits,
-        after this event and in this order. For a prepared event `decided` waits until it is known whether it counts; if
-        not, it is as if others had been faster.
+        after this event and in this order. A `prepared` event whose decision says that it does not count has lost, as
+        if others had been faster.
 
         Errors: `WrongLocks`; `CommitUnknown` if a lost answer could not be resolved, or if the slot was created and
         what has to follow failed; `TransactionEnded` if a foreign writer rolled the instant back before its file was
@@ -147,9 +148,11 @@ class CommitLog(LogReader):
         event = self._place(draft, tail, time, oldest_needed)
         failpoint("commit.before_slot")
         stored = self._create(event, self._place_others(event, others, take_time))
+        if stored and prepared is not None:
+            prepared.put(event)
         place = self._place_of(event, stored) if stored else _Place.NONE
-        if place is not _Place.NONE and decided is not None:
-            place = self._place_of(event, stored) if decided(event) else _Place.NONE  # others may have gone on
+        if place is not _Place.NONE and prepared is not None and not prepared.decided(event):
+            place = _Place.NONE
         if place is _Place.NONE:
             self._drop_content(event)
             return None

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from threading import Lock
+from typing import Protocol
 
 from lakelatch.errors import CorruptTable, Unavailable
 from lakelatch.retry import tries
@@ -96,6 +97,18 @@ def decision_name(home_slot: int, operation_id: str) -> str:
 def operation_of(decision: str) -> str:
     """The transaction over several tables of which this is a decision: each of its tries has one."""
     return decision[_DIGITS + 1 :]
+
+
+class Prepared(Protocol):
+    """A part of a transaction over several tables, as it is told of its event."""
+
+    def put(self, event: Event) -> None:
+        """Called once the event has its slot, of which it is still to be seen whether it is part of the log."""
+        ...
+
+    def decided(self, event: Event) -> bool:
+        """Called when it is; waits until it is known whether the event counts."""
+        ...
 
 
 class Decisions:

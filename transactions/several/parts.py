@@ -58,7 +58,7 @@ class Part:
     def __init__(self, parts: Parts, table: str, mark: Mark | None) -> None:
         self._parts, self.table, self.mark = parts, table, mark
         self.has_read: Mark | None = None
-        self.is_staged = self.has_ended = self.gives_way = False
+        self.is_staged = self.is_put = self.has_ended = self.gives_way = False
         self.event: Event | None = None  # while it is prepared
         self.tried = 0  # the last try in which it may put its event
         self.error: BaseException | None = None
@@ -74,6 +74,10 @@ class Part:
     def prepared(self, event: Event, after_slot: int) -> Event | None:
         """The event that is to be put after this slot; None if its try is over, and it has to wait for another turn."""
         return self._parts.prepared(self, event, after_slot)
+
+    def put(self) -> None:
+        """Says that the event has its slot: if this is the home, the others need wait no longer."""
+        self._parts.put(self)
 
     def decided(self, event: Event) -> bool:
         """Waits until it is known whether the event counts, which has its slot; False if it needs another one.
@@ -128,6 +132,7 @@ class Parts:
         self._parts: list[Part] = []
         self._try = 0  # 0 until they are to be committed
         self._decision = ""  # its name in this try
+        self._begins_again = False  # whether this try is in vain
         self._outcomes: dict[int, _Outcome] = {}
 
     @property
@@ -173,9 +178,18 @@ class Parts:
         with self._changed:
             if part.tried != self._try or self._try in self._outcomes:
                 return None
+            if part is self.home and self.home.is_put:  # in a slot that is not part of the log after all
+                self._begins_again = True
+                self._changed.notify_all()
+                return None
             if part is self.home:
                 self._decision = decision_name(after_slot + 1, self.operation_id)
             return replace(event, decision=self._decision, home=self.home.table)
+
+    def put(self, part: Part) -> None:
+        with self._changed:
+            part.is_put = part.tried == self._try
+            self._changed.notify_all()
 
     def decided(self, part: Part, event: Event) -> bool:
         with self._changed:
@@ -209,11 +223,11 @@ class Parts:
             self._changed.notify_all()
 
     def _may_put(self, part: Part) -> bool:
-        if not self._try or self._try in self._outcomes:
+        if not self._try or self._try in self._outcomes or self._begins_again:
             return False
         if part is self.home:
             return part.tried == self._try or not any(other.gives_way for other in self._parts)
-        return self.home.event is not None
+        return self.home.is_put
 
     @property
     def _is_over(self) -> bool:
@@ -238,7 +252,7 @@ class Parts:
         until_ns = self._system.monotonic_ns() + round(_TRIES_FOR_S * 1e9)
         while True:
             with self._changed:
-                self._try, self._decision = self._try + 1, ""
+                self._try, self._decision, self._begins_again = self._try + 1, "", False
                 self._changed.notify_all()
             outcome = self._decide(decisions)
             if outcome is _Outcome.AGAIN and self._system.monotonic_ns() > until_ns:
@@ -262,9 +276,9 @@ class Parts:
 
     def _decide(self, decisions: Decisions) -> _Outcome:
         """Waits until all are prepared, and puts the decision."""
-        self._wait_until(lambda: self.home.event is not None or self._has_failed)
+        self._wait_until(lambda: self.home.is_put or self._has_failed)
         until_ns = self._system.monotonic_ns() + round(_PREPARED_FOR_S * 1e9)
-        in_time = self._wait_until(lambda: self._is_prepared or self._has_failed or self._gives_way, until_ns)
+        in_time = self._wait_until(lambda: self._is_prepared or self._has_failed or self._is_in_vain, until_ns)
         with self._changed:
             events = [(part.table, part.event) for part in self._parts if part.event is not None]
             wanted = ABORT
@@ -290,7 +304,7 @@ class Parts:
         with self._changed:
             self._outcomes.setdefault(self._try, outcome)
             for part in self._parts:
-                part.event = None
+                part.event, part.is_put = None, False
             self._changed.notify_all()
 
     def _wait_until(self, is_so: Callable[[], bool], until_ns: int | None = None) -> bool:
@@ -315,8 +329,8 @@ class Parts:
         return any(part.has_ended for part in self._parts)
 
     @property
-    def _gives_way(self) -> bool:
-        return any(part.gives_way for part in self._parts)
+    def _is_in_vain(self) -> bool:
+        return self._begins_again or any(part.gives_way for part in self._parts)
 
     @property
     def errors(self) -> list[BaseException]:
