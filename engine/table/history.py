@@ -8,6 +8,8 @@ from datetime import datetime, timedelta, timezone
 from html import escape
 from typing import Any
 
+import pyarrow as pa
+
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import shown_type
@@ -21,6 +23,26 @@ from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
 
 _COLUMNS_SHOWN = 100
+_MOMENT = pa.timestamp("us", "UTC")
+_HISTORY = pa.schema(
+    [
+        ("completed", _MOMENT),
+        *((name, pa.string()) for name in ("instant", "completion", "action", "operation", "writer")),
+        *((name, pa.int64()) for name in ("rows_written", "rows_deleted", "files_written", "bytes_written")),
+        ("file_groups_replaced", pa.int64()),
+        ("undone", pa.list_(pa.string())),
+        ("undone_by", pa.string()),
+    ]
+)
+_LOSSES = pa.schema(
+    [
+        ("began", _MOMENT),
+        *((name, pa.string()) for name in ("instant", "writer", "winner", "winner_action", "winner_writer")),
+        ("early", pa.bool_()),
+        *((name, pa.int64()) for name in ("file_groups", "rows_lost", "bytes_lost")),
+        *((name, pa.float64()) for name in ("task_s_lost", "time_lost_s")),
+    ]
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -104,6 +126,23 @@ def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]
     for instant in sorted(completed, key=lambda one: one.completion or "", reverse=True)[:limit]:
         rows += _rows(table, instant)
     return rows[:limit]
+
+
+def history_table(table: OpenedTable, limit: int | None) -> pa.Table:
+    """The rows of `history_rows`, with names."""
+    return _named(history_rows(table, limit), _HISTORY)
+
+
+def conflict_table(table: OpenedTable, limit: int | None) -> pa.Table:
+    """The rows of `conflict_rows`, with names."""
+    return _named(conflict_rows(table, limit), _LOSSES)
+
+
+def _named(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
 
 
 def last_commit_until(table: OpenedTable, time: str) -> str:

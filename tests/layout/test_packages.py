@@ -37,7 +37,7 @@ CLIENT_MODULES = {  # a service's client library, and the only modules that may 
     "botocore": {"locks/dynamodb/client.py"},
     "obstore": {"storage/cloud.py", "storage/cloud_client.py", "storage/cloud_objects.py"},
     "fsspec": {"storage/fsspec.py"},
-    "sqlglot": {"spark/sql/references.py"},
+    "sqlglot": {"spark/sql/references.py", *(f"engine/sql/{name}.py" for name in ("parsing", "types", "expressions"))},
     "testcontainers": {"testing/servers/containers.py"},
     "docker": {"testing/servers/containers.py"},
 }

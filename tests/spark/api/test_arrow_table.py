@@ -120,7 +120,7 @@ def test_threads_of_one_process_lose_nothing(table: ArrowTable) -> None:
 
 
 def test_bad_input_changes_nothing(table: ArrowTable, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="is no table of Arrow"):
+    with pytest.raises(InvalidRequest, match="list does not speak Arrow"):
         table.upsert([{"id": 1}])
     with pytest.raises(InvalidRequest, match="lacks the column"):
         table.upsert(rows((1, 1, "x")).drop_columns(["v"]))
