@@ -30,6 +30,7 @@ from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.read.filtered import FilteredRead
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.run.executor import HERE
+from lakelatch.engine.run.listing import Listing
 from lakelatch.engine.run.report import MaintenanceReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cleaning import CleanResult
@@ -39,9 +40,9 @@ from lakelatch.engine.sql.expressions import Expression, check_condition
 from lakelatch.engine.sql.types import schema_of
 from lakelatch.engine.table.history import (
     TableDetail,
-    conflict_table,
+    conflict_listing,
     detail_of,
-    history_table,
+    history_listing,
     last_commit_until,
     shown_table,
 )
@@ -195,17 +196,17 @@ class ArrowTable:
         batches = (batch for change in plan.slices for batch in plan.read(change))
         return pa.RecordBatchReader.from_batches(plan.schema, (batch.cast(plan.schema) for batch in batches))
 
-    def history(self, limit: int | None = 100) -> pa.Table:
+    def history(self, limit: int | None = 100) -> Listing:
         """The completed instants of the active timeline, newest first, `limit` at most: one row each.
 
         `operation` is what was done (UPSERT, UPDATE, MERGE, OVERWRITE of a condition, ...). A rollback or restore says
         which instants it has `undone`, and those of a restore follow it, with no completion and `undone_by`.
         """
-        return history_table(self._open(), limit)
+        return history_listing(self._open(), limit)
 
-    def conflicts(self, limit: int | None = 100) -> pa.Table:
+    def conflicts(self, limit: int | None = 100) -> Listing:
         """The writes that lost to others lately, newest first: to whom, and what was thrown away."""
-        return conflict_table(self._open(), limit)
+        return conflict_listing(self._open(), limit)
 
     def detail(self) -> TableDetail:
         """The settings that were fixed when the table was made."""

@@ -59,7 +59,7 @@ class MergedTable:
         return same_rows(StructType([self.schema[name] for name in self.identity]), self.keys, one, other)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Merge(MergeClauses[Expression]):
     """A merge that is being described. Every method but `execute` returns another one, with one clause more.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.notebook import html_of, html_rows
 from lakelatch.timeline.table_config import TableConfig
 
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
@@ -33,6 +34,17 @@ class Clause(Generic[E]):
     def takes_all(self) -> bool:
         """Whether every column is the source's of that name."""
         return self.values is ALL
+
+    def parts(self) -> tuple[str, str, str]:
+        """Its kind, its condition, and what it does, as texts."""
+        values = (f"{name} = {one}" for name, one in (self.values or {}).items())
+        given = "all columns" if self.takes_all else ", ".join(values)
+        action = "delete" if self.deletes else f"{'insert' if self.kind == NOT_MATCHED else 'update'} {given}"
+        return self.kind, "" if self.condition is None else str(self.condition), action
+
+    def __str__(self) -> str:
+        kind, condition, action = self.parts()
+        return f"when {kind}{f' and {condition}' if condition else ''}: {action}"
 
 
 class Merged(Protocol):
@@ -96,6 +108,16 @@ class MergeClauses(ABC, Generic[E]):
     def when_not_matched_by_source_delete(self: M, condition: E | None = None) -> M:
         """Deletes a row of the table that no row of the source matches."""
         return self._with(NOT_MATCHED_BY_SOURCE, condition, None)
+
+    def __repr__(self) -> str:
+        """One line, without the rows of the source."""
+        return f"Merge({'; '.join(map(str, self.clauses)) or 'no clause yet'})"
+
+    def _repr_html_(self) -> str:
+        """The clauses as a table, for notebooks."""
+        if not self.clauses:
+            return html_of({"merge": "no clause yet"})
+        return html_rows(["when", "and", "then"], (clause.parts() for clause in self.clauses), len(self.clauses))
 
     def check_clauses(self) -> None:
         """`InvalidRequest` for a merge without a clause, and for a source that lacks columns which one takes."""

@@ -66,7 +66,7 @@ class MergedTable:
         return Identity(self.config).names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Merge(MergeClauses[Expression]):
     """A merge that is being described. Every method but `execute` returns another one, with one clause more.
 
