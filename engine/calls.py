@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lakelatch.engine.options.registry import Call
+from lakelatch.engine.run.executor import Executor
+from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
+from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import archiving, cancelling, cleaning, restoring, verifying
 from lakelatch.engine.services import savepoints as kept
 from lakelatch.engine.services.archiving import Archived
+from lakelatch.engine.services.cleaning import Clean, CleanResult
 from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.keeping.maintenance import maintain_with
 from lakelatch.engine.services.log_compaction import LogCompaction
 from lakelatch.engine.services.restoring import Undone
+from lakelatch.engine.services.rewriting import ensure_has_logs
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.engine.services.verifying import Verification
@@ -142,6 +148,50 @@ def preview_clean(path: str, options: Mapping[str, object] | None = None) -> tup
     storage = open_storage(path, parsed.manager.storage)
     plan = cleaning.preview(storage, load_config(storage), parsed.cleaning)
     return () if plan is None else plan.paths
+
+
+def compact_on(
+    executor: Executor, path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+) -> list[CommitResult]:
+    """As `lakelatch.compact`, with tasks where the executor runs them."""
+    with table_at_rest(path, options, system) as (table, manager, parsed):
+        ensure_has_logs(table)
+        context = ServiceContext(table, manager, executor)
+        logs, full = LogCompaction(parsed.compaction), Compaction(parsed.compaction, parsed.cancellation)
+        results = [*logs.execute_waiting(context), *full.run(context)]
+        return [*results, *logs.run_anew(context)] if parsed.compaction.log_compaction else results
+
+
+def cluster_on(
+    executor: Executor, path: str, options: Mapping[str, object] | None = None, system: System = REAL_SYSTEM
+) -> list[CommitResult]:
+    """As `lakelatch.cluster`, with tasks where the executor runs them."""
+    with table_at_rest(path, options, system) as (table, manager, parsed):
+        service = Clustering(parsed.clustering, parsed.cancellation)
+        return service.run(ServiceContext(table, manager, executor))
+
+
+def clean_on(
+    executor: Executor,
+    path: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+    if_due: bool = False,
+) -> list[CleanResult]:
+    """As `lakelatch.clean`, with tasks where the executor runs them."""
+    with table_at_rest(path, options, system) as (table, manager, parsed):
+        return Clean(parsed.cleaning, if_due).run(ServiceContext(table, manager, executor))
+
+
+def maintain_on(
+    executor: Executor,
+    path: str,
+    options: Mapping[str, object] | None = None,
+    system: System = REAL_SYSTEM,
+    tell: Callable[[ServiceRun], None] | None = None,
+) -> MaintenanceReport:
+    """As `lakelatch.maintain`, with tasks where the executor runs them."""
+    return maintain_with(executor, path, Call(options).services(), system, tell)
 
 
 def schedule_compaction(

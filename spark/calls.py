@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.calls import clean_on, cluster_on, compact_on, maintain_on
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.cleaning import Clean, CleanResult
+from lakelatch.engine.services.cleaning import CleanResult
 from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.keeping.maintenance import maintain_with
 from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.services.rewriting import ensure_has_logs
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.spark.executor import SparkExecutor
@@ -34,12 +32,7 @@ def compact(
     concurrency mode. A plan that another process is working on is left to it, and so is that of a process which died,
     until its heartbeat has expired; `waiting_plans` names those. Errors: `InvalidRequest` for a copy-on-write table.
     """
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        ensure_has_logs(table)
-        context = ServiceContext(table, manager, SparkExecutor.of(spark))
-        logs, full = LogCompaction(parsed.compaction), Compaction(parsed.compaction, parsed.cancellation)
-        results = [*logs.execute_waiting(context), *full.run(context)]
-        return [*results, *logs.run_anew(context)] if parsed.compaction.log_compaction else results
+    return compact_on(SparkExecutor.of(spark), path, options, system)
 
 
 def execute_compaction(
@@ -78,9 +71,7 @@ def cluster(
     were, or if the plan is to be carried out whole, nothing of it is completed, and a later call plans anew. Plans of
     Java writers are left to them, and those that another process is working on to it.
     """
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        service = Clustering(parsed.clustering, parsed.cancellation)
-        return service.run(ServiceContext(table, manager, SparkExecutor.of(spark)))
+    return cluster_on(SparkExecutor.of(spark), path, options, system)
 
 
 def execute_clustering(
@@ -116,8 +107,7 @@ def maintain(
     is given each run of a service when it ends. Any number of calls may run at once. Errors: `InvalidRequest` for the
     options, or if there is no table that can be written.
     """
-    service_options = Call(options).services()
-    return maintain_with(SparkExecutor.of(spark), path, service_options, system, tell)
+    return maintain_on(SparkExecutor.of(spark), path, options, system, tell)
 
 
 def clean(
@@ -133,6 +123,4 @@ def clean(
     to it. Threads of this process remove the files, and the executors of a `spark` session if there are more than a
     thousand; `if_due` cleans only if enough has been committed since the last one.
     """
-    with table_at_rest(path, options, system) as (table, manager, parsed):
-        executor = HERE if spark is None else SparkExecutor.of(spark)
-        return Clean(parsed.cleaning, if_due).run(ServiceContext(table, manager, executor))
+    return clean_on(HERE if spark is None else SparkExecutor.of(spark), path, options, system, if_due)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from lakelatch.engine.options.arguments import Options
 from lakelatch.engine.options.write import UPDATE, WriteOptions
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal, refusal_error, refusal_text
@@ -41,7 +42,7 @@ _REFUSALS_MAX = 1024
 def write(
     df: DataFrame | Callable[[], DataFrame],
     path: str,
-    options: Mapping[str, object] | None = None,
+    options: Options | None = None,
     system: System = REAL_SYSTEM,
 ) -> CommitResult:
     """Writes a frame into the table at `path`, all of it or nothing, and makes the table if there is none.

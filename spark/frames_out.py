@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakelatch.engine.options.arguments import Options
 from lakelatch.engine.options.read import ReadOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.by_reader import SlicesByReader
@@ -33,7 +33,7 @@ def read_images(spark: SparkSession, path: str, options: ReadOptions, structs: b
 
 
 def read(
-    spark: SparkSession, path: str, options: Mapping[str, object] | None = None, where: str | Column | None = None
+    spark: SparkSession, path: str, options: Options | None = None, where: str | Column | None = None
 ) -> DataFrame:
     """The table as a frame: the rows of one moment, fixed when this is called.
 

@@ -7,17 +7,17 @@ the one evaluation of the frame.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelatch.engine.changes.inserts import KNOWN, TWICE, refuse_times
 from lakelatch.engine.options.read import COLUMNS
-from lakelatch.engine.options.write import DROP, KNOWN_KEYS_POLICY, WriteOptions
+from lakelatch.engine.options.write import DROP, WriteOptions
 from lakelatch.engine.table.opening import open_table
-from lakelatch.errors import InvalidRequest
 from lakelatch.spark.columns import analysed, checked, folder_value, same_rows
 from lakelatch.spark.frames_out import read
 from lakelatch.spark.spark_types import renamings
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 #: The column that says of each row whether it is skipped, apart from those of the data.
 SKIPPED = "_lakelatch_skipped"
 _KNOWN, _TIMES = "_lakelatch_known", "_lakelatch_times"
-_WAY_OUT = "with if_exists='skip' of an insert or hoodie.datasource.insert.dup.policy=drop"
-_WORDS = ("the table has a row with ", f" already: leave it out, or use upsert, or leave out all such rows {_WAY_OUT}")
-_TWICE = (
-    "more than one row of the frame has ",
-    f": leave out all but one, or use upsert, or keep the one with the greatest ordering value of each key {_WAY_OUT}",
-)
 
 
 def with_new_keys(
@@ -51,12 +45,12 @@ def with_new_keys(
         there: DataFrame | None = None
         if is_table(storage):
             config = open_table(storage).config
-            _refuse_times(options, config.name, config.time_fields)
+            refuse_times(options, config.name, config.time_fields)
             ordering = config.ordering_field if config.merge_mode == EVENT_TIME else None
             found = _Keys(config.record_key_fields, config.partition_fields, ordering)
             there = read(frame.sparkSession, path, {**reading, COLUMNS: ",".join(found.identity)})
         else:
-            _refuse_times(options, options.table_name or path, options.partition_fields if options.time_options else ())
+            refuse_times(options, options.table_name or path, options.partition_fields if options.time_options else ())
             found = _Keys(options.record_key_fields or (), options.partition_fields or (), options.ordering_field)
         names = [*found.identity, *([found.ordering] if found.ordering else [])]
         frame = frame.withColumnsRenamed(renamings(frame.columns, names, frame.sparkSession))
@@ -87,16 +81,6 @@ class Counted:
             self.skipped += batch.num_rows - kept.num_rows
             if kept.num_rows:
                 yield kept
-
-
-def _refuse_times(options: WriteOptions, name: str, fields: Sequence[str] | None) -> None:
-    if fields:
-        raise InvalidRequest(
-            f"{KNOWN_KEYS_POLICY}={options.known_keys} compares columns, and the table {name!r} makes folders of times "
-            f"({', '.join(fields)}), each of which holds one row of a key for several times: leave the option out, and "
-            "use upsert",
-            option=KNOWN_KEYS_POLICY,
-        )
 
 
 @dataclass(frozen=True)
@@ -143,9 +127,9 @@ class _Keys:
             known, same = self._known(found, there)
             found = found.join(known, same, "left")
         row = {name: found[name] for name in self.identity}
-        first = checked(row[self.identity[0]], twice, _TWICE, self.identity, row)
+        first = checked(row[self.identity[0]], twice, TWICE, self.identity, row)
         if there is not None:
-            first = checked(first, functions.col(_KNOWN), _WORDS, self.identity, row)
+            first = checked(first, functions.col(_KNOWN), KNOWN, self.identity, row)
         names = [first.alias(name) if name == self.identity[0] else found[name] for name in frame.columns]
         return found.select(*names)
 

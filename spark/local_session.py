@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.plugins import ensure_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 def open_session(
     name: str, cores: int = 1, memory_mb: int = 640, progress: bool = False, log: Path | None = None
 ) -> SparkSession:
-    """A local session. `InvalidRequest` with the way to get a Java if there is none.
+    """A local session. `InvalidRequest` with the way to get PySpark or a Java if there is none.
 
     With `log`, what the Java process has to say goes to that file.
     """
+    ensure_installed("pyspark", "spark", "a Spark session")
     check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession

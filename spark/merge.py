@@ -7,12 +7,19 @@ that applies to it, and one that takes none stays as it is and is not written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from lakelatch.errors import InvalidRequest
+from lakelatch.engine.changes.clauses import (
+    MATCHED,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    Clause,
+    MergeClauses,
+)
+from lakelatch.engine.sql.expressions import SOURCE, TARGET
 from lakelatch.spark.changed_rows import changed_rows
 from lakelatch.spark.columns import Expression, analysed, checked, column_of, same_rows
 
@@ -22,30 +29,9 @@ if TYPE_CHECKING:
 
     from lakelatch.engine.run.result import CommitResult
 
-TARGET, SOURCE = "target", "source"  # how conditions and values name columns, by default: target.id = source.id
-MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
 _IN_TARGET, _IN_SOURCE, _CLAUSE, _COUNT, _KNOWN = (
     f"_lakelatch_{name}" for name in ("in_target", "in_source", "clause", "count", "known")
 )
-_ALL: Mapping[str, Expression] = {}  # of an update or insert of all columns
-
-
-@dataclass(frozen=True)
-class Clause:
-    """The action for rows of one kind: they are deleted where there are no `values`, else given these."""
-
-    kind: str
-    condition: Expression | None
-    values: Mapping[str, Expression] | None
-
-    @property
-    def deletes(self) -> bool:
-        return self.values is None
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether every column is the source's of that name."""
-        return self.values is _ALL
 
 
 @dataclass(frozen=True)
@@ -55,6 +41,11 @@ class MergedTable:
     schema: StructType
     keys: tuple[str, ...]
     partition_fields: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns."""
+        return [field.name for field in self.schema]
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -68,8 +59,8 @@ class MergedTable:
         return same_rows(StructType([self.schema[name] for name in self.identity]), self.keys, one, other)
 
 
-@dataclass(frozen=True)
-class Merge:
+@dataclass(frozen=True, repr=False)
+class Merge(MergeClauses[Expression]):
     """A merge that is being described. Every method but `execute` returns another one, with one clause more.
 
     In conditions and values, columns of the table are `target.name` and those of the source `source.name`. Without a
@@ -84,68 +75,27 @@ class Merge:
     look: Callable[[], MergedTable]
     read: Callable[[], DataFrame]
     commit: Callable[[Callable[[], DataFrame]], CommitResult]
-    clauses: tuple[Clause, ...] = ()
+    clauses: tuple[Clause[Expression], ...] = ()
     names: tuple[str, str] = (TARGET, SOURCE)
     read_source: Callable[[], DataFrame] | None = None
 
-    def when_matched_update(self, set: Mapping[str, Expression], condition: Expression | None = None) -> Merge:
-        """Gives these columns of the table's row other values. Errors: `InvalidRequest` for a column of the key."""
-        return self._with(MATCHED, condition, self._checked(set, may_name_keys=False))
+    @property
+    def into(self) -> MergedTable:
+        return self.table
 
-    def when_matched_update_all(self, condition: Expression | None = None) -> Merge:
-        """Gives each column of the table's row, but those of its key, the value of the source's column of that name."""
-        return self._with(MATCHED, condition, _ALL)
-
-    def when_matched_delete(self, condition: Expression | None = None) -> Merge:
-        """Deletes the table's row."""
-        return self._with(MATCHED, condition, None)
-
-    def when_not_matched_insert(self, values: Mapping[str, Expression], condition: Expression | None = None) -> Merge:
-        """Inserts a row with these values; columns that are not named are null, and the key has to be."""
-        missing = sorted(set(self.table.identity) - set(values))
-        if missing:
-            raise InvalidRequest(f"an insert gives no value to {', '.join(missing)}, by which rows are told apart: add")
-        return self._with(NOT_MATCHED, condition, self._checked(values, may_name_keys=True))
-
-    def when_not_matched_insert_all(self, condition: Expression | None = None) -> Merge:
-        """Inserts the source's row, which has all columns of the table."""
-        return self._with(NOT_MATCHED, condition, _ALL)
-
-    def when_not_matched_by_source_update(
-        self, set: Mapping[str, Expression], condition: Expression | None = None
-    ) -> Merge:
-        """Changes a row of the table that no row of the source matches; see `when_matched_update`."""
-        return self._with(NOT_MATCHED_BY_SOURCE, condition, self._checked(set, may_name_keys=False))
-
-    def when_not_matched_by_source_delete(self, condition: Expression | None = None) -> Merge:
-        """Deletes a row of the table that no row of the source matches."""
-        return self._with(NOT_MATCHED_BY_SOURCE, condition, None)
+    @property
+    def source_names(self) -> list[str]:
+        return self.source.columns
 
     def execute(self) -> CommitResult:
         """Commits it. Errors: those of `write`, and `InvalidRequest` for what cannot be understood or is ambiguous."""
-        if not self.clauses:
-            raise InvalidRequest(
-                "a merge without a clause changes nothing: say what is done when rows match, or do not"
-            )
-        lacking = sorted({field.name for field in self.table.schema} - set(self.source.columns))
-        if lacking and any(clause.takes_all for clause in self.clauses):
-            raise InvalidRequest(
-                f"the source lacks the column(s) {', '.join(lacking)} of the table, and a clause takes all of them: "
-                "add them, or name the values"
-            )
+        self.check_clauses()
         # Each try looks again: a column that others have added by then keeps its values.
         return self.commit(lambda: analysed(lambda: self._looked()._rows(), "the merge"))
 
     def _looked(self) -> Merge:
         source = self.source if self.read_source is None else self.read_source()
         return replace(self, table=self.look(), source=source)
-
-    def _with(self, kind: str, condition: Expression | None, values: Mapping[str, Expression] | None) -> Merge:
-        return replace(self, clauses=(*self.clauses, Clause(kind, condition, values)))
-
-    def _checked(self, values: Mapping[str, Expression], may_name_keys: bool) -> Mapping[str, Expression]:
-        check_set(values, self.table.schema, () if may_name_keys else self.table.keys)
-        return dict(values)
 
     def _rows(self) -> DataFrame:
         """The rows for the upsert."""
@@ -207,7 +157,7 @@ class Merge:
         window = Window.partitionBy(*identity, functions.col(_COUNT))
         return joined.withColumn(_COUNT, functions.count(functions.lit(1)).over(window))
 
-    def _values(self, clause: Clause, old: Mapping[str, Column]) -> dict[str, Column]:
+    def _values(self, clause: Clause[Expression], old: Mapping[str, Column]) -> dict[str, Column]:
         from pyspark.sql import functions
 
         if clause.deletes:
@@ -266,20 +216,6 @@ class Merge:
         return self.condition is None or (
             isinstance(self.condition, str) and _equal_columns(self.condition, self.names) == set(self.table.identity)
         )
-
-
-def check_set(values: Mapping[str, Expression], schema: StructType, fixed: Sequence[str]) -> None:
-    """`InvalidRequest` for columns that the table does not have or whose values cannot change."""
-    if not values:
-        raise InvalidRequest("no column is given a value: name those that change")
-    for name in values:
-        if name not in schema.fieldNames():
-            raise InvalidRequest(f"{name!r} is no column of the table ({', '.join(schema.fieldNames())})", option="set")
-        if name in fixed:
-            raise InvalidRequest(
-                f"{name!r} is of the record key, by which rows are told apart: delete the row and insert another one",
-                option="set",
-            )
 
 
 def _equal_columns(condition: str, tables: tuple[str, str]) -> set[str] | None:

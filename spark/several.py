@@ -89,7 +89,10 @@ class transaction(TablesTransaction):
 
     def insert(self, table: object, data: Any, if_exists: str = "error", options: Options | None = None) -> None:
         """Writes rows whose keys are new; see `Table.insert`."""
-        self.table(table, _session_of(data)).insert(data, if_exists, options)
+        if _is_frame(data):
+            self.table(table, data.sparkSession).insert(data, if_exists, options)
+        else:
+            super().insert(table, data, if_exists, options)
 
     def update(
         self, table: object, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None

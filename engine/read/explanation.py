@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 
 from lakelatch.engine.options.read import INCREMENTAL, QUERY_TYPE
 from lakelatch.engine.options.registry import Call
@@ -13,11 +12,12 @@ from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read
 from lakelatch.engine.read.where import parts_of
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import understood
+from lakelatch.notebook import Shown
 from lakelatch.timegen.instant_time import readable
 
 
 @dataclass(frozen=True, repr=False)
-class ReadExplanation:
+class ReadExplanation(Shown):
     """The partitions, file groups and slices that a read of one moment opens, and how many there are.
 
     `partitions_there` is None where the condition names the partitions, as the others are not listed then;
@@ -49,11 +49,6 @@ class ReadExplanation:
         lines = self._lines()
         width = max(map(len, lines))
         return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
-
-    def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
-        shown = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in self._lines().items())
-        return f"<table>{shown}</table>"
 
     def _lines(self) -> dict[str, str]:
         there = "unknown" if self.partitions_there is None else f"{self.partitions_there:,}"

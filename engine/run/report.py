@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from lakelatch.notebook import Shown, html_of, html_rows
 
 DONE = "done"
 SCHEDULED = "scheduled"
@@ -14,7 +16,7 @@ FAILED = "failed"
 
 
 @dataclass(frozen=True)
-class ServiceRun:
+class ServiceRun(Shown):
     """One run of a service: its `instant` on the timeline, if it has one, and its result, or why it failed, as
     `detail`."""
 
@@ -45,6 +47,13 @@ class MaintenanceReport:
     def failed(self) -> tuple[ServiceRun, ...]:
         """The runs that failed, which are tried again the next time."""
         return tuple(run for run in self.runs if run.outcome == FAILED)
+
+    def _repr_html_(self) -> str:
+        """The runs as a table, for notebooks."""
+        if not self.runs:
+            return html_of({"table": self.path, "due": "nothing"})
+        names = [field.name for field in fields(ServiceRun)]
+        return html_rows(names, ([getattr(run, name) for name in names] for run in self.runs), len(self.runs))
 
     def to_json(self) -> Mapping[str, Any]:
         return {"table": self.path, "ok": self.ok, "runs": [asdict(run) for run in self.runs]}

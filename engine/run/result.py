@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 
 from lakelatch.engine.run.report import ServiceRun
 from lakelatch.format.names import LogFile, is_kept_deletes, is_placeholder, parse_data_file
+from lakelatch.notebook import Shown
 from lakelatch.timegen.instant_time import readable
 from lakelatch.timeline.actions import CLUSTER, SERVICE_OPERATIONS
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 
 
 @dataclass(frozen=True, repr=False)
-class CommitResult:
+class CommitResult(Shown):
     """A commit, visible to every reader from `completion` on. Counts are rows of this write.
 
     `deletes_written` counts the requested deletes, whether or not the table had their keys: a delete does not read the
@@ -74,9 +74,8 @@ class CommitResult:
         times = f"instant={self.instant!r}, completion={self.completion!r}"
         return f"CommitResult({self.operation}: {', '.join(parts)}; {times})"
 
-    def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
-        lines = {
+    def _lines(self) -> dict[str, str]:
+        return {
             "operation": self.operation,
             "completed": f"{readable(self.completion)} ({self.completion})",
             "began": f"{readable(self.instant)} ({self.instant})",
@@ -89,8 +88,6 @@ class CommitResult:
             "conflicts retried": f"{self.conflicts_retried:,}",
             "services": ", ".join(f"{run.service} {run.outcome}" for run in self.services),
         }
-        shown = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in lines.items() if text)
-        return f"<table>{shown}</table>"
 
 
 def _holds_no_rows(name: str) -> bool:

@@ -25,6 +25,7 @@ from lakelatch.engine.services.cancelling import open_requests
 from lakelatch.engine.services.counters import Counters, count_until
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
+from lakelatch.notebook import Shown
 from lakelatch.storage.contract import NotFound
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
@@ -47,7 +48,7 @@ _log = logging.getLogger("lakelatch.services")
 
 
 @dataclass(frozen=True)
-class Archived:
+class Archived(Shown):
     """The result of one call. `held_at` is the boundary before which instants may leave, and `held_by` its reason."""
 
     instants: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from lakelatch.engine.services.savepoints import forget_begun
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
+from lakelatch.notebook import Shown
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK
@@ -35,7 +36,7 @@ _log = logging.getLogger("lakelatch.services")
 
 
 @dataclass(frozen=True)
-class CleanResult:
+class CleanResult(Shown):
     """A completed clean: the paths of the removed files, and the bytes that they had.
 
     The bytes of files that an earlier executor removed are not counted.

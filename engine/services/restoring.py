@@ -18,6 +18,7 @@ from lakelatch.format.expected.missing import archived_too, confirmed
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.heartbeat.observer import Observer
+from lakelatch.notebook import Shown
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.actions import (
     CLEAN,
@@ -51,7 +52,7 @@ _DAY_HOURS = CleaningOptions().tombstone_hours
 
 
 @dataclass(frozen=True)
-class Undone:
+class Undone(Shown):
     """The result of a rollback or restore: the requested times undone, the last completed first, and how many files.
 
     `instant` is its own requested time; every later commit has a greater one.

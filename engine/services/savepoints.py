@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lakelatch.errors import InvalidRequest
 from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView
+from lakelatch.notebook import Shown
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timeline.actions import CLEAN, SAVEPOINT
@@ -29,7 +30,7 @@ from lakelatch.transactions.manager import TransactionManager
 
 
 @dataclass(frozen=True)
-class Savepoint:
+class Savepoint(Shown):
     """A commit that is kept. `instant` is its requested time, and `completion` the savepoint's completion time."""
 
     instant: str

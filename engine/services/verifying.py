@@ -23,6 +23,7 @@ from lakelatch.format.merge.column_groups import KEPT_DELETES_FOOTER
 from lakelatch.format.names import BaseFile, LogFile, is_compacted_log, is_kept_deletes, parse_data_file
 from lakelatch.format.slices.partitions import partition_files
 from lakelatch.format.slices.table_view import TableView
+from lakelatch.notebook import Shown
 from lakelatch.storage.checksums import verify_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
@@ -41,6 +42,7 @@ from lakelatch.timeline.table_config import TableConfig
 
 MISSING, DAMAGED, SUPERFLUOUS = "missing", "damaged", "superfluous"
 _CHECKS_MAX = 5
+_SHOWN_MAX = 20  # findings in a notebook
 _AT_ONCE = 8  # files that are read at the same time
 
 
@@ -54,7 +56,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Shown):
     """The result of a verification. `files` is the number of data files that it looked for, and `deep` says whether it
     read them; `unchecked` of these have no checksum, as those of other engines."""
 
@@ -67,6 +69,17 @@ class Verification:
     def whole(self) -> bool:
         """Whether nothing is missing or damaged."""
         return all(one.kind == SUPERFLUOUS for one in self.findings)
+
+    def _lines(self) -> dict[str, str]:
+        looked = f"{self.files:,} files, {'read' if self.deep else 'looked for'}"
+        found = {f"{one.kind} {one.path}": one.why for one in self.findings[:_SHOWN_MAX]}
+        more = len(self.findings) - len(found)
+        return {
+            "whole": "yes" if self.whole else "no",
+            "looked at": looked + (f"; {self.unchecked:,} have no checksum" if self.unchecked else ""),
+            **found,
+            "more": f"{more:,} findings" if more else "",
+        }
 
 
 def verify(storage: Storage, config: TableConfig, deep: bool = False) -> Verification:

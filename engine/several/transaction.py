@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.arguments import Options, merged
+from lakelatch.engine.options.arguments import Options, merged, moment
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.several.cut import TableMoment, open_places, place_of, take_cut
@@ -120,9 +120,13 @@ class TablesTransaction:
         """Writes rows to one of the tables; see `ArrowTable.upsert`."""
         self.arrow_table(table).upsert(data, options)
 
-    def delete(self, table: object, keys: Any, options: Options | None = None) -> None:
-        """Deletes the rows with these keys from one of the tables; see `ArrowTable.delete`."""
-        self.arrow_table(table).delete(keys, options)
+    def insert(self, table: object, data: Any, if_exists: str = "error", options: Options | None = None) -> None:
+        """Writes rows whose keys are new; see `ArrowTable.insert`."""
+        self.arrow_table(table).insert(data, if_exists, options)
+
+    def delete(self, table: object, rows: Any, options: Options | None = None) -> None:
+        """Deletes rows by a condition or by their keys; see `ArrowTable.delete`."""
+        self.arrow_table(table).delete(rows, options)
 
     def to_arrow(self, table: object, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of one of the tables at the transaction's moment."""
@@ -252,11 +256,14 @@ class _ArrowTable(ArrowTable):
         super().__init__(path, options, system)
         self._transaction = transaction
 
-    def to_batches(self, as_of: Any = None, *arguments: Any, **more: Any) -> pa.RecordBatchReader:
-        return super().to_batches(as_of or self._transaction.moment_of(self.path), *arguments, **more)
+    def _now(self) -> Options:
+        return moment(self._transaction.moment_of(self.path))
 
-    def _write(self, data: Any, operation: str, options: Options | None) -> Any:
-        self._transaction.run(self.path, partial(super()._write, data, operation, options))
+    def _write(self, *arguments: Any) -> Any:
+        self._transaction.run(self.path, partial(super()._write, *arguments))
+
+    def _change(self, *arguments: Any) -> Any:
+        self._transaction.run(self.path, partial(super()._change, *arguments))
 
 
 def _ensure_may_take_part(path: str, config: TableConfig) -> None:

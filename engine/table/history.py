@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from html import escape
 from typing import Any
 
+import pyarrow as pa
+
+from lakelatch.engine.run.listing import Listing
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import shown_type
+from lakelatch.notebook import Shown, html_of
 from lakelatch.storage.uris import without_secrets
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
@@ -21,11 +24,31 @@ from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
 
 _COLUMNS_SHOWN = 100
+_MOMENT = pa.timestamp("us", "UTC")
+_HISTORY = pa.schema(
+    [
+        ("completed", _MOMENT),
+        *((name, pa.string()) for name in ("instant", "completion", "action", "operation", "writer")),
+        *((name, pa.int64()) for name in ("rows_written", "rows_deleted", "files_written", "bytes_written")),
+        ("file_groups_replaced", pa.int64()),
+        ("undone", pa.list_(pa.string())),
+        ("undone_by", pa.string()),
+    ]
+)
+_LOSSES = pa.schema(
+    [
+        ("began", _MOMENT),
+        *((name, pa.string()) for name in ("instant", "writer", "winner", "winner_action", "winner_writer")),
+        ("early", pa.bool_()),
+        *((name, pa.int64()) for name in ("file_groups", "rows_lost", "bytes_lost")),
+        *((name, pa.float64()) for name in ("task_s_lost", "time_lost_s")),
+    ]
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
-class TableDetail:
+class TableDetail(Shown):
     """The properties that were fixed when a table was made."""
 
     uri: str
@@ -37,10 +60,6 @@ class TableDetail:
     merge_mode: str
     table_type: str
     table_version: int
-
-    def _repr_html_(self) -> str:
-        """As a table, for notebooks."""
-        return html_of(self._lines())
 
     def _lines(self) -> dict[str, str]:
         found = {
@@ -67,12 +86,6 @@ def shown_table(path: str, open_it: Callable[[], OpenedTable]) -> str:
     columns = [f"{field.name} {shown_type(field.type)}" for field in table.schema]
     more = [f"and {len(columns) - _COLUMNS_SHOWN:,} more"] if len(columns) > _COLUMNS_SHOWN else []
     return html_of({**detail_of(table)._lines(), "columns": ", ".join([*columns[:_COLUMNS_SHOWN], *more])})
-
-
-def html_of(lines: Mapping[str, str]) -> str:
-    """Names and texts as an HTML table for notebooks, escaped."""
-    shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in lines.items())
-    return f"<table>{shown}</table>"
 
 
 def detail_of(table: OpenedTable) -> TableDetail:
@@ -104,6 +117,22 @@ def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]
     for instant in sorted(completed, key=lambda one: one.completion or "", reverse=True)[:limit]:
         rows += _rows(table, instant)
     return rows[:limit]
+
+
+def history_listing(table: OpenedTable, limit: int | None) -> Listing:
+    """The rows of `history_rows`, with names."""
+    return _named(history_rows(table, limit), _HISTORY)
+
+
+def conflict_listing(table: OpenedTable, limit: int | None) -> Listing:
+    """The rows of `conflict_rows`, with names."""
+    return _named(conflict_rows(table, limit), _LOSSES)
+
+
+def _named(rows: list[tuple[Any, ...]], schema: pa.Schema) -> Listing:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return Listing(pa.table(arrays, schema=schema))
 
 
 def last_commit_until(table: OpenedTable, time: str) -> str:

@@ -1,7 +1,7 @@
 """Lakelatch: many PySpark jobs write one lakehouse table at once, and no row is lost.
 
-`write`, `read`, `compact` and others are the function API; they are loaded on first use, so that the packages which
-know no Spark can be used without it.
+`write`, `read`, `compact` and others are the function API. They are loaded on first use: those for Spark need the extra
+`spark`, and `ArrowTable` does without it.
 """
 
 from __future__ import annotations
@@ -157,6 +157,10 @@ def __getattr__(name: str) -> Any:
         return version("lakelatch")
     if name not in _MODULES:
         raise AttributeError(f"module 'lakelatch' has no attribute {name!r}")
+    if _MODULES[name].startswith("lakelatch.spark."):
+        from lakelatch.plugins import ensure_installed
+
+        ensure_installed("pyspark", "spark", f"lakelatch.{name}")
     return getattr(import_module(_MODULES[name]), name)
 
 

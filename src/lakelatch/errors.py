@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from lakelatch.notebook import html_of, text_of
+
 
 class LakelatchError(Exception):
     """The root of every error that Lakelatch raises on purpose.
@@ -127,6 +129,21 @@ class WriteConflict(LakelatchError):
             time_lost_s=time_lost_s,
             **more,
         )
+
+    def _repr_html_(self) -> str:
+        """Who lost to whom, and what, for notebooks."""
+        if not self.winner:
+            return html_of({"conflict": self.message})
+        winner = [self.details.get("winner_action"), self.winner, self.details.get("winner_writer")]
+        shown = {
+            "lost": text_of(self.details.get("instant")),
+            "to": " ".join(str(one) for one in winner if one),
+            "file groups": text_of([f"{partition or '.'}/{file_id}" for partition, file_id in self.file_groups]),
+            "seconds lost": text_of(self.time_lost_s),
+            "rows lost": text_of(self.rows_lost),
+            "bytes lost": text_of(self.bytes_lost),
+        }
+        return html_of(shown)
 
     @property
     def winner(self) -> str:

@@ -1,13 +1,24 @@
-"""Components that are found by name among the installed entry points."""
+"""Components that are found by name among the installed entry points, and what an extra brings."""
 
 from __future__ import annotations
 
 import difflib
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from lakelatch.errors import InvalidRequest
+
+
+class NotInstalled(InvalidRequest, ImportError):
+    """What the call needs comes with an extra that is not installed."""
+
+
+def ensure_installed(library: str, extra: str, what: str) -> None:
+    """Errors: `NotInstalled`, with what to install for `what`, if a library cannot be imported."""
+    if find_spec(library) is None:
+        raise NotInstalled(f"{what} needs {library}, which is not installed: run pip install 'lakelatch[{extra}]'")
 
 
 @lru_cache(maxsize=256)  # reading the entry points of a large environment takes milliseconds

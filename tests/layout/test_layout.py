@@ -72,6 +72,17 @@ def test_every_table_of_pyproject_names_every_package(source_tree: Any, project:
         assert hatch["targets"]["wheel"]["sources"][package] == f"lakelatch/{package}"
 
 
+def test_every_extra_that_a_text_names_is_there(source_tree: Any, project: dict[str, Any]) -> None:
+    named = {
+        (source.name, extra)
+        for source in source_tree.shipped
+        for found in re.findall(r"lakelatch\[([a-z0-9,-]+)\]", source.text)
+        for extra in found.split(",")
+    }
+    known = project["project"]["optional-dependencies"]
+    assert len(named) > 5 and not [one for one in named if one[1] not in known]
+
+
 def test_every_module_beside_the_packages_is_built(source_tree: Any, project: dict[str, Any]) -> None:
     hatch = project["tool"]["hatch"]["build"]
     modules = {f"src/lakelatch/{path.name}" for path in source_tree.links.iterdir() if path.is_file()}

@@ -23,7 +23,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "console": {"torture", "spark", *BELOW_SPARK},
     "testing": {"transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
 }
-FOR_ALL = {"errors", "system", "failpoints", "option_values", "plugins", "range_file", "retry"}
+FOR_ALL = {"errors", "system", "failpoints", "option_values", "plugins", "range_file", "retry", "notebook"}
 
 SPARK_PACKAGES = {"spark", "console", "torture", "pyspark_lakelatch"}
 CLIENT_MODULES = {  # a service's client library, and the only modules that may import it
@@ -37,7 +37,7 @@ CLIENT_MODULES = {  # a service's client library, and the only modules that may 
     "botocore": {"locks/dynamodb/client.py"},
     "obstore": {"storage/cloud.py", "storage/cloud_client.py", "storage/cloud_objects.py"},
     "fsspec": {"storage/fsspec.py"},
-    "sqlglot": {"spark/sql/references.py"},
+    "sqlglot": {"spark/sql/references.py", *(f"engine/sql/{name}.py" for name in ("parsing", "types", "expressions"))},
     "testcontainers": {"testing/servers/containers.py"},
     "docker": {"testing/servers/containers.py"},
 }

@@ -16,7 +16,7 @@ from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import require_writable
 from lakelatch.errors import LakelatchError
-from lakelatch.storage.uris import open_storage
+from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 
 _log = logging.getLogger("lakelatch.engine")
@@ -36,7 +36,7 @@ def maintain_with(
     with open_manager(table.storage, options.manager, system, config=table.config) as manager:
         steps = Steps(options).of_maintenance() if steps is None else steps
         runs = keep(ServiceContext(table, manager, executor), steps, tell=tell, go_on=go_on)
-    return MaintenanceReport(path, runs)
+    return MaintenanceReport(without_secrets(path), runs)
 
 
 def keep(

@@ -136,6 +136,7 @@ def test_the_page_of_options_is_made_from_these_rules() -> None:
     made = runpy.run_path(str(ROOT / ".ci" / "options-page"))
     text = (ROOT / "docs" / "options.md").read_text()
     assert text.partition(made["MADE"])[2] == made["tables"](), "run .venv/bin/python .ci/options-page"
+    assert made["TYPES"].read_text() == made["types"](), "run .venv/bin/python .ci/options-page"
 
 
 def test_a_key_generator_that_takes_effect_is_not_told_to_have_none(

@@ -1,0 +1,271 @@
+"""Merging rows of Arrow into a table: clauses in the order in which they were given, one commit.
+
+The source is held in memory, and the table's rows pass by it in parts, inside the transaction, and anew after a
+conflict. Each row takes the first clause that applies to it, and one that takes none stays as it is and is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelatch.engine.changes.changed import changed, flagged, with_flag, with_values
+from lakelatch.engine.changes.clauses import (
+    MATCHED,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    Clause,
+    MergeClauses,
+)
+from lakelatch.engine.changes.identity import Identity, Reader
+from lakelatch.engine.sql.expressions import (
+    SOURCE,
+    TARGET,
+    Expression,
+    check_condition,
+    equal_columns,
+    held_by,
+    stored_as,
+)
+from lakelatch.errors import InvalidRequest
+from lakelatch.timeline.table_config import TableConfig
+
+if TYPE_CHECKING:
+    from lakelatch.engine.run.result import CommitResult
+
+_PART_ROWS = 500_000  # of the table that are joined at once
+_LEFT, _RIGHT, _IDENTITY = "_lakelatch_left", "_lakelatch_right", "_lakelatch_identity"
+
+
+@dataclass(frozen=True)
+class MergedTable:
+    """The parts of its table that a merge has to know."""
+
+    schema: pa.Schema
+    config: TableConfig
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns."""
+        return list(self.schema.names)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.config.record_key_fields
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that say which row one is: two partitions may hold the same key."""
+        return Identity(self.config).names
+
+
+@dataclass(frozen=True, repr=False)
+class Merge(MergeClauses[Expression]):
+    """A merge that is being described. Every method but `execute` returns another one, with one clause more.
+
+    In conditions and values, columns of the table are `target.name` and those of the source `source.name`. Without a
+    condition rows are the same that have the same record key and partition; one has to say that columns of both are
+    equal, as in `target.id = source.id AND source.n > 3`. A row of the table that more than one row of the source would
+    change ends the merge (`InvalidRequest`), with nothing changed.
+    """
+
+    table: MergedTable
+    source: pa.Table
+    condition: str | None
+    look: Callable[[], MergedTable]
+    read: Reader
+    commit: Callable[[pa.Schema, Callable[[], pa.Table]], CommitResult]
+    clauses: tuple[Clause[Expression], ...] = ()
+
+    @property
+    def into(self) -> MergedTable:
+        return self.table
+
+    @property
+    def source_names(self) -> list[str]:
+        return list(self.source.column_names)
+
+    def execute(self) -> CommitResult:
+        """Commits it. Errors: those of `write`, and `InvalidRequest` for what cannot be understood or is ambiguous."""
+        self.check_clauses()
+        self._check(self.table.schema.empty_table(), self.source.slice(0, 0))
+        if self.condition is not None and not self._equalities():
+            raise InvalidRequest(
+                f"the condition {self.condition!r} says of no column of the table that it is equal to one of the "
+                "source: say so first, as in 'target.id = source.id AND ...'"
+            )
+        # Each try looks again: a column that others have added by then keeps its values.
+        return self.commit(flagged(self.table.schema), lambda: replace(self, table=self.look())._rows())
+
+    def _check(self, old: pa.Table, given: pa.Table) -> None:
+        """Errors: those of `execute` that need no row; the tables are empty."""
+        both = _side_by_side(old, given)
+        for condition in (self.condition, *(clause.condition for clause in self.clauses)):
+            check_condition(condition, both.schema)
+        for clause in self.clauses:
+            if not clause.deletes:
+                self._new(clause, old, both)
+        if self.condition is None:
+            _ = self._keyed
+
+    def _equalities(self) -> list[tuple[str, str]]:
+        names = [f"{TARGET}.{name}" for name in self.table.names], [f"{SOURCE}.{name}" for name in self.source_names]
+        pairs = equal_columns(self.condition or "", *names)
+        return [(one.partition(".")[2], other.partition(".")[2]) for one, other in pairs]
+
+    def _rows(self) -> pa.Table:
+        """The rows for the upsert."""
+        made: list[pa.Table] = []
+        kinds = {clause.kind for clause in self.clauses}
+        matched = np.zeros(self.source.num_rows, np.bool_)
+        for part in self._table_parts(NOT_MATCHED_BY_SOURCE in kinds):
+            lefts, rights = self._pairs(part)
+            matched[rights] = True
+            made += self._changed(MATCHED, part.take(lefts), self.source.take(rights), lefts)
+            if NOT_MATCHED_BY_SOURCE in kinds:
+                alone = part.take(np.setdiff1d(np.arange(part.num_rows), lefts))
+                made += self._changed(NOT_MATCHED_BY_SOURCE, alone, _nulls(self.source.schema, alone.num_rows))
+        if NOT_MATCHED in kinds:
+            alone = self.source.filter(pa.array(~matched))
+            made += self._changed(NOT_MATCHED, _nulls(self.table.schema, alone.num_rows), alone)
+        schema = flagged(self.table.schema)
+        return pa.concat_tables([schema.empty_table(), *(rows.select(schema.names) for rows in made)])
+
+    def _table_parts(self, all_rows: bool) -> Iterator[pa.Table]:
+        """The table's rows, of which those that no row of the source can match may be left out."""
+        identity = Identity(self.table.config)
+        by_key = self.condition is None and not all_rows
+        conditions = identity.conditions(self._keyed) if by_key else ()
+        held: list[pa.Table] = []
+        for rows in self.read(self.table.names, conditions):
+            held.append(rows)
+            if sum(one.num_rows for one in held) >= _PART_ROWS:
+                yield pa.concat_tables(held)
+                held = []
+        if held:
+            yield pa.concat_tables(held)
+
+    @cached_property
+    def _keyed(self) -> pa.Table:
+        """The source's rows, whose columns of the key have the table's types. Errors: `InvalidRequest`."""
+        rows = self.source
+        for name in self.table.identity:
+            if name not in rows.column_names:
+                raise InvalidRequest(
+                    f"the source lacks the column {name!r}, by which rows are told apart: add it, or say with a "
+                    "condition which rows match"
+                )
+            place, field = rows.schema.get_field_index(name), self.table.schema.field(name)
+            rows = rows.set_column(place, field, stored_as(rows[name], field))
+        return rows
+
+    def _pairs(self, part: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Which rows of the part and of the source match: their numbers, in order."""
+        if self.condition is None:
+            identity = Identity(self.table.config)
+            columns = [(identity.texts(part), identity.texts(self._keyed))]
+        else:
+            columns = [
+                (part[one], stored_as(self.source[other], self.table.schema.field(one)))
+                for one, other in self._equalities()
+            ]
+        names = [f"{_IDENTITY}{place}" for place in range(len(columns))]
+        left = pa.table([one for one, _ in columns], names=names).append_column(_LEFT, _numbers(part))
+        right = pa.table([other for _, other in columns], names=names).append_column(_RIGHT, _numbers(self.source))
+        found = left.join(right, names, join_type="inner", use_threads=False).select([_LEFT, _RIGHT])
+        found = found.sort_by([(_LEFT, "ascending"), (_RIGHT, "ascending")])
+        if self.condition is not None and found.num_rows:
+            both = _side_by_side(part.take(found[_LEFT]), self.source.take(found[_RIGHT]))
+            found = found.filter(held_by(self.condition, both))
+        return found[_LEFT].to_numpy(), found[_RIGHT].to_numpy()
+
+    def _changed(
+        self, kind: str, old: pa.Table, given: pa.Table, numbers: npt.NDArray[np.int64] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows for the upsert from rows of one kind, side by side; `numbers` tell those of the table apart."""
+        both = _side_by_side(old, given)
+        clause_of = self._clause_of(kind, both)
+        if numbers is not None:
+            self._refuse_several(old, clause_of, numbers)
+        for number, clause in enumerate(self.clauses):
+            chosen = pa.array(clause_of == number)
+            before, seen = old.filter(chosen), both.filter(chosen)
+            if not before.num_rows:
+                continue
+            if clause.deletes:
+                yield with_flag(before, True)
+            elif kind == NOT_MATCHED:
+                added = self._new(clause, before, seen)
+                self._refuse_known(added)
+                yield with_flag(added, False)
+            else:
+                yield from changed(before, self._new(clause, before, seen), self.table.config)
+
+    def _clause_of(self, kind: str, both: pa.Table) -> npt.NDArray[np.int64]:
+        """The number of the clause that each row takes, -1 if none."""
+        found = np.full(both.num_rows, -1)
+        for number, clause in reversed(list(enumerate(self.clauses))):
+            if clause.kind == kind:
+                hit = np.ones(both.num_rows, np.bool_)
+                if clause.condition is not None:
+                    hit = held_by(clause.condition, both).to_numpy(zero_copy_only=False)
+                found[hit] = number
+        return found
+
+    def _new(self, clause: Clause[Expression], old: pa.Table, seen: pa.Table) -> pa.Table:
+        if not clause.takes_all:
+            return with_values(old, clause.values or {}, seen)
+        kept = self.table.keys if clause.kind == MATCHED else ()
+        taken = {*self.source_names} - {*kept}  # all but what others have added since
+        columns = [
+            stored_as(seen[f"{SOURCE}.{field.name}"], field) if field.name in taken else old[field.name]
+            for field in old.schema
+        ]
+        return pa.table(columns, schema=old.schema)
+
+    def _refuse_several(self, old: pa.Table, clause_of: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> None:
+        """`InvalidRequest` for a row of the table to which more than one row of the source gives values."""
+        deletes = np.array([clause.deletes for clause in self.clauses])
+        taken = np.flatnonzero(clause_of >= 0)
+        if not len(taken):
+            return
+        several = np.bincount(numbers[taken])[numbers[taken]] > 1
+        wrong = taken[several & ~deletes[clause_of[taken]]]
+        if len(wrong):
+            raise InvalidRequest(
+                f"the row with {Identity(self.table.config).shown(old, int(wrong[0]))} is matched by more than one row "
+                "of the source: make its keys unique first"
+            )
+
+    def _refuse_known(self, added: pa.Table) -> None:
+        """`InvalidRequest` for inserts of what the table has: the condition did not match it, and it would be lost."""
+        if self.condition is None:
+            return
+        identity = Identity(self.table.config)
+        known = identity.known(added, self.read)
+        if pc.any(known, min_count=0).as_py():
+            row = identity.shown(added, pc.index(known, True).as_py())
+            raise InvalidRequest(
+                f"the table has a row with {row}, which the condition does not match, so an insert would write over "
+                "it: merge by the key"
+            )
+
+
+def _side_by_side(old: pa.Table, given: pa.Table) -> pa.Table:
+    names = [f"{TARGET}.{name}" for name in old.column_names] + [f"{SOURCE}.{name}" for name in given.column_names]
+    return pa.table([*old.columns, *given.columns], names=names)
+
+
+def _nulls(schema: pa.Schema, count: int) -> pa.Table:
+    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
+
+
+def _numbers(rows: pa.Table) -> pa.Array:
+    return pa.array(np.arange(rows.num_rows))
