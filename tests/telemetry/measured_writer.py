@@ -1,4 +1,4 @@
-"""A process that writes a table and measures: `measured_writer.py TABLE EXPORTER [PORT]`, one of those below.
+"""A process that writes a table and measures: `measured_writer.py TABLE EXPORTER [MORE]`, one of those below.
 
 It is a process of its own, since providers are set once in each.
 """
@@ -9,7 +9,6 @@ import json
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,19 @@ from opentelemetry.sdk.metrics.export import (
     MetricExportResult,
     PeriodicExportingMetricReader,
 )
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import lakelatch
-from lakelatch.console.main import main as console
+from lakelatch.engine.services.compaction import Compaction
 from lakelatch.failpoints import calling
+from lakelatch.locks.contract import LockScope
+from lakelatch.locks.open import open_lock_provider
 from lakelatch.storage import LocalStorage
+from lakelatch.transactions.manager import TransactionManager
 
 OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
@@ -51,9 +53,7 @@ def work(path: str) -> None:
     _conflict(table, lakelatch.ArrowTable(path, {**OPTIONS, "lakelatch.writer.name": "second"}))
     table.upsert(ROWS, COMPACTS)
     table.upsert(ROWS)
-    with redirect_stdout(sys.stderr):
-        assert console(["compact", path]) == 0
-    _die(path)
+    _compact_and_die(path)
 
 
 def _conflict(table: Any, other: Any) -> None:
@@ -67,21 +67,27 @@ def _conflict(table: Any, other: Any) -> None:
         table.upsert(ROWS)
 
 
-def _die(path: str) -> None:
+def _compact_and_die(path: str) -> None:
     from bare_table import expire
     from table import BuiltTable
 
     table = BuiltTable.at(LocalStorage(path), OPTIONS)
-    writing = table.begin()
+
+    def manager() -> TransactionManager:
+        return table.manager(provider=open_lock_provider(LockScope(table.storage.uri, OPTIONS)))
+
+    assert len(Compaction().run(table.context(manager=manager()))) == 1
+    writing = table.begin(manager=manager())
     writing.die()
     expire(table.storage, writing.instant)
-    assert table.manager().recover() == [writing.instant]
+    assert manager().recover() == [writing.instant]
 
 
 def in_memory(path: str) -> None:
-    """Prints spans and measurements."""
+    """Prints spans and measurements; by the locks of these options."""
+    OPTIONS.update(json.loads(sys.argv[3]))
     reader, exporter = InMemoryMetricReader(), InMemorySpanExporter()
-    _set(reader, exporter)
+    _set(reader, SimpleSpanProcessor(exporter))
     work(path)
     spans = exporter.get_finished_spans()
     names = {one.context.span_id: one.name for one in spans}
@@ -97,27 +103,37 @@ def in_memory(path: str) -> None:
     print(json.dumps({"spans": shown, "points": _points(reader)}))
 
 
-def broken(how: Callable[[], None]) -> Callable[[str], None]:
+class Broken(MetricExporter, SpanProcessor):
+    """Does this whenever anything is exported, a span begins, or one ends."""
+
+    def __init__(self, how: Callable[[], None], also_at_begin: bool) -> None:
+        super().__init__()
+        self._how, self._also_at_begin = how, also_at_begin
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        if self._also_at_begin:
+            self._how()
+
+    def on_end(self, span: Any) -> None:
+        self._how()
+
+    def export(self, metrics_data: Any, timeout_millis: float = 0, **more: Any) -> MetricExportResult:
+        self._how()
+        return MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 0) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 0, **more: Any) -> None:
+        return None
+
+
+def broken(how: Callable[[], None], also_at_begin: bool) -> Callable[[str], None]:
     """Commits twenty times with exporters of both kinds that do this."""
 
-    class Spans(SpanExporter):
-        def export(self, spans: Any) -> SpanExportResult:
-            how()
-            return SpanExportResult.FAILURE
-
-    class Metrics(MetricExporter):
-        def export(self, metrics_data: Any, timeout_millis: float = 0, **more: Any) -> MetricExportResult:
-            how()
-            return MetricExportResult.FAILURE
-
-        def force_flush(self, timeout_millis: float = 0) -> bool:
-            return True
-
-        def shutdown(self, timeout_millis: float = 0, **more: Any) -> None:
-            return None
-
     def run(path: str) -> None:
-        _set(PeriodicExportingMetricReader(Metrics(), export_interval_millis=20), Spans())
+        exporter = Broken(how, also_at_begin)
+        _set(PeriodicExportingMetricReader(exporter, export_interval_millis=20), exporter)
         table = lakelatch.ArrowTable(path, OPTIONS)
         for number in range(20):
             table.upsert(pa.table({"id": [number], "v": ["x"]}))
@@ -139,18 +155,18 @@ def on_port(path: str) -> None:
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import start_http_server
 
-    _set(PrometheusMetricReader(), InMemorySpanExporter())
+    _set(PrometheusMetricReader(), SimpleSpanProcessor(InMemorySpanExporter()))
     start_http_server(int(sys.argv[3]), "127.0.0.1")
     work(path)
     print("ready", flush=True)
     sys.stdin.read()
 
 
-def _set(reader: Any, exporter: SpanExporter) -> None:
+def _set(reader: Any, spans: SpanProcessor) -> None:
     # Without their waits at the end of the process, which are the SDK's.
     metrics.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
     tracers = TracerProvider(shutdown_on_exit=False)
-    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    tracers.add_span_processor(spans)
     trace.set_tracer_provider(tracers)
 
 
@@ -168,8 +184,8 @@ def _points(reader: InMemoryMetricReader) -> list[dict[str, Any]]:
 
 EXPORTERS: dict[str, Callable[[str], None]] = {
     "memory": in_memory,
-    "raises": broken(_raise),
-    "hangs": broken(_hang),
+    "raises": broken(_raise, also_at_begin=True),
+    "hangs": broken(_hang, also_at_begin=False),
     "prometheus": on_port,
 }
 

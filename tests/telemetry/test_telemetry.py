@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from lakelatch.engine.services.keeping.lag import lag_s
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.telemetry import INSTRUMENTS, _Ends
+from lakelatch.testing.servers import open_server
+from lakelatch.testing.servers.reach import lock_options
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 
 WRITER = Path(__file__).parent / "measured_writer.py"
@@ -33,9 +36,12 @@ def output_of(*command: str) -> str:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = json.loads(
-        output_of(str(WRITER), str(tmp_path_factory.mktemp("measured") / "table"), "memory")
-    )
+    """What a writer with Redis' locks has measured."""
+    folder = tmp_path_factory.mktemp("measured")
+    with closing(open_server("redis", folder / "redis")) as server:
+        options = json.dumps(lock_options(server))
+        found: dict[str, list[dict[str, Any]]]
+        found = json.loads(output_of(str(WRITER), str(folder / "table"), "memory", options))
     return found
 
 
@@ -73,7 +79,7 @@ def test_measurements_say_what_happened(measured: dict[str, list[dict[str, Any]]
         return float(sum(one["sum"] for one in points))
 
     assert total("lakelatch.commits", writer="first", action="deltacommit") == 4
-    assert total("lakelatch.commits", action="compaction", provider="filesystem") == 2
+    assert total("lakelatch.commits", action="compaction", provider="redis") == 2
     assert total("lakelatch.conflicts", strategy="bucket", early=False) == 1
     assert total("lakelatch.conflict.lost_time") > 0 and total("lakelatch.conflict.lost_size") > 0
     assert total("lakelatch.takeovers", taken="write") == 1
@@ -87,6 +93,7 @@ def test_measurements_say_what_happened(measured: dict[str, list[dict[str, Any]]
         if one["name"] == "db.client.operation.duration"
     }
     assert calls >= {("file", "put_if_absent", None), ("file", "read", "NotFound")}
+    assert calls >= {("redis", name, None) for name in ("open_session", "take", "give_back")}
 
 
 def test_instants_are_on_spans_alone(measured: dict[str, list[dict[str, Any]]]) -> None:
