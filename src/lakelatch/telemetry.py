@@ -186,8 +186,8 @@ class _Ends:
     def __init__(self) -> None:
         self._waiting: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._guard = threading.Lock()
-        self._began = False
         self._is_slow = False
+        self.began = False
 
     def add(self, end: Callable[[], object], is_outermost: bool) -> None:
         """After the outermost span of a thread this waits a moment, so that the process may then flush its provider.
@@ -197,10 +197,10 @@ class _Ends:
         if self._waiting.qsize() >= _ENDS_MAX:
             return
         with self._guard:
-            if not self._began:
+            if not self.began:
                 REAL_SYSTEM.start_thread(self._run, "lakelatch-telemetry")
-                atexit.register(self.drain, _EXIT_PATIENCE_S)  # after the SDK's own, so it is called before that
-                self._began = True
+                atexit.register(_drain_at_exit)  # after the SDK's own, so it is called before that
+                self.began = True
         self._waiting.put(end)
         if is_outermost and not self._is_slow:
             self._is_slow = not self.drain(_PATIENCE_S)
@@ -221,6 +221,12 @@ class _Ends:
 
 
 _ends = PerProcess(_Ends)
+
+
+def _drain_at_exit() -> None:
+    ends = _ends()
+    if ends.began:  # not in a forked child, which inherits the call
+        ends.drain(_EXIT_PATIENCE_S)
 
 
 def measure_calls(owner: type, names: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ It is a process of its own, since providers are set once in each.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from lakelatch.failpoints import calling
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.storage import LocalStorage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.telemetry import _drain_at_exit
 from lakelatch.transactions.manager import TransactionManager
 
 OPTIONS = {
@@ -137,9 +140,19 @@ def broken(how: Callable[[], None], also_at_begin: bool) -> Callable[[str], None
         table = lakelatch.ArrowTable(path, OPTIONS)
         for number in range(20):
             table.upsert(pa.table({"id": [number], "v": ["x"]}))
-        print(json.dumps({"rows": table.to_arrow().num_rows}))
+        print(json.dumps({"rows": table.to_arrow().num_rows, "child ends": _child_ends_at_once()}))
 
     return run
+
+
+def _child_ends_at_once() -> bool:
+    """Whether a forked child does not wait for a thread that only its parent has."""
+    child = os.fork()
+    if not child:
+        began_ns = REAL_SYSTEM.monotonic_ns()
+        _drain_at_exit()
+        os._exit(REAL_SYSTEM.monotonic_ns() - began_ns > 500_000_000)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _raise() -> None:

@@ -102,7 +102,8 @@ def test_instants_are_on_spans_alone(measured: dict[str, list[dict[str, Any]]]) 
 
 @pytest.mark.parametrize("exporter", ["raises", "hangs"])
 def test_a_broken_exporter_stops_no_commit(exporter: str, tmp_path: Path) -> None:
-    assert json.loads(output_of(str(WRITER), str(tmp_path / "table"), exporter)) == {"rows": 20}
+    found = json.loads(output_of(str(WRITER), str(tmp_path / "table"), exporter))
+    assert found == {"rows": 20, "child ends": True}
 
 
 def test_spans_behind_a_hanging_exporter_cost_no_time_and_little_memory() -> None:
