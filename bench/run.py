@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 BENCHMARKS = (
     "commit_overhead",
     "commit_cpu",
+    "metrics",
     "spark.small_write",
     "locks.uncontended",
     "locks.handoff",

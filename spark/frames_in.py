@@ -188,7 +188,9 @@ def _run_on_executors(
         shuffled = shuffled.sortWithinPartitions(*keys, *([RECORD_KEY_COLUMN] if task.by_key and not in_runs else []))
     with ended_when_lost(df.sparkSession, task, lost):
         written = shuffled.mapInArrow(partial(_write_batches, task, in_runs, skips), row_type(FileReport))
-        reports = collected(written, FileReport, f"lakelatch: {task.operation} into {task.config.name!r}")
+        reports = collected(
+            written, FileReport, f"lakelatch: {task.operation} into {task.config.name!r} ({task.instant})"
+        )
     ensure_none_refused(reports)
     return reports
 

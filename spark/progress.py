@@ -1,8 +1,8 @@
 """The progress of the Spark jobs of a write or a table service, for the user who waits for them.
 
 Spark draws its own bar in terminals, and Spark Connect in notebooks, too, but neither says what for. Here the jobs have
-a description in Spark's UI, and a handler gets their progress; in a notebook that runs Spark itself there is one from
-the start. A handler never makes a job fail.
+a description in Spark's UI, or a tag under Spark Connect, and a handler gets their progress; in a notebook that runs
+Spark itself there is one from the start. A handler never makes a job fail.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def with_progress(spark: SparkSession, what: str, system: System = REAL_SYSTEM) 
     """Describes the Spark jobs that this block starts as `what`, and tells the handler how far they are."""
     context = getattr(spark, "sparkContext", None)  # there is none under Spark Connect
     handler = _handler[0] if _handler else _notebook_line() if context is not None else None
-    with _described(context, what):
+    with _tagged(spark, what) if context is None else _described(context, what):
         if handler is None:
             yield
             return
@@ -161,7 +161,7 @@ class _ConnectJobs:
 @contextmanager
 def _described(context: Any, what: str) -> Iterator[None]:
     """A description of the user's own stays."""
-    if context is None or context.getLocalProperty(_DESCRIPTION):
+    if context.getLocalProperty(_DESCRIPTION):
         yield
         return
     context.setJobDescription(what)
@@ -169,6 +169,20 @@ def _described(context: Any, what: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty(_DESCRIPTION, None)
+
+
+@contextmanager
+def _tagged(spark: Any, what: str) -> Iterator[None]:
+    """The same under Spark Connect, which has tags and no descriptions; those of the user's own stay."""
+    tag = what.replace(",", " ")  # which no tag may have
+    if tag in spark.getTags():
+        yield
+        return
+    spark.addTag(tag)
+    try:
+        yield
+    finally:
+        spark.removeTag(tag)
 
 
 def _notebook_line() -> Handler | None:

@@ -103,7 +103,8 @@ def _explained(df: Any) -> str:
 
 
 def _at_most(limit: int, df: DataFrame, task: WriteTask) -> list[pa.RecordBatch] | None:
-    with with_progress(df.sparkSession, f"lakelatch: rows for the {task.operation} into {task.config.name!r}"):
+    what = f"lakelatch: rows for the {task.operation} into {task.config.name!r} ({task.instant})"
+    with with_progress(df.sparkSession, what):
         rows = _collected(df.limit(limit + 1))
     return rows if rows is not None and sum(batch.num_rows for batch in rows) <= limit else None
 

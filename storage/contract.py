@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from lakelatch.errors import Unavailable
+from lakelatch.telemetry import measure_calls
 
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ STAGING_FOLDER = ".hoodie/.lakelatch/staging"
 
 _OF_LIVING_WRITERS = (".hoodie/.heartbeat/", ".hoodie/.lakelatch/open/", ".hoodie/.lakelatch/beats/")
 _NOW = ".hoodie/.lakelatch/now"
+_READS = "read", "read_range", "read_end", "stat", "list", "names", "first_paths"
+_MEASURED = (*_READS, "put", "put_if_absent", "create_from_file", "delete", "delete_at_once")
 
 
 def ends_with_its_writer(path: str) -> bool:
@@ -82,6 +85,16 @@ class FileStatus:
 
 class Storage(ABC):
     """One place with objects in it. Values of it travel to executors, so they pickle and hold no connection."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        measure_calls(cls, _MEASURED)
+
+    @property
+    def system_name(self) -> str:
+        """The kind of the storage, for measurements: its scheme."""
+        scheme, found, _ = self.uri.partition("://")
+        return scheme if found else "file"
 
     @property
     @abstractmethod

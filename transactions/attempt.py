@@ -32,6 +32,7 @@ from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.lease import Lease
 from lakelatch.system import System
+from lakelatch.telemetry import INSTANT, LOCK_HOLD, SLOTS_LOST, kind_name, operation, record
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.log.events import Event
@@ -55,7 +56,9 @@ _log = logging.getLogger("lakelatch.transactions")
 @contextmanager
 def table_lock(context: TransactionContext) -> Iterator[Lease]:
     """The table's lease for a block, whose outcome stands also if the lease cannot be given back."""
-    lease = context.provider.acquire(TABLE_KEY, context.settings.lock_timeout_s)
+    with operation("lock.wait", context.labels):
+        lease = context.provider.acquire(TABLE_KEY, context.settings.lock_timeout_s)
+    began_ns = context.system.monotonic_ns()
     try:
         yield lease
     finally:
@@ -68,6 +71,7 @@ def table_lock(context: TransactionContext) -> Iterator[Lease]:
             failpoint("lock.after_release")
         except LakelatchError as error:
             _log.warning("the table's lock was not released, and ends with its lease: %s", error)
+        record(LOCK_HOLD, (context.system.monotonic_ns() - began_ns) / 1e9, context.labels)
 
 
 class Race:
@@ -134,7 +138,7 @@ class _Loop(Generic[T]):
 
     def run(self) -> T:
         while True:
-            found = self._prepare() or self._try()
+            found = self._prepare() or self._measured_try()
             if isinstance(found, Retry):
                 self._lose(found)
                 continue
@@ -165,6 +169,15 @@ class _Loop(Generic[T]):
         """Whether to try without the lock."""
         context = self._context
         return self._given is None and self._intent.tries_first and context.elision.tries_first(context.log.others_wait)
+
+    def _measured_try(self) -> Added | Verdict:
+        if not self._intent.tries_first:
+            return self._try()
+        with operation("commit", self._context.labels) as measured:
+            found = self._try()
+            measured.end_as(kind_name(type(found)))
+            measured.note({INSTANT: self._intent.above})
+        return found
 
     def _try(self) -> Added | Verdict:
         """One place: what was added there, or why nothing was."""
@@ -262,6 +275,7 @@ class _Loop(Generic[T]):
         await_decision(self._context, event, self._race.ensure_in_time)
 
     def _lose(self, retry: Retry) -> None:
+        record(SLOTS_LOST, 1, self._context.labels)
         self._race.lose(locked=self._watch is not None or self._turn is not None)
         if not self._elided or self._race.lost < _UNLOCKED_MAX:
             return

@@ -12,6 +12,7 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.storage.contract import SupportsDeleteAtOnce
+from lakelatch.telemetry import TAKEN, TAKEOVERS, record
 from lakelatch.timeline.instant import Instant
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.notes import forget_notes
@@ -56,6 +57,7 @@ def take_claim(
         if plan.requested not in context.observer.dead([plan.requested]):
             raise PlanBusy(f"{plan.action} {plan.requested} {busy}", instant=plan.requested)
         heartbeat.take_over()
+        record(TAKEOVERS, 1, {**context.labels, TAKEN: plan.action})
 
 
 def owns_claim(context: TransactionContext, instant: str, operation_id: str) -> bool:

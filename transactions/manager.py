@@ -21,6 +21,7 @@ from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.telemetry import ACTION, INSTANT, TAKEN, TAKEOVERS, operation, record
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
 from lakelatch.timeline.instant import Instant, inflight, requested
@@ -130,6 +131,12 @@ class TransactionManager:
         without a slot, and `own_files` checks nothing but slots. It has the names in these `folders`, if nobody has
         committed meanwhile.
         """
+        with operation("begin", self.context.labels, {ACTION: action}) as measured:
+            transaction = self._begin(action, for_tasks, folders)
+            measured.note({INSTANT: transaction.instant})
+        return transaction
+
+    def _begin(self, action: str, for_tasks: bool, folders: Collection[str]) -> Transaction:
         context = self.context
         if self.memory_check is not None:
             raise InvariantBroken("what is remembered of a table was not checked: recover before anything begins")
@@ -263,6 +270,7 @@ class TransactionManager:
         recovered: list[str] = []
         if long_ago or not finds_nothing(self.context, None if check is None else check.claims):
             recovered = recover(self.context)
+            record(TAKEOVERS, len(recovered), {**self.context.labels, TAKEN: "write"})
             memory.cleared_ns = now_ns
         memory.recovered_ns = now_ns
         return recovered

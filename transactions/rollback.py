@@ -21,6 +21,7 @@ from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.conditional_puts import ensure_created
 from lakelatch.storage.contract import NotFound
+from lakelatch.telemetry import ACTION, INSTANT, operation
 from lakelatch.timeline import actions
 from lakelatch.timeline.actions import ROLLBACK
 from lakelatch.timeline.instant import INFLIGHT, REQUESTED, TIMELINE_FOLDER, inflight, parse_file_name, requested
@@ -133,6 +134,12 @@ def _ensure_abortable(context: TransactionContext, victim: str, action: str, pla
 
 
 def _carry_out(context: TransactionContext, rollback: str, plan: RollbackPlan) -> None:
+    with operation("rollback", context.labels, {ACTION: plan.action}) as measured:
+        measured.note({INSTANT: plan.instant})
+        _undo(context, rollback, plan)
+
+
+def _undo(context: TransactionContext, rollback: str, plan: RollbackPlan) -> None:
     storage, victim = context.storage, plan.instant
     if not storage.exists(requested(rollback, ROLLBACK).path):
         return

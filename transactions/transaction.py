@@ -11,6 +11,7 @@ from functools import partial
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, Unavailable, WriteConflict
 from lakelatch.heartbeat.beat import Heartbeat, ensure_beating
 from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.telemetry import ACTION, COMMITS, record
 from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
 from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import Event
@@ -156,6 +157,7 @@ class Transaction:
         if isinstance(outcome, Committed):
             _log.info("%s is committed: completed at %s, in slot %d", self._name, outcome.completion, outcome.slot)
             self._end(COMMITTED)
+            self._count_commit()
             self.committed = outcome
             self.tidy(made)
         elif isinstance(outcome, Conflicted):
@@ -221,6 +223,7 @@ class Transaction:
             self._end(UNKNOWN if isinstance(error, CommitUnknown) else ABORTED)
             raise
         self._end(COMMITTED)
+        self._count_commit()
         self.tidy(())
         return event
 
@@ -251,7 +254,7 @@ class Transaction:
         lost = self.status == LOST
         self._end(ABORTED)
         if conflict is not None:
-            record_loss(self._context.storage, self._context.writer, conflict)
+            record_loss(self._context.storage, self._context.writer, conflict, self._context.conflict_labels)
         rolled_back = roll_back(self._context, self.instant, self.state.action)
         if self.record is not None and not rolled_back:
             self._ensure_not_committed()
@@ -355,6 +358,9 @@ class Transaction:
         is_known = self._begun_here and self._context.settings.marker_server is None
         announced = [*made, *self._swept] if is_known else None
         clean_up(self._context, self.instant, announced=announced, record=self.record)
+
+    def _count_commit(self) -> None:
+        record(COMMITS, 1, {**self._context.labels, ACTION: self.state.action})
 
     def _end(self, status: str) -> None:
         self.status = status

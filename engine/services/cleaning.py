@@ -117,7 +117,7 @@ class Clean(PlannedService[CleanResult]):
             plan = read_plan(manager.storage, instant)
             began_ns = manager.context.system.monotonic_ns()
             failpoint("clean.before_files")
-            size = self.remove(context, plan.paths)
+            size = self.remove(context, plan.paths, instant)
             failpoint("clean.before_commit")
             took_ms = (manager.context.system.monotonic_ns() - began_ns) // 1_000_000
             event = transaction.complete(CleanMetadata(instant, plan, took_ms).to_avro())
@@ -126,11 +126,11 @@ class Clean(PlannedService[CleanResult]):
             raise
         return CleanResult(instant, event.time, plan.paths, size)
 
-    def remove(self, context: ServiceContext, paths: Sequence[str]) -> int:
+    def remove(self, context: ServiceContext, paths: Sequence[str], instant: str = "") -> int:
         """Removes files, and returns how many bytes they had; missing files have none."""
         most, work = self.files_of_task, _RemoveFiles(context.table.storage, self.options.parallelism)
         parts = [tuple(paths[start : start + most]) for start in range(0, len(paths), most)]
-        what, small = "lakelatch: files that are not needed are removed", len(parts) < 2
+        what, small = f"lakelatch: files that are not needed are removed ({instant})", len(parts) < 2
         removed = context.executor.map(work, parts, _Removed, what, small)
         return sum(part.size_bytes for part in removed)
 

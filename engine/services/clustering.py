@@ -153,7 +153,7 @@ class Clustering(RewritingService):
         release_claim(manager.context, instant, run.transaction.state.operation_id)
         try:
             if isinstance(error, WriteConflict):
-                record_loss(manager.storage, manager.writer, error)
+                record_loss(manager.storage, manager.writer, error, manager.context.conflict_labels)
                 request_cancel(manager.context, instant, by_executor=True)
                 failpoint("cluster.after_given_up")
             tidy_cancelled(manager, instant)

@@ -93,7 +93,7 @@ class RewriteTask(ABC):
 
     def run_all(self, executor: Executor, operations: Operations) -> list[FileReport]:
         """Runs the operations on an executor."""
-        what = f"lakelatch: {self.service} of {self.table.config.name!r}"
+        what = f"lakelatch: {self.service} of {self.table.config.name!r} ({self.instant})"
         return executor.map(self, operations, FileReport, what)
 
     def ensure_wanted(self) -> None:

@@ -10,10 +10,12 @@ from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
 from lakelatch.engine.run.executor import HERE, Executor
+from lakelatch.engine.run.report import DONE, LEFT
 from lakelatch.engine.services.counters import Counters, pending_plans
 from lakelatch.engine.table.opening import open_existing_storage
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError, TransactionEnded
+from lakelatch.telemetry import INSTANT, SERVICE, operation
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import PlanBusy, TransactionManager
@@ -86,11 +88,16 @@ class PlannedService(ABC, Generic[Result]):
 
     def execute_or_leave(self, context: ServiceContext, instant: str) -> Result | None:
         """As `execute`, but None if other processes have executed the plan, or are executing it."""
-        try:
-            return self.execute(context, instant)
-        except self.leaves_after as error:
-            _log.warning("%s %s is left to others: %s", self.action, instant, error.message)
-            return None
+        with operation("service", context.manager.context.labels, {SERVICE: self.action}) as measured:
+            measured.note({INSTANT: instant})
+            try:
+                result = self.execute(context, instant)
+            except self.leaves_after as error:
+                _log.warning("%s %s is left to others: %s", self.action, instant, error.message)
+                measured.end_as(LEFT)
+                return None
+            measured.end_as(DONE)
+            return result
 
     def waiting(self, context: ServiceContext) -> list[str]:
         """Waiting plans that this process may execute, oldest first, as of the last listing of the timeline."""

@@ -23,11 +23,13 @@ from lakelatch.engine.write.replace import Choice
 from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict, from_text
 from lakelatch.retry import Backoff, tries
 from lakelatch.storage.contract import Storage
+from lakelatch.telemetry import INSTANT, WRITER, operation
 from lakelatch.timeline.log.events import Event
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import Committed, Conflicted, GivenUp, Outcome, Verdict, committed_or_raise
 from lakelatch.transactions.commit import Commit
+from lakelatch.transactions.conflicts.report import shown_loss
 from lakelatch.transactions.intent import Added, Look, Place
 from lakelatch.transactions.several.parts import ensure_may_take_part, take_current_part
 from lakelatch.transactions.transaction import OPEN, Transaction
@@ -83,6 +85,11 @@ class Write(Commit, ABC):
 
         Errors: `WriteConflict` of the last try, and other errors of a try, which is rolled back.
         """
+        with operation("write", self._context.labels) as measured:
+            measured.note({WRITER: self._context.writer})
+            return self._committed(register)
+
+    def _committed(self, register: BatchRegister | None) -> CommitResult:
         self._register = register
         if self._part is not None:
             ensure_may_take_part(self._context.provider, self._context.storage.uri)
@@ -107,7 +114,9 @@ class Write(Commit, ABC):
             try:
                 if self._register is not None:
                     self._register.register(transaction)
-                files = self.stage(transaction, self._kept)
+                with operation("rows", self._context.labels) as measured:
+                    measured.note({INSTANT: transaction.instant})
+                    files = self.stage(transaction, self._kept)
                 files.start(self, self.keeps(files, self._tried <= self._retries), self._part)
             except BaseException as error:
                 return self._lost_by(transaction, error)
@@ -133,7 +142,9 @@ class Write(Commit, ABC):
         else:
             outcome = super().follow(found)
         if isinstance(outcome, Conflicted):
-            self._lose(outcome)
+            with operation("conflict", self._context.conflict_labels) as measured:
+                measured.note(shown_loss(outcome.conflict))
+                self._lose(outcome)
             return None
         return outcome
 

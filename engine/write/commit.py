@@ -173,7 +173,7 @@ class StagedFiles:
             for (partition, file_id), old in sorted(by_successor.items())
         ]
         if places:
-            self.reports = [*self.reports, *relocate(self._executor, work, places)]
+            self.reports = [*self.reports, *relocate(self._executor, self.transaction.instant, work, places)]
 
 
 def _ensure_once(reports: list[FileReport]) -> None:
@@ -191,4 +191,4 @@ def _relocated(
     stay = [report for report in reports if (report.partition, report.file_id) not in successors]
     relocations = relocations_to(lambda partition, file_id: successors[partition, file_id], displaced)
     _log.info("%s: %d files move, because their file groups were replaced", transaction.instant, len(relocations))
-    return [*stay, *relocate(executor, RelocationTask(transaction.markers).run, relocations)]
+    return [*stay, *relocate(executor, transaction.instant, RelocationTask(transaction.markers).run, relocations)]

@@ -53,7 +53,9 @@ class LostFiles:
         lost = self._transaction.instant
         relocations = relocations_to(task.live_groups().successor_of, self._reports, also_in_place=True)
         _log.info("%s takes over %d files of %s, which lost", task.instant, len(relocations), lost)
-        found = relocate(executor, RebaseTask(task, lost, _still_empty(task, relocations)).run, relocations)
+        found = relocate(
+            executor, task.instant, RebaseTask(task, lost, _still_empty(task, relocations)).run, relocations
+        )
         self._rewritten = True
         return found
 

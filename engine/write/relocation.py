@@ -88,11 +88,12 @@ def relocations_to(
 
 
 def relocate(
-    executor: Executor, work: Task[Relocation, FileReport], relocations: Sequence[Relocation]
+    executor: Executor, instant: str, work: Task[Relocation, FileReport], relocations: Sequence[Relocation]
 ) -> list[FileReport]:
-    """Makes a file for each relocation, under names with a token that no other attempt has."""
+    """Makes a file of this instant for each relocation, under names with a token that no other attempt has."""
     small = sum(relocation.report.size_bytes for relocation in relocations) <= _SMALL_BYTES
-    return executor.map(work, relocations, FileReport, "lakelatch: files are copied to the current file groups", small)
+    what = f"lakelatch: files are copied to the current file groups ({instant})"
+    return executor.map(work, relocations, FileReport, what, small)
 
 
 def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:

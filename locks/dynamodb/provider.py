@@ -38,6 +38,10 @@ class DynamodbLockProvider(SessionLockProvider):
         self._settings = DynamodbOptions.of(scope, self._default_lease_s())
         self._options = self._settings.given
 
+    @property
+    def system_name(self) -> str:
+        return "aws.dynamodb"  # OpenTelemetry's name of it
+
     def make_backend(self) -> SessionBackend:
         options, system = self._settings, self.scope.system
         records = DynamodbRecords(DynamodbTable(options, system), options.partition_key or DEFAULT_PREFIX, system)

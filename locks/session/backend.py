@@ -18,10 +18,13 @@ from lakelatch.locks.contract import Holder
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.retry import Backoff
 from lakelatch.system import System
+from lakelatch.telemetry import measure_calls
 
 Result = TypeVar("Result")
 
 _FAILED_TRIES_UNTOLD = 1  # a connection that broke since it was used last is no news
+_OF_SESSIONS, _OF_HOLDERS = ("open_session", "renew_session", "close_session"), ("holders", "find_holder", "held_by")
+_MEASURED = (*_OF_SESSIONS, *_OF_HOLDERS, "take", "give_back", "advance", "ask", "ask_to_give_up", "force")
 _log = logging.getLogger("lakelatch.locks")
 
 
@@ -132,6 +135,9 @@ class SessionBackend(ABC):
     resolved by `give_back` of the same request.
     """
 
+    #: The service's name, for measurements.
+    system_name: str = "lock_service"
+
     #: The session's lease time: at least that long after its last renewal *began*, it is not taken for dead.
     lease_s: float
 
@@ -140,6 +146,10 @@ class SessionBackend(ABC):
 
     #: Set by the user of the backend; called, in any thread, when the session has ended before its time.
     on_doubt: Callable[[], None] | None = None
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        measure_calls(cls, _MEASURED)
 
     @abstractmethod
     def open_session(self, owner: str) -> str:

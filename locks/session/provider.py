@@ -17,6 +17,7 @@ from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.locks.session.session import Session, shared_session
+from lakelatch.telemetry import kind_name
 
 
 def table_name(table_uri: str) -> str:
@@ -45,6 +46,11 @@ class SessionLockProvider(LockProvider):
     def identity(self) -> Hashable:
         """The key of the backend: equal providers share one, so every setting that matters to it is in it."""
         return self._options.identity()
+
+    @property
+    def system_name(self) -> str:
+        """The service's name, for measurements."""
+        return kind_name(type(self), "LockProvider").removeprefix("hudi_").removeprefix("implicit_")
 
     @abstractmethod
     def make_backend(self) -> SessionBackend:
@@ -81,7 +87,7 @@ class SessionLockProvider(LockProvider):
 
     def ask(self) -> None:
         """Over a connection of its own, which is closed: a session that is never opened would keep one for good."""
-        with closing(self.make_backend()) as backend:
+        with closing(self._named_backend()) as backend:
             backend.ask(self.name_of(TABLE_KEY))
 
     def break_(self, key: str) -> bool:
@@ -127,7 +133,12 @@ class SessionLockProvider(LockProvider):
             return self._current
 
     def _make_session(self) -> Session:
-        return Session(self.make_backend(), self.scope.system)
+        return Session(self._named_backend(), self.scope.system)
+
+    def _named_backend(self) -> SessionBackend:
+        backend = self.make_backend()
+        backend.system_name = self.system_name
+        return backend
 
     def _try(self, key: str, wait: Wait) -> Lease | None:
         """One request; None if it was granted to a session that had ended by then."""

@@ -133,7 +133,7 @@ def _lose(table: MemoryTable) -> None:
     """An entry of the list of conflicts."""
     winner = OtherWrite("20260101000000001", "deltacommit", "", frozenset({("p", "a")}), "other")
     lost = Conflict(winner, frozenset({("p", "a")}))
-    record_loss(table.storage, "fuzz", write_conflict("20260101000000000", lost, 1.5, Work(1, 2, 3), early=True))
+    record_loss(table.storage, "fuzz", write_conflict("20260101000000000", lost, 1.5, Work(1, 2, 3), early=True), {})
 
 
 def _leave_behind(table: MemoryTable) -> None:

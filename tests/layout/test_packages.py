@@ -23,7 +23,17 @@ MAY_KNOW: dict[str, set[str]] = {
     "console": {"torture", "spark", *BELOW_SPARK},
     "testing": {"transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
 }
-FOR_ALL = {"errors", "system", "failpoints", "option_values", "plugins", "range_file", "retry", "notebook"}
+FOR_ALL = {
+    "errors",
+    "system",
+    "failpoints",
+    "option_values",
+    "plugins",
+    "range_file",
+    "retry",
+    "notebook",
+    "telemetry",
+}
 
 SPARK_PACKAGES = {"spark", "console", "torture", "pyspark_lakelatch"}
 CLIENT_MODULES = {  # a service's client library, and the only modules that may import it
@@ -38,6 +48,7 @@ CLIENT_MODULES = {  # a service's client library, and the only modules that may 
     "obstore": {"storage/cloud.py", "storage/cloud_client.py", "storage/cloud_objects.py"},
     "fsspec": {"storage/fsspec.py"},
     "sqlglot": {"spark/sql/references.py", *(f"engine/sql/{name}.py" for name in ("parsing", "types", "expressions"))},
+    "opentelemetry": {"src/lakelatch/telemetry.py"},
     "testcontainers": {"testing/servers/containers.py"},
     "docker": {"testing/servers/containers.py"},
 }

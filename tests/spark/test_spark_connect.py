@@ -16,12 +16,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]  # its Java process, sessions
 PATIENCE_S = 300
 
 SCRIPT = """
-import json, sys, threading
+import json, re, sys, threading
 from pathlib import Path
 from pyspark.sql import SparkSession
 import lakelatch
 from lakelatch.errors import LakelatchError
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
+from lakelatch.spark.progress import with_progress
 from lakelatch.storage import LocalStorage
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.early.notes import mark_aborted
@@ -77,7 +78,12 @@ said["lost"] = name_of_error(2, {**named, **early})
 told = []
 lakelatch.on_progress(told.append)
 said["compacted"] = len(lakelatch.compact(spark, path, {"hoodie.compact.inline.max.delta.commits": 1}))
-said["told"] = [told[-1].done, told[-1].what]
+said["told"] = [told[-1].done, re.sub(r"\\d{17}", "INSTANT", told[-1].what)]
+spark.addTag("mine")
+with with_progress(spark, "lakelatch: a, b"):
+    said["tags"] = sorted(spark.getTags())
+said["tags afterwards"] = sorted(spark.getTags())
+spark.clearTags()
 said["rows"] = sorted([list(row) for row in lakelatch.read(spark, path).select("id", "ts", "v").collect()])
 lakelatch.Table.for_path(spark, path).create_view("trips")
 stream = spark.readStream.format("lakelatch").load(path).select("id", "ts", "v").writeStream.format("lakelatch")
@@ -124,7 +130,9 @@ def test_batches_are_written_once_and_what_nobody_can_watch_is_refused(tmp_path:
         ],
         "lost": ["WriteConflict", None],
         "compacted": 1,
-        "told": [True, "lakelatch: compaction of 'trips'"],
+        "told": [True, "lakelatch: compaction of 'trips' (INSTANT)"],
+        "tags": ["lakelatch: a  b", "mine"],
+        "tags afterwards": ["mine"],
         "rows": [[1, 1, "a"], [2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],
         "copied": [[1, 1, "a"], [2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],
         "viewed": [[2, 2, "b"], [3, 2, "b"], [4, 2, "b"]],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.uris import open_storage
-from lakelatch.system import System
+from lakelatch.storage.uris import open_storage, without_secrets
+from lakelatch.system import System, process_name
+from lakelatch.telemetry import PROVIDER, STRATEGY, TABLE, WRITER, kind_name
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.snapshots import Snapshots
@@ -119,6 +121,17 @@ class TransactionContext:
     def writer(self) -> str:
         """The name under which others see these transactions."""
         return self.settings.writer
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """What the measurements of these transactions have in common. A writer has to have been named by its user."""
+        found = {TABLE: without_secrets(self.storage.uri), PROVIDER: kind_name(type(self.provider), "LockProvider")}
+        return found if self.writer == process_name() else {**found, WRITER: self.writer}
+
+    @cached_property
+    def conflict_labels(self) -> Mapping[str, str]:
+        """The same for conflicts, with what decides them."""
+        return {**self.labels, STRATEGY: kind_name(type(self.strategy), "ConflictStrategy")}
 
     def look(self) -> tuple[Tail, Snapshot]:
         """The tail now, and the snapshot of then. One listing, if the file of the tail's slot is known to be there."""

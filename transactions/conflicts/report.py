@@ -10,6 +10,7 @@ from typing import Any
 from lakelatch.errors import LakelatchError, WriteConflict
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.telemetry import CONFLICTS, EARLY, LOST_SIZE, LOST_TIME, Labels, record
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.transactions.conflicts.contract import Conflict
 
@@ -57,10 +58,13 @@ def write_conflict(instant: str, conflict: Conflict, time_lost_s: float, work: W
     )
 
 
-def record_loss(storage: Storage, writer: str, conflict: WriteConflict) -> None:
+def record_loss(storage: Storage, writer: str, conflict: WriteConflict, labels: Labels) -> None:
     """Adds a loss to the list, and removes the oldest of too many. Never fails: the abort matters more."""
-    details = dict(conflict.details)
-    groups = conflict.file_groups
+    details, groups = dict(conflict.details), conflict.file_groups
+    labels = {**labels, EARLY: bool(details.get("early"))}
+    record(CONFLICTS, 1, labels)
+    record(LOST_TIME, details.get("time_lost_s") or 0, labels)
+    record(LOST_SIZE, details.get("bytes_lost") or 0, labels)
     details.update(writer=writer, file_groups=groups[:_GROUPS_KEPT], file_group_count=len(groups))
     instant = str(details.get("instant", ""))
     try:
@@ -70,6 +74,13 @@ def record_loss(storage: Storage, writer: str, conflict: WriteConflict) -> None:
             storage.delete(f"{CONFLICTS_FOLDER}/{name}")
     except LakelatchError as error:
         _log.warning("the conflict of instant %s is not kept for `lakelatch conflicts`: %s", instant, error)
+
+
+def shown_loss(conflict: WriteConflict) -> dict[str, str | float]:
+    """What a span says of a conflict: who won, and what was lost."""
+    names = "instant", "winner", "winner_action", "winner_writer", "time_lost_s", "rows_lost", "bytes_lost"
+    found = {f"lakelatch.{name}": conflict.details[name] for name in names if conflict.details.get(name) is not None}
+    return {**found, "lakelatch.file_groups": len(conflict.file_groups)}
 
 
 @dataclass(frozen=True)

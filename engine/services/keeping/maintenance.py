@@ -9,8 +9,9 @@ from functools import partial
 
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.run.executor import Executor
-from lakelatch.engine.run.report import FAILED, MaintenanceReport, ServiceRun
+from lakelatch.engine.run.report import DONE, FAILED, MaintenanceReport, ServiceRun
 from lakelatch.engine.services.counters import Counters
+from lakelatch.engine.services.keeping.lag import tell_done, tell_lag
 from lakelatch.engine.services.keeping.steps import Step, Steps
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import open_manager
@@ -18,7 +19,9 @@ from lakelatch.engine.table.opening import require_writable
 from lakelatch.errors import LakelatchError
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.telemetry import INSTANT, SERVICE, operation
 
+_NOTHING = "nothing"  # as another writer has done it, or there was nothing to do
 _log = logging.getLogger("lakelatch.engine")
 
 
@@ -55,6 +58,7 @@ def keep(
     for step in steps:
         try:
             counters = counters or context.look()
+            tell_lag(context, step.service, counters)
             jobs = list(step.run(context, counters)) if step.due(context, counters) else []
         except Exception as error:
             jobs = [("", partial(_failed, step.service, "", error))]
@@ -77,10 +81,15 @@ def _timed(
 ) -> ServiceRun | None:
     system = context.manager.context.system
     started_ns = system.monotonic_ns()
-    try:
-        run = act()
-    except Exception as error:  # Spark's own as well
-        run = _failed(service, instant, error)
+    with operation("service", context.manager.context.labels, {SERVICE: service}) as measured:
+        try:
+            run = act()
+        except Exception as error:  # Spark's own as well
+            run = _failed(service, instant, error)
+        measured.end_as(_NOTHING if run is None else run.outcome)
+        measured.note({INSTANT: run.instant if run is not None else instant})
+    if run is not None and run.outcome == DONE:
+        tell_done(context, service)
     return None if run is None else replace(run, seconds=(system.monotonic_ns() - started_ns) / 1e9)
 
 

@@ -39,14 +39,15 @@ def test_a_handler_is_told_of_writes_and_services(make_table: MakeTable) -> None
     seen: list[lakelatch.Progress] = []
     lakelatch.on_progress(seen.append)
     table = make_table()
-    lakelatch.write(slow_rows(table), table.path, table.options)
+    written = lakelatch.write(slow_rows(table), table.path, table.options)
     last = seen[-1]
     assert last.done and 4 <= last.tasks_done <= last.tasks  # four compute rows, others write them
     assert any(not one.done and one.tasks_done < one.tasks for one in seen)
     assert str(last).startswith("lakelatch: upsert into ") and ": done, " in str(last)
+    assert last.what.endswith(f" ({written.instant})")
     seen.clear()
-    table.compact()
-    assert seen[-1].done and "compaction of" in seen[-1].what
+    (compacted,) = table.compact()
+    assert seen[-1].done and "compaction of" in seen[-1].what and compacted.instant in seen[-1].what
 
 
 @pytest.mark.long
