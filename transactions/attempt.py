@@ -56,6 +56,8 @@ def table_lock(context: TransactionContext) -> Iterator[Lease]:
     """The table's lease for a block, whose outcome stands also if the lease cannot be given back."""
     lease = context.provider.acquire(TABLE_KEY, context.settings.lock_timeout_s)
     try:
+        if context.lock_check is not None:
+            context.lock_check.confirm(context.log)
         yield lease
     finally:
         try:
