@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -24,7 +24,8 @@ CHECKS: tuple[tuple[str, Check, bool], ...] = (
     ("the lock service", locks.answering, False),
     ("the locks of the other writers", locks.same_locks, True),
     ("two processes at one lock", locks.two_processes, True),
-    ("clocks", store.clocks, True),
+    ("the storage's clock", store.storage_clock, False),
+    ("the lock service's clock", store.lock_clock, True),
     ("heartbeats", writers.heartbeats, True),
     ("writes of other engines", writers.other_engines, False),
     ("the commit log", upkeep.commit_log, False),
@@ -73,8 +74,9 @@ def examine_storage(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     limits: Limits | None = None,
     system: System = REAL_SYSTEM,
+    checks: Sequence[tuple[str, Check, bool]] = CHECKS,
 ) -> Examination:
-    """As `examine`, of a storage that is open."""
+    """As `examine`, of a storage that is open, and perhaps by some of the checks."""
     call = Call(options)
     parsed, config = call.services(), load_config(storage)
     given = {key: str(value) for key, value in call.items()}
@@ -83,12 +85,14 @@ def examine_storage(
         storage, config, parsed, given, provider, limits or Limits(), child_s=min(20.0, timeout_s), system=system
     )
     with closing(provider):
-        return _examined(patient, tell, timeout_s)
+        return _examined(patient, checks, tell, timeout_s)
 
 
-def _examined(patient: Patient, tell: Callable[[str], None], timeout_s: float) -> Examination:
+def _examined(
+    patient: Patient, checks: Sequence[tuple[str, Check, bool]], tell: Callable[[str], None], timeout_s: float
+) -> Examination:
     found, checked = list[Finding](), list[str]()
-    for name, check, of_locks in CHECKS:
+    for name, check, of_locks in checks:
         if of_locks and any(one.code == _NO_LOCKS for one in found):
             continue
         tell(name)

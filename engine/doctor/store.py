@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lakelatch.engine.doctor.finding import Finding, Patient
 from lakelatch.engine.table.table import check_writable
@@ -44,39 +44,44 @@ def _puts(storage: Storage, path: str, data: bytes) -> bool:
         return storage.exists(path) and storage.read(path) == data
 
 
-def clocks(patient: Patient) -> Iterator[Finding]:
-    """Compares clocks, for people: the protocol never does."""
-    system, limit_ms = patient.system, patient.limits.skew_s * _SECOND_MS
-    for where, ask in (
-        ("storage", Observer(patient.storage).storage_time_ms),
-        ("lock service", patient.provider.time_ms),
-    ):
-        before_ms, began_ns = system.realtime_ms(), system.monotonic_ns()
-        theirs_ms = ask()
-        took_ms = (system.monotonic_ns() - began_ns) / 1e6
-        if theirs_ms is None:
-            continue
-        rounding_ms = _SECOND_MS if theirs_ms % _SECOND_MS == 0 else 0
-        ahead_ms = before_ms + took_ms / 2 - theirs_ms
-        if abs(ahead_ms) > limit_ms + took_ms / 2 + rounding_ms:
-            direction = "ahead of" if ahead_ms > 0 else "behind"
-            yield Finding(
-                "clock-skew",
-                f"this machine's clock is {abs(ahead_ms) / 1000:,.1f} s {direction} the {where}'s",
-                "no row is at risk, since times of commits never go back; but times that people read are wrong by so "
-                "much, and a writer is refused whose clock is ahead of the storage's by more than "
-                f"{patient.options.manager.transactions.max_drift_ms / 1000:,.0f} s ({MAX_DRIFT_OPTION})",
-                "have the machine's clock set by NTP (chronyc tracking)",
-            )
+def storage_clock(patient: Patient) -> Iterator[Finding]:
+    """Compares the storage's clock and the table's last time with this machine's clock, for people."""
+    yield from _skew(patient, "storage", Observer(patient.storage).storage_time_ms)
     tail = CommitLog(patient.storage).tail()
-    ahead_ms = to_ms(tail.time) - system.realtime_ms() if tail.time else 0
-    if ahead_ms > limit_ms:
+    ahead_ms = to_ms(tail.time) - patient.system.realtime_ms() if tail.time else 0
+    if ahead_ms > patient.limits.skew_s * _SECOND_MS:
         yield Finding(
             "times-ahead",
             f"the table's last time, {tail.time}, is {ahead_ms / 1000:,.1f} s ahead of this machine's clock",
             "a writer whose clock is ahead has taken it, and all later times come after it, until the clocks catch up",
             f"set the clock of the machine of {tail.event.writer if tail.event else 'its writer'}; nothing in the "
             "table needs to be changed",
+        )
+
+
+def lock_clock(patient: Patient) -> Iterator[Finding]:
+    """Compares the lock service's clock with this machine's, if it tells it."""
+    yield from _skew(patient, "lock service", patient.provider.time_ms)
+
+
+def _skew(patient: Patient, whose: str, ask: Callable[[], int | None]) -> Iterator[Finding]:
+    system = patient.system
+    before_ms, began_ns = system.realtime_ms(), system.monotonic_ns()
+    theirs_ms = ask()
+    took_ms = (system.monotonic_ns() - began_ns) / 1e6
+    if theirs_ms is None:
+        return
+    rounding_ms = _SECOND_MS if theirs_ms % _SECOND_MS == 0 else 0
+    ahead_ms = before_ms + took_ms / 2 - theirs_ms
+    if abs(ahead_ms) > patient.limits.skew_s * _SECOND_MS + took_ms / 2 + rounding_ms:
+        yield Finding(
+            "clock-skew",
+            f"this machine's clock is {abs(ahead_ms) / 1000:,.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} the "
+            f"{whose}'s",
+            "no row is at risk, since times of commits never go back; but times that people read are wrong by so much, "
+            "and a writer is refused whose clock is ahead of the storage's by more than "
+            f"{patient.options.manager.transactions.max_drift_ms / 1000:,.0f} s ({MAX_DRIFT_OPTION})",
+            "have the machine's clock set by NTP (chronyc tracking)",
         )
 
 

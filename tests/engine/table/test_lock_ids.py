@@ -118,6 +118,22 @@ def test_a_service_at_the_recorded_place_that_has_lost_its_data_gets_its_id_back
     upsert(path, "c", **{URL: f"redis://localhost:{server.port}/0"})
 
 
+def test_a_process_that_knows_an_id_of_before_looks_again_once_it_was_refused(
+    path: str, redis: dict[str, str], server: Server
+) -> None:
+    upsert(path, "a", **redis)
+    storage = LocalStorage(path)
+    before = lock_domain(storage)
+    forget_all(server)
+    with closing(opened(storage.uri, redis)) as old, closing(opened(storage.uri, redis)) as new:
+        assert change_locks(storage, old, new, "operator", 5, old_is_gone=True) is not None
+    assert lock_domain(storage) != before
+    with pytest.raises(WrongLocks):
+        upsert(path, "b")
+    upsert(path, "b")
+    assert len(ArrowTable(path).to_arrow()) == 2
+
+
 def test_a_place_that_each_machine_has_is_no_proof_for_a_table_that_many_reach(redis: dict[str, str]) -> None:
     storage = MemoryStorage("test_lock_ids")
     add_slot(storage, "redis #0123456789abcdef")
