@@ -173,6 +173,12 @@ def test_a_table_that_older_versions_write_names_no_ids(path: str, redis: dict[s
     assert lock_domain(storage) == "redis"
 
 
+def test_each_table_of_a_service_has_an_id_of_its_own(redis: dict[str, str]) -> None:
+    with closing(opened("file:///one", redis)) as one, closing(opened("file:///other", redis)) as other:
+        assert one.lock_id("1" * 16) == one.lock_id() == "1" * 16
+        assert other.lock_id() == "" and other.lock_id("2" * 16) == "2" * 16
+
+
 def test_folders_of_kernel_locks_are_told_apart(path: str, tmp_path: Path) -> None:
     begin_a_process()
     folders = [{PROVIDER: "filesystem", FILESYSTEM_PATH: str(tmp_path / name)} for name in ("one", "other")]
