@@ -28,6 +28,7 @@ from lakelatch.storage.uris import without_password
 from lakelatch.system import REAL_SYSTEM, System
 
 TABLE_KEY = "table"
+IN_TABLE = "table"  # the id of locks that lie in the table itself
 
 
 def file_group_key(partition: str, file_id: str) -> str:
@@ -106,6 +107,8 @@ class LockProvider(ABC):
 
     #: The options, by their whole keys, that lead to the service and are no secret: what a table may say of its locks.
     not_secret: ClassVar[frozenset[str]] = frozenset()
+    #: Whether the service may lose what it keeps, as one that has it in memory does when it is restarted.
+    may_forget: ClassVar[bool] = False
 
     def __init__(self, scope: LockScope) -> None:
         self.scope = scope
@@ -147,6 +150,21 @@ class LockProvider(ABC):
         Errors: `Unavailable` or `InvalidRequest`, naming the option that leads to it.
         """
         self.holders(TABLE_KEY)
+
+    def lock_id(self, proposed: str = "") -> str | None:
+        """The id that the service keeps for the table's locks, "" if there is none yet; None if it keeps no ids.
+
+        If there is none yet, a proposed one is put, unless another one comes before. Two providers that lead to the
+        same locks under whatever names find the same id, and others never do. That of locks that lie in the table
+        itself is `IN_TABLE`.
+
+        Errors: those of `ask`. After them a proposed id may have been put.
+        """
+        return None
+
+    def time_ms(self) -> int | None:
+        """The wall clock of the service, for people; None if it does not tell. Errors: those of `ask`."""
+        return None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled provider is opened anew from its scope; leases, connections and threads do not travel."""

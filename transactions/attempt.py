@@ -60,6 +60,8 @@ def table_lock(context: TransactionContext) -> Iterator[Lease]:
         lease = context.provider.acquire(TABLE_KEY, context.settings.lock_timeout_s)
     began_ns = context.system.monotonic_ns()
     try:
+        if context.lock_check is not None:
+            context.lock_check.confirm(context.log)
         yield lease
     finally:
         try:

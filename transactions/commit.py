@@ -9,8 +9,8 @@ from typing import Protocol
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
-from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
+from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempt import run

@@ -28,6 +28,7 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import completed, inflight, is_completed, requested_time
 from lakelatch.timeline.log.commit_log import INLINE_LIMIT_BYTES
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
+from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Mark, Snapshot
@@ -143,7 +144,7 @@ def ready_commit(
     content = metadata.to_avro()
     if len(content) > INLINE_LIMIT_BYTES:
         return None
-    domain = context.provider.domain
+    domain = context.log.lock_domain
     groups = metadata.file_groups()
     event = Event(COMPLETE, state.action, state.instant, state.operation_id, context.writer, groups, content=content)
     settings = context.settings
@@ -297,7 +298,7 @@ class Turn:
         context, state, settings = self._context, record.state, self._context.settings
         if (record.mode, record.strategy) != (settings.mode, settings.conflict_strategy):
             return None
-        if record.event.lock_domain not in ("", context.provider.domain):
+        if not agree(record.event.lock_domain, context.log.lock_domain):
             return None
         try:
             if is_withdrawn(context, state, place.tail):

@@ -27,6 +27,7 @@ from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
 from lakelatch.timeline.instant import Instant, inflight, requested
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.events import PLAN, Event
+from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
@@ -35,6 +36,7 @@ from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
 from lakelatch.transactions.base.instant_clock import InstantClock
+from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.base.outcome import GivenUp, PlanCancelled
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
 from lakelatch.transactions.checks import known_to_plan
@@ -63,6 +65,7 @@ class TransactionManager:
     `strategy` decides conflicts; by default that of the settings, or of non-blocking control if they ask for it.
     `memory` is that of an earlier manager of the same storage and locks, with its `slots_kept`; then `recover` has to
     be called first. `open_table` opens another table, where it has to be asked whether a transaction over both counts.
+    With a `lock_check` its locks are confirmed at the latest when the table's lock is granted.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class TransactionManager:
         slots_kept: int = SLOTS_KEPT,
         memory: TableMemory | None = None,
         open_table: Callable[[str], Storage] = open_storage,
+        lock_check: LockCheck | None = None,
     ) -> None:
         settings = settings or TransactionSettings()
         observer = Observer(storage, settings.heartbeat, provider)
@@ -96,6 +100,7 @@ class TransactionManager:
             log=self.memory.log,
             clock=InstantClock(generator, observer.storage_time_ms, settings.max_drift_ms),
             elision=LockElision(settings.lock_elision, provider, generator, self.memory.queue, settings.group_commit),
+            lock_check=lock_check,
         )
         self.memory.log.awaits = partial(await_decision, self.context)
         #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
@@ -170,7 +175,7 @@ class TransactionManager:
                         "was written: try again"
                     )
                 in_time = tail.number - before.number <= context.log.slots_kept // 2
-                if in_time and instant > tail.time and before.lock_domain in ("", tail.lock_domain):
+                if in_time and instant > tail.time and agree(before.lock_domain, tail.lock_domain):
                     break
             heartbeat.stop()
             context.storage.delete(heartbeat_path(instant))
@@ -284,6 +289,7 @@ class TransactionManager:
         self.memory = TableMemory.new(
             context.storage, context.system, log.slots_kept, context.provider.domain, self._open_table
         )
+        self.memory.log.lock_id, self.memory.log.lock_hint = log.lock_id, log.lock_hint
         self.memory.queue = context.elision.queue
         self.context = replace(context, log=self.memory.log)
         self.memory.log.awaits = partial(await_decision, self.context)

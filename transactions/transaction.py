@@ -13,8 +13,8 @@ from lakelatch.heartbeat.beat import Heartbeat, ensure_beating
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.telemetry import ACTION, COMMITS, record
 from lakelatch.timeline.actions import SERVICES_THAT_REPLACE, WRITE_ACTIONS
-from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.attempt import run

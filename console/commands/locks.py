@@ -20,8 +20,9 @@ from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, process_name
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.lock_names import agree, named_locks
 from lakelatch.timeline.table_config import recorded_lock_options
-from lakelatch.transactions.lock_migration import change_locks, record_locks
+from lakelatch.transactions.lock_migration import change_locks, lock_domain, record_locks
 
 _SECOND_MS = 1000
 
@@ -34,7 +35,11 @@ def add_parsers(commands: Commands) -> None:
     moved = commands.add("locks-migrate", migrate, "move a live table to other locks (locks migrate)")
     moved.add_argument("--from", dest="old", metavar="PROVIDER", help="the lock provider now, if the table says none")
     moved.add_argument("--to", dest="new", required=True, metavar="PROVIDER", help="the lock provider from then on")
-    moved.add_argument("--from-is-gone", action="store_true", help="do not ask the old service, which is gone for good")
+    moved.add_argument(
+        "--from-is-gone",
+        action="store_true",
+        help="do not ask the old service: it is gone for good, or one of the same kind",
+    )
     commands.add("locks-record", record, "have the table say where its locks are (locks record)")
 
 
@@ -51,12 +56,13 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     with _recorded_locks(parsed, storage) as provider:
         holders = provider.holders()
         writers = _writers(storage, provider)
+        asked = named_locks(provider.domain, provider.lock_id() or "")
     tail = CommitLog(storage).tail()
     now_ms = REAL_SYSTEM.realtime_ms()
     ahead_ms = to_ms(tail.time) - now_ms if tail.time else 0
     domain = tail.lock_domain
-    console.print(f"locks of the table: {domain or 'not said yet'}; looked at: {provider.domain}", markup=False)
-    if domain not in ("", provider.domain):
+    console.print(f"locks of the table: {domain or 'not said yet'}; looked at: {asked}", markup=False)
+    if not agree(domain, asked):
         console.print("[yellow]the table's writers use other locks than those looked at[/yellow]")
     if ahead_ms > _SECOND_MS:
         console.print(f"[yellow]the table's times are {ahead_ms / 1000:,.1f} s ahead of this machine's clock[/yellow]")
@@ -66,7 +72,7 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
         beats.add_row(str(writer["instant"]), escape(str(writer["writer"])), "alive" if writer["alive"] else "dead")
     console.print(beats if writers else "no transaction is open")
     held_json = [{**asdict(holder), "held_s": (now_ms - holder.since_ms) / 1000} for holder in holders]
-    found = {"domain": domain, "asked": provider.domain, "times_ahead_ms": max(ahead_ms, 0)}
+    found = {"domain": domain, "asked": asked, "times_ahead_ms": max(ahead_ms, 0)}
     return 0, {**found, "locks": held_json, "writers": writers}
 
 
@@ -100,15 +106,16 @@ def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
     ):
         timeout_s = old.scope.lock_options.timeout_s
         event = change_locks(storage, old, new, process_name(), timeout_s, parsed.from_is_gone)
+        named = event.lock_domain if event is not None else lock_domain(storage)
         _record_moved(storage, new, timeout_s)
     if event is None:
-        console.print(f"the table's locks are {new.domain!r} already", markup=False)
-        return 0, {"changed": False, "domain": new.domain}
+        console.print(f"the table's locks are {named!r} already", markup=False)
+        return 0, {"changed": False, "domain": named}
     console.print(
-        f"from {event.time} on, the table's locks are {new.domain!r}; writers with {old.domain!r} are refused",
+        f"from {event.time} on, the table's locks are {named!r}; writers with others are refused",
         markup=False,
     )
-    return 0, {"changed": True, "domain": new.domain, "time": event.time, "slot": event.number}
+    return 0, {"changed": True, "domain": named, "time": event.time, "slot": event.number}
 
 
 def record(parsed: argparse.Namespace, console: Console) -> Outcome:

@@ -18,16 +18,17 @@ from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.table.opening import require_writable
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError
-from lakelatch.locks.contract import LockProvider
 from lakelatch.locks.open import open_recorded_locks
 from lakelatch.storage.conditional_puts import ensure_refuses_second
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
+from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.recorded_options import groups_commits
 from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
 from lakelatch.transactions.base.context import TableMemory
+from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.early.detection import ensure_shared_locks
 from lakelatch.transactions.manager import TransactionManager
 
@@ -37,7 +38,7 @@ _TABLES_MAX = 32  # cached tables of a process, the last that it wrote; and as m
 _log = logging.getLogger("lakelatch.transactions")
 _memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
 _lock_options: OrderedDict[Hashable, Mapping[str, str]] = OrderedDict()  # recorded in tables, as last read
-_answering: OrderedDict[Hashable, None] = OrderedDict()  # lock services, by identity, that have answered this process
+_answering: OrderedDict[Hashable, str] = OrderedDict()  # ids of tables' locks whose service has answered, "" for none
 _logged: OrderedDict[Hashable, None] = OrderedDict()  # lock services whose missing answer was logged
 _guard = threading.Lock()
 
@@ -70,20 +71,33 @@ def open_manager(
         lock_timeout_s=provider.scope.lock_options.timeout_s,
         group_commit=recorded is None or groups_commits(recorded),
     )
-    place = (storage, provider.domain, system)
+    # Writers that know no version of the log know no ids of locks either.
+    check = LockCheck(provider, recorded or {}) if settings.group_commit else None
+    identity = type(provider), provider.identity, storage.uri
+    place = (storage, identity, system)
     try:
         ensure_shared_locks(settings, provider)
         generator = open_time_generator(options.scope, provider, system)
-        if config is None or is_new:
-            _ask(provider, storage, is_new=is_new or recorded is None)
         memory = _take_memory(place) if remembers else None
-        open_other = partial(open_storage, options=options.storage)
         manager = TransactionManager(
-            storage, provider, generator, settings, system, memory=memory, open_table=open_other
+            storage,
+            provider,
+            generator,
+            settings,
+            system,
+            memory=memory,
+            open_table=partial(open_storage, options=options.storage),
+            lock_check=check,
         )
+        if not _knows_locks(manager, identity) and (config is None or is_new):
+            _ask(manager, identity, is_new=is_new or recorded is None)
         yield manager
         if remembers:
             _keep_memory(place, manager.memory)
+    except WrongLocks:
+        with _guard:  # they may have been given another id since
+            _answering.pop(identity, None)
+        raise
     finally:
         provider.close()
 
@@ -114,20 +128,39 @@ def _recorded(storage: Storage) -> Mapping[str, str] | None:
     return found
 
 
-def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
-    """Calls a lock service once in a process, to see whether it answers: with elision no write may ever call it."""
-    identity = type(provider), provider.identity
+def _knows_locks(manager: TransactionManager, identity: Hashable) -> bool:
+    """Whether the service of a table's locks has answered this process; then their id is known, if they have one."""
+    log, check = manager.context.log, manager.context.lock_check
+    if check is not None:
+        log.lock_hint = check.hint
     with _guard:
-        if identity in _answering or (identity in _logged and not is_new):
+        known = _answering.get(identity)
+    log.lock_id = known or log.lock_id
+    return known is not None
+
+
+def _ask(manager: TransactionManager, identity: Hashable, is_new: bool) -> None:
+    """Asks the service of a table's locks for their id, once in a process, and sees whether it answers.
+
+    With elision no write may ever call it.
+    """
+    provider, check, log = manager.context.provider, manager.context.lock_check, manager.context.log
+    with _guard:
+        if identity in _logged and not is_new:
             return
     try:
-        provider.ask()
+        if check is not None:
+            check.confirm(log)
+        if not log.lock_id:
+            provider.ask()
+    except WrongLocks:
+        raise
     except LakelatchError as error:
         said = ", ".join(f"{key}={without_secrets(value)}" for key, value in provider.record().items())
         if is_new:
             raise type(error)(
-                f"no table was made at {storage.uri}, since its locks ({said}) cannot be asked for: correct these "
-                f"options, or start the service. {error.message}",
+                f"no table was made at {manager.storage.uri}, since its locks ({said}) cannot be asked for: correct "
+                f"these options, or start the service. {error.message}",
                 **error.details,
             ) from error
         with _guard:
@@ -135,13 +168,13 @@ def _ask(provider: LockProvider, storage: Storage, is_new: bool) -> None:
         _log.warning(
             "the locks of the table at %s (%s) cannot be asked for: what needs none goes on, and what meets another "
             "writer, as every table service does, will wait for them in vain. %s",
-            storage.uri,
+            manager.storage.uri,
             said,
             error.message,
         )
     else:
         with _guard:
-            _remember(_answering, identity, None)
+            _remember(_answering, identity, log.lock_id)
 
 
 def _begin_anew() -> None:

@@ -61,7 +61,8 @@ class _Place:
 
 class EtcdBackend(SessionBackend):
     """Below the prefix: `locks/<name>/<session>-<number>` the holder of a name (the first) and the waiters, in order of
-    creation; `sessions/<session>`, `wishes/<session>/<request>`, `registers/<name>`.
+    creation; `sessions/<session>`, `wishes/<session>/<request>`, `registers/<name>`, `ids/<name>` the id of
+    a table's locks.
 
     A session is an etcd lease, to which all that is its own is attached. Its threads number their keys from 0 and use
     them again, because etcd's index remembers every key that there ever was until its history is compacted.
@@ -80,6 +81,7 @@ class EtcdBackend(SessionBackend):
         prefix = options.text("prefix", _PREFIX).rstrip("/")
         self._locks, self._sessions = f"{prefix}/locks/", f"{prefix}/sessions/"
         self._release_requests, self._registers = f"{prefix}/wishes/", f"{prefix}/registers/"
+        self._ids = f"{prefix}/ids/"
         self._owner = ""
         self._guard = threading.Lock()
         self._epochs: dict[str, int] = {}  # the revisions at which the session keys were last written
@@ -162,6 +164,13 @@ class EtcdBackend(SessionBackend):
             about, session = _about(entry), entry.key.decode().rpartition("/")[2].partition("-")[0]
             return Held(session, str(about.get("request")), float(about.get("lease_s", self.lease_s)))
         return None
+
+    def lock_id(self, name: str, proposed: str) -> str:
+        key = self._ids + name
+        if proposed:
+            self._client.transact([Put(key, proposed)], [Created(key)])
+        found = self._client.transact([Read(key)]).results[0]
+        return str(found[0].value.decode()) if found else ""
 
     def ask_to_give_up(self, held: Held, name: str) -> None:
         request = Put(f"{self._release_requests}{held.session}/{held.request}", "", int(held.session, 16))

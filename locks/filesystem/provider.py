@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from urllib.parse import quote, unquote, urlsplit
 from zlib import crc32
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
-from lakelatch.locks.contract import Holder, LockProvider, LockScope, ProviderRegister, Register
+from lakelatch.locks.contract import IN_TABLE, Holder, LockProvider, LockScope, ProviderRegister, Register
 from lakelatch.locks.filesystem.durable_counter import Counter, mark_idle, unavailable
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import FILESYSTEM_PATH, WAIT_TIME
 from lakelatch.locks.renewal import renewals
 from lakelatch.storage.checksums import json_object
-from lakelatch.storage.folders import make_folder
+from lakelatch.storage.folders import make_folder, put_once
 from lakelatch.storage.kernel_locks import Taken, kernel_locks
 from lakelatch.storage.uris import refuse_home, scheme_of
 from lakelatch.system import process_name
@@ -26,6 +26,7 @@ from lakelatch.system import process_name
 DEFAULT_FOLDER = ".hoodie/.lakelatch/locks"
 
 _LOCK = ".lock"
+_ID = "+id"
 _ASKED = "+guard.00"  # any file that is there anyway once a lock was taken
 _TOKENS_AHEAD = 1000
 _VALUES_AHEAD = 2000  # two seconds, where they are times
@@ -83,6 +84,10 @@ class FilesystemLockProvider(LockProvider):
         self._owner = _Owner.of_this_process()
         self._closed = False
 
+    @property
+    def identity(self) -> Hashable:
+        return self.domain, self._folder
+
     def acquire(self, key: str, timeout_s: float) -> Lease:
         place = self._place(key)
         system = self.scope.system
@@ -117,6 +122,21 @@ class FilesystemLockProvider(LockProvider):
         except OSError as error:
             found = unavailable("use", self._folder, error)
             raise Unavailable(f"{found.message}; see {FILESYSTEM_PATH}", **found.details) from error
+
+    def lock_id(self, proposed: str = "") -> str | None:
+        if self.scope.lock_options.filesystem_path is None:
+            return IN_TABLE
+        path = os.path.join(self._folder, _ID)
+        try:
+            if proposed and not os.path.exists(path):
+                make_folder(self._folder)
+                put_once(path, proposed.encode())
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise unavailable("read", path, error) from error
 
     def holders(self, prefix: str = "") -> list[Holder]:
         found = []

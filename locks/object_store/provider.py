@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable
 
-from lakelatch.locks.contract import LockScope
+from lakelatch.locks.contract import IN_TABLE, LockScope
 from lakelatch.locks.hudi.java_lock import JavaLock
 from lakelatch.locks.hudi.provider import SharedTableKey
 from lakelatch.locks.hudi.shared_keys import SharedKeysBackend
@@ -59,6 +59,9 @@ class StorageLockProvider(SessionLockProvider):
         """Records in the table itself are where the table is, which has been asked."""
         if self._url:
             super().ask()
+
+    def lock_id(self, proposed: str = "") -> str | None:
+        return super().lock_id(proposed) if self._url else IN_TABLE
 
     def make_backend(self) -> SessionBackend:
         return RecordBackend(self._records(), self.scope.system, self._options.lease_s, self._renew_s)

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.locks.contract import Holder
 from lakelatch.locks.records.sessions import RecordSessions
-from lakelatch.locks.records.slots import LOCKS, entry_of, register_of, slot_of, slots_of_table
+from lakelatch.locks.records.slots import LOCKS, entry_of, id_of, register_of, slot_of, slots_of_table
 from lakelatch.locks.records.store import Put, Record, RecordStore, field
 from lakelatch.locks.records.tickets import Turn, by_ticket, served_of
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
@@ -176,6 +176,13 @@ class RecordBackend(SessionBackend):
         entry = entry_of(field(record, "held", dict, slot), name) if record else None
         live = self.sessions.look(entry.session) if entry is not None else None
         return Held(entry.session, entry.request, live.lease_s) if entry is not None and live is not None else None
+
+    def lock_id(self, name: str, proposed: str) -> str:
+        place = id_of(name)
+        found = self.store.get(place)
+        if found is None and proposed:
+            found = self.store.put(place, {"name": name, "id": proposed}, None).record
+        return field(found, "id", str, place) if found is not None else ""
 
     def ask_to_give_up(self, held: Held, name: str) -> None:
         self.sessions.ask_to_release(held.session, held.request)

@@ -11,7 +11,7 @@ from typing import Any
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.records.store import Record, field
 
-LOCKS, QUEUES, REGISTERS = "locks/", "queues/", "registers/"
+LOCKS, QUEUES, REGISTERS, IDS = "locks/", "queues/", "registers/", "ids/"
 _SLOTS = 64
 _PLAIN = re.compile(r"[a-z0-9_]{1,40}")
 
@@ -51,6 +51,11 @@ def register_of(name: str) -> str:
     if not found:
         return f"{REGISTERS}other/{_digest(name)}"
     return f"{REGISTERS}{table}/{key if _PLAIN.fullmatch(key) else _digest(key)}"
+
+
+def id_of(name: str) -> str:
+    """The record of the id that is kept for a table's locks, by the name of the table's key."""
+    return IDS + slot_of(name).removeprefix(LOCKS)
 
 
 def _digest(text: str) -> str:

@@ -86,6 +86,12 @@ class RedisBackend(SessionBackend):
             return Held(session, request, int(about.decode().partition(" ")[0]) / 1000)
         return None
 
+    def lock_id(self, name: str, proposed: str) -> str:
+        return bytes(self._client.run(scripts.LOCK_ID, name, proposed)).decode()
+
+    def time_ms(self) -> int:
+        return int(self._client.run(scripts.TIME))
+
     def ask_to_give_up(self, held: Held, name: str) -> None:
         self._client.run(scripts.REQUEST_RELEASE, held.session, held.request, int(held.lease_s * 1000))
 

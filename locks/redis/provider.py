@@ -39,6 +39,7 @@ class RedisLockProvider(SessionLockProvider):
     even then, since none is below the server's clock in milliseconds.
     """
 
+    may_forget = True
     not_secret = keys_of("redis", "url", "prefix", "ssl_ca_certs")
 
     def __init__(self, scope: LockScope) -> None:

@@ -199,6 +199,14 @@ class SessionBackend(ABC):
         self.find_holder(name)
 
     @abstractmethod
+    def lock_id(self, name: str, proposed: str) -> str:
+        """The id that is kept for a name, for good, "" if there is none; a proposed one is put if there is none."""
+
+    def time_ms(self) -> int | None:
+        """The service's own wall clock; None if it does not tell."""
+        return None
+
+    @abstractmethod
     def ask_to_give_up(self, held: Held, name: str) -> None:
         """Leaves a release request for the holder's session, which finds it at its next renewal."""
 

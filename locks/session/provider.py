@@ -90,6 +90,17 @@ class SessionLockProvider(LockProvider):
         with closing(self._named_backend()) as backend:
             backend.ask(self.name_of(TABLE_KEY))
 
+    def lock_id(self, proposed: str = "") -> str | None:
+        """By the session's connection if there is one, else as `ask`."""
+        name = self.name_of(TABLE_KEY)
+        if self._current is not None:
+            return self._session().backend.lock_id(name, proposed)
+        with closing(self.make_backend()) as backend:
+            return backend.lock_id(name, proposed)
+
+    def time_ms(self) -> int | None:
+        return self._session().backend.time_ms()
+
     def break_(self, key: str) -> bool:
         """The holder gives the key up at its next renewal, or has lapsed by then; it is never overtaken before that.
 

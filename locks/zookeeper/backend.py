@@ -1,8 +1,9 @@
 """Sessions, registers, and queues of ephemeral nodes as Apache Curator's InterProcessMutex makes them, at ZooKeeper.
 
 Below the root: `locks/<name>/_c_<request>-lock-<sequence>` the holder of a name (the first) and the waiters, in order;
-`sessions/<session>` what a session is asked to give up; `registers/<name>` numbers. Folders of queues and sessions are
-container nodes, which the server removes when they have been empty for a while.
+`sessions/<session>` what a session is asked to give up; `registers/<name>` numbers; `ids/<name>` the
+id of a table's locks. Folders of queues and sessions are container nodes, which the server removes when they have been
+empty for a while.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from lakelatch.errors import InvalidRequest, Unavailable
@@ -126,6 +128,33 @@ class ZookeeperBackend(SessionBackend):
 
     def ask(self, name: str) -> None:
         self._link()  # which has asked something when it connected
+
+    def lock_id(self, name: str, proposed: str) -> str:
+        link, path = self._link(), f"{self._root}/ids/{name.lstrip('/')}"
+        for _ in range(_RACES_MOST):
+            with suppress(NoNodeError):
+                return str(link.answer(link.ask.get_async(path))[0].decode())
+            if not proposed:
+                return ""
+            with suppress(NodeExistsError):
+                try:
+                    link.answer(link.create(path, proposed.encode(), PERSISTENT))
+                except NoNodeError:
+                    link.make_folders(path.rpartition("/")[0], self._root, PERSISTENT)
+        raise Unavailable(f"{path} could not be created: it is removed all the time")
+
+    def time_ms(self) -> int:
+        """By the stamp of a node that is made for it, and removed."""
+        link, path = self._link(), f"{self._root}/now-{self._system.new_id()}"
+        for _ in range(_RACES_MOST):
+            try:
+                path, stat = link.answer(link.create(path, b"", EPHEMERAL))
+            except NoNodeError:
+                link.make_folders(self._root, self._root, PERSISTENT)
+            else:
+                self._delete(link, path)
+                return int(stat.ctime)
+        raise Unavailable(f"{self._root} could not be created: it is removed all the time")
 
     def ask_to_give_up(self, held: Held, name: str) -> None:
         link, path = self._link(), f"{self._root}/sessions/{held.session}"

@@ -63,6 +63,13 @@ class LockProviderConformance:
 
     # Leases
 
+    def test_the_id_of_a_tables_locks_is_that_which_came_first(self, tmp_path: Path) -> None:
+        with self.providers(tmp_path, 2) as (one, other):
+            if one.lock_id() is None:  # it keeps none
+                return
+            kept = one.lock_id("1" * 16)
+            assert kept and other.lock_id() == kept == other.lock_id("2" * 16) == one.lock_id()
+
     def test_a_lease_is_valid_until_it_is_released(self, tmp_path: Path) -> None:
         with self.providers(tmp_path) as [provider]:
             lease = provider.acquire(TABLE_KEY, 0)

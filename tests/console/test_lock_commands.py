@@ -11,7 +11,7 @@ from lakelatch.console.main import main
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timeline.log.commit_log import WrongLocks
+from lakelatch.timeline.log.lock_names import WrongLocks
 
 
 def test_a_lock_is_broken_and_its_holder_is_told(storage: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:

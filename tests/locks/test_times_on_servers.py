@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,6 +32,15 @@ class OnServer(TimeGeneratorConformance):
     def _use_server(self, request: pytest.FixtureRequest) -> None:
         server: Server = request.getfixturevalue(f"{SERVER_OF[self.provider]}_server")
         self.options = lock_options(server)
+
+    def test_a_service_that_tells_its_clock_has_this_machines(self) -> None:
+        """As they run here."""
+        with closing(open_lock_provider(LockScope("memory://clock", self.options))) as provider:
+            before_ms = REAL_SYSTEM.realtime_ms()
+            told_ms = provider.time_ms()
+            after_ms = REAL_SYSTEM.realtime_ms()
+        assert (told_ms is not None) == (self.provider in ("redis", "zookeeper"))
+        assert told_ms is None or before_ms - 1 <= told_ms <= after_ms + 1
 
     def make_generator(self, table_uri: str, system: System) -> TimeGenerator:
         return HybridTimeGenerator(open_lock_provider(LockScope(table_uri, self.options, system)), system)

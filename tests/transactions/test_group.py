@@ -32,8 +32,8 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.testing.faults.storage import FaultyStorage
-from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import CANCEL, COMPLETE, LOG_FOLDER, PLAN, ROLLBACK, slot_path
+from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.transactions.base.elision import OFF

@@ -15,8 +15,8 @@ from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timegen.hybrid import REGISTER
-from lakelatch.timeline.log.commit_log import WrongLocks
 from lakelatch.timeline.log.events import LOCK_CHANGES_FOLDER
+from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.lock_migration import change_locks, lock_domain

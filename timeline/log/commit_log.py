@@ -25,7 +25,6 @@ from enum import Enum
 from lakelatch.errors import (
     CommitUnknown,
     CorruptTable,
-    InvalidRequest,
     InvariantBroken,
     TransactionEnded,
     Unavailable,
@@ -51,6 +50,7 @@ from lakelatch.timeline.log.events import (
     slot_number,
     slot_path,
 )
+from lakelatch.timeline.log.lock_names import WrongLocks, agree, joined, named_locks
 from lakelatch.timeline.log.log_reader import WAITING_NAME, LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections
 from lakelatch.timeline.log.snapshots import Snapshots
@@ -62,10 +62,6 @@ SLOTS_KEPT = 32
 _RECENT_NS = 2_000_000_000
 _WAITING_PATH = f"{LOG_FOLDER}/{WAITING_NAME}"
 _log = logging.getLogger("lakelatch.timeline")
-
-
-class WrongLocks(InvalidRequest):
-    """The table's writers use other locks, perhaps since a moment ago. Nothing of this call was committed."""
 
 
 class _Place(Enum):
@@ -80,8 +76,9 @@ class _Place(Enum):
 class CommitLog(LogReader):
     """One table's log, as one process sees it. Threads may share it; it caches only what cannot change.
 
-    `lock_domain` names the locks that this writer takes. The first writer that names any puts it into the log, every
-    slot carries it on, and a writer with other locks is refused with its next slot; "" goes along with any.
+    `lock_domain` names the kind of locks that this writer takes, and `lock_id` the ones that it has found there
+    (`timeline/log/lock_names.py`). The first writer that names any puts it into the log, every slot carries it on, and
+    a writer with other locks is refused with its next slot; "" goes along with any.
     """
 
     def __init__(
@@ -95,6 +92,8 @@ class CommitLog(LogReader):
         super().__init__(storage, system, open_table)
         self._slots_kept = slots_kept
         self._lock_domain = lock_domain
+        self.lock_id = ""  # the id of this writer's locks, as soon as it is known
+        self.lock_hint: Callable[[], str] = str  # what it says of them otherwise than the table, for an error
         self._looked_at = 0  # the last slot whose file this process has seen there, or gone for good
         self.snapshots = Snapshots(storage)
         self.projections = Projections(storage, system, self.snapshots)
@@ -103,17 +102,22 @@ class CommitLog(LogReader):
     def slots_kept(self) -> int:
         return self._slots_kept
 
+    @property
+    def lock_domain(self) -> str:
+        """The locks that this writer takes, as far as it knows them."""
+        return named_locks(self._lock_domain, self.lock_id)
+
     def has_same_locks(self, tail: Tail) -> bool:
         """Whether the table's writers use the locks of this one, as of a tail."""
-        return not self._lock_domain or tail.lock_domain in ("", self._lock_domain)
+        return agree(self.lock_domain, tail.lock_domain)
 
     def ensure_same_locks(self, tail: Tail) -> None:
         """Errors: `WrongLocks` if the table's writers use other locks than this one."""
         if not self.has_same_locks(tail):
             raise WrongLocks(
                 f"this table's writers take their locks from {tail.lock_domain!r}, and this one from "
-                f"{self._lock_domain!r}: set hoodie.write.lock.provider and its options as they have them, or move the "
-                "table with `lakelatch locks migrate`",
+                f"{self.lock_domain!r}{self.lock_hint()}: set hoodie.write.lock.provider and its options as they have "
+                "them, or move the table with `lakelatch locks migrate`",
                 option="hoodie.write.lock.provider",
             )
 
@@ -264,7 +268,7 @@ class CommitLog(LogReader):
             draft = replace(draft, instant=time)
             file = requested(time, action).file_name
         if draft.kind != LOCKS:
-            draft = replace(draft, lock_domain=tail.lock_domain or self._lock_domain)
+            draft = replace(draft, lock_domain=joined(tail.lock_domain, self.lock_domain))
         after_aborted = tail.event is not None and tail.event.kind == WITHDRAW and tail.event.decision != ""
         event = replace(draft.placed(number, time, file, watermark), after_aborted=after_aborted)
         content = add_checksum(draft.content, event.path)

@@ -18,6 +18,7 @@ from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.base.elision import LockElision, QueuedCommits
 from lakelatch.transactions.base.instant_clock import InstantClock
+from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 
@@ -116,6 +117,7 @@ class TransactionContext:
     log: CommitLog
     clock: InstantClock
     elision: LockElision
+    lock_check: LockCheck | None = None
 
     @property
     def writer(self) -> str:

@@ -32,7 +32,7 @@ from lakelatch.locks.options import PREFIX, PROVIDER
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import lock_options
-from lakelatch.timeline.log.commit_log import WrongLocks
+from lakelatch.timeline.log.lock_names import WrongLocks, split_locks
 from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig, load_table_config
 from lakelatch.transactions.lock_migration import change_locks, lock_domain, record_locks
@@ -87,6 +87,12 @@ def keys(path: str) -> list[str]:
     return sorted(lakelatch.open(path).to_arrow()["id"].to_pylist())
 
 
+def kind_of_locks(path: str) -> str:
+    kind, lock_id = split_locks(lock_domain(LocalStorage(path)))
+    assert lock_id
+    return kind
+
+
 def test_who_says_nothing_of_locks_takes_those_of_the_table(
     path: str, locks: dict[str, str], a_new_process: None
 ) -> None:
@@ -96,13 +102,13 @@ def test_who_says_nothing_of_locks_takes_those_of_the_table(
     upsert(path, "b")
     upsert(path, "c")
     savepoint(path)  # a service, which takes the table's lock
-    assert keys(path) == ["a", "b", "c"] and lock_domain(LocalStorage(path)) == "redis"
+    assert keys(path) == ["a", "b", "c"] and kind_of_locks(path) == "redis"
 
 
 def test_what_is_said_goes_before(path: str, locks: dict[str, str], redis: Server) -> None:
     upsert(path, "a", **locks)
-    upsert(path, "b", **{URL: f"redis://{redis.host}:{redis.port}/1"})
-    with pytest.raises(WrongLocks, match="'redis', and this one from 'filesystem'"):
+    upsert(path, "b", **{URL: f"redis://localhost:{redis.port}/0"})  # without the proxy, and by another name
+    with pytest.raises(WrongLocks, match=r"'redis #[0-9a-f]{16}', and this one from 'filesystem #table'"):
         upsert(path, "c", **{PROVIDER: "filesystem"})
     assert keys(path) == ["a", "b"]
 
@@ -133,7 +139,7 @@ def test_a_table_that_moves_takes_along_those_who_say_nothing(path: str, locks: 
             upsert(path, "lost")
         assert record_locks(storage, new, 5) == locks
     upsert(path, "c")
-    assert keys(path) == ["a", "b", "c"] and lock_domain(storage) == "redis"
+    assert keys(path) == ["a", "b", "c"] and kind_of_locks(path) == "redis"
 
 
 PARTED = {"hoodie.datasource.write.partitionpath.field": "part"}
@@ -190,7 +196,7 @@ def test_a_table_that_is_made_anew_by_others_is_taken_for_what_it_is(path: str, 
     upsert(path, "old")
     Path(path).rename(f"{path}-away")
     upsert(path, "new")
-    assert load_table_config(LocalStorage(path)).locks == {} and lock_domain(LocalStorage(path)) == "filesystem"
+    assert load_table_config(LocalStorage(path)).locks == {} and lock_domain(LocalStorage(path)) == "filesystem #table"
 
 
 def test_other_properties_stay_where_locks_are_recorded(path: str) -> None:
@@ -223,7 +229,8 @@ def test_a_write_that_needs_no_lock_goes_on_and_is_told_once_that_the_service_is
     path: str, locks: dict[str, str], proxy: TcpProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     upsert(path, "a", **locks)
-    module._answering.clear()  # as another process
+    for known in (module._memories, module._answering):  # as another process
+        known.clear()
     proxy.refuse(True)
     with caplog.at_level(logging.WARNING, logger="lakelatch.transactions"):
         for key in "bcd":
@@ -233,12 +240,12 @@ def test_a_write_that_needs_no_lock_goes_on_and_is_told_once_that_the_service_is
     assert keys(path) == ["a", "b", "c", "d"]
 
 
-def test_a_process_asks_a_service_once(path: str, locks: dict[str, str], proxy: TcpProxy) -> None:
+def test_a_process_asks_a_service_once_for_each_table(path: str, locks: dict[str, str], proxy: TcpProxy) -> None:
     for key in "abc":
         upsert(path, key, **locks)
-        assert proxy.accepted == 1
+        assert proxy.accepted == 2
     upsert(f"{path}-other", "a", **locks)
-    assert proxy.accepted == 1
+    assert proxy.accepted == 4
 
 
 def test_the_properties_are_read_once_more_by_a_process_for_its_locks(path: str, locks: dict[str, str]) -> None:

@@ -1,0 +1,2 @@
+-- The server's clock, in milliseconds.
+return string.format('%.0f', now_ms())
