@@ -283,6 +283,10 @@ class ArrowTable:
 
         Rows belong together that have the same record key and partition, or for which the condition holds.
         """
+        if condition is not None and not isinstance(condition, str):
+            raise InvalidRequest(
+                f"condition={condition}: give SQL text, as in 'target.id = source.id'", option="condition"
+            )
         given = table_of(source)
         opened = self._open()
         refuse_times(opened.config, "a merge")

@@ -61,19 +61,9 @@ def options(
     `InvalidRequest`, for a keyword that makes no sense, and for an unknown key in `more`; ranges of numbers are checked
     where they are used.
     """
-    kept = {
-        (cleaning.KEEP_LATEST_COMMITS, cleaning.COMMITS_RETAINED): keep_commits,
-        (cleaning.KEEP_LATEST_BY_HOURS, cleaning.HOURS_RETAINED): keep_hours,
-        (cleaning.KEEP_LATEST_FILE_VERSIONS, cleaning.VERSIONS_RETAINED): keep_versions,
-    }
-    policies = {policy: (option, value) for (policy, option), value in kept.items() if value is not None}
-    if len(policies) > 1:
-        raise InvalidRequest("keep_commits, keep_hours and keep_versions are three policies: say one of them")
+    policy = _cleaning(keep_commits, keep_hours, keep_versions)
     if concurrency is not None and concurrency not in _MODES:
         raise InvalidRequest(f"concurrency={concurrency!r}: it is 'optimistic' or 'non_blocking'", option="concurrency")
-    wait_s: object = lock_wait_s  # not all callers heed types
-    if wait_s is not None and not (isinstance(wait_s, Real) and isfinite(wait_s)):
-        raise InvalidRequest(f"lock_wait_s={lock_wait_s!r}: it is a number of seconds", option="lock_wait_s")
     found: dict[str, object] = {
         write.RECORD_KEY: _names(key, "key"),
         write.ORDERING_FIELD: ordering,
@@ -83,7 +73,7 @@ def options(
         RETRIES_OPTION: retries,
         EARLY_OPTION: early_detection,
         PROVIDER: lock_provider,
-        WAIT_TIME: None if lock_wait_s is None else round(lock_wait_s * 1000),
+        WAIT_TIME: _milliseconds(lock_wait_s),
         LEASE: lock_lease_s,
         write.MERGE_SCHEMA: merge_schema,
         write.NULL_FOR_MISSING: missing_as_null,
@@ -93,12 +83,32 @@ def options(
         SORT_COLUMNS: _names(cluster_by, "cluster_by"),
         clustering.INLINE: None if cluster_after_commits is None else True,
         clustering.INLINE_COMMITS: cluster_after_commits,
-        **dict(policies.values()),
-        cleaning.POLICY: next(iter(policies), None),
+        **policy,
     }
     given = {**{option: value for option, value in found.items() if value is not None}, **(more or {})}
     Call(given)
     return given
+
+
+def _cleaning(commits: int | None, hours: int | None, versions: int | None) -> dict[str, object]:
+    kept = {
+        (cleaning.KEEP_LATEST_COMMITS, cleaning.COMMITS_RETAINED): commits,
+        (cleaning.KEEP_LATEST_BY_HOURS, cleaning.HOURS_RETAINED): hours,
+        (cleaning.KEEP_LATEST_FILE_VERSIONS, cleaning.VERSIONS_RETAINED): versions,
+    }
+    policies = {policy: (option, value) for (policy, option), value in kept.items() if value is not None}
+    if len(policies) > 1:
+        raise InvalidRequest("keep_commits, keep_hours and keep_versions are three policies: say one of them")
+    return {**dict(policies.values()), cleaning.POLICY: next(iter(policies), None)}
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    given: object = seconds  # not all callers heed types
+    if seconds is None:
+        return None
+    if not (isinstance(given, Real) and isfinite(given)):
+        raise InvalidRequest(f"lock_wait_s={given!r}: it is a number of seconds", option="lock_wait_s")
+    return round(seconds * 1000)
 
 
 def _names(names: str | Iterable[str] | None, what: str) -> str | None:

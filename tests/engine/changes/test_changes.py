@@ -163,6 +163,7 @@ REFUSED: list[tuple[str, Callable[[ArrowTable], object]]] = [
         "says of no column of the table that it is equal",
         lambda table: table.merge(rows(SOURCE), "target.id > source.id").when_matched_delete().execute(),
     ),
+    ("give SQL text", lambda table: table.merge(rows(SOURCE), pc.field("id") == 1)),
     ("lacks the column 'part'", lambda table: table.merge(rows([(1,)], ("id",))).when_matched_delete().execute()),
     ("does not speak Arrow", lambda table: table.insert([{"id": 1}])),
     ("lacks the column\\(s\\) v", lambda table: table.insert(rows(SOURCE).drop_columns(["v"]))),
