@@ -25,6 +25,7 @@ from lakelatch.console.commands import (
     services,
     timeline,
     torture,
+    ui,
     upgrade,
     verify,
 )
@@ -97,6 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     for module in (
         demo,
         timeline,
+        ui,
         services,
         service,
         cancel,

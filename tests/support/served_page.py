@@ -1,0 +1,52 @@
+"""A page that is served in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from lakelatch.ui.server import PageSettings, serve
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page: the URL that its user opens, and the same without the token."""
+
+    url: str
+
+    @property
+    def base(self) -> str:
+        return f"http://{urlsplit(self.url).netloc}"
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+
+@contextmanager
+def serving(*paths: str, **settings: Any) -> Iterator[Served]:
+    """Serves a page of these tables, which looks often."""
+    urls: list[str] = []
+    enders: list[Callable[[], None]] = []
+    there = threading.Event()
+
+    def started(url: str, end: Callable[[], None]) -> None:
+        urls.append(url)
+        enders.append(end)
+        there.set()
+
+    chosen = PageSettings(paths, **{"every_s": 0.05, **settings})
+    thread = threading.Thread(target=serve, args=(chosen, started))
+    thread.start()
+    try:
+        assert there.wait(30)
+        yield Served(urls[0])
+    finally:
+        for end in enders:
+            end()
+        thread.join(30)
+    assert not thread.is_alive()
