@@ -25,6 +25,7 @@ BENCHMARKS = (
     "markers",
     "steady_stream",
     "timeline",
+    "ui",
     "spark.loading",
     "spark.reading",
     "spark.untouched",

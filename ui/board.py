@@ -11,7 +11,7 @@ from lakelatch.system import System
 from lakelatch.ui.table_watch import OK, TableWatch
 
 _OTHERS = 10  # times as rarely is a table polled of which only the name is shown
-_SHARE = 10  # a poll is followed by a pause of so many times its own length at least
+_SHARE = 50  # a poll is followed by a pause of so many times its own length at least
 _SHARE_MOST_S = 5.0
 _FAILURE_MOST_S = 60.0
 _READ_NS = 100_000_000  # without a pause

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakelatch.system import System
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _GONE_MAX = 5000  # keys that are remembered after they have gone
 
 
@@ -86,7 +87,3 @@ class Changes:
             del self._entries[key]
             self._floor = max(self._floor, at)
             self._gone -= 1
-
-
-def _encode(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))

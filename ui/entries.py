@@ -71,13 +71,10 @@ class Entry:
 
     def brief(self) -> dict[str, object]:
         """Its fields by name, without those that say nothing."""
-        values = vars(self)
-        return {
-            field.name: values[field.name] for field in fields(self) if values[field.name] != _DEFAULTS.get(field.name)
-        }
+        return {name: value for name, value in vars(self).items() if value != _DEFAULTS[name]}
 
 
-_DEFAULTS: Mapping[str, object] = {one.name: one.default for one in fields(Entry) if one.default is not MISSING}
+_DEFAULTS: Mapping[str, object] = {one.name: None if one.default is MISSING else one.default for one in fields(Entry)}
 
 
 def key_of(requested: str, action: str) -> str:

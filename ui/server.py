@@ -45,6 +45,11 @@ class PageSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InvalidRequest(f"--port {self.port}: use one from 1 to 65535, or 0 for any that is free")
+        if self.host in ("", "0.0.0.0", "::"):
+            raise InvalidRequest(
+                f"--host {self.host}: name the one address or host by which the page is opened; from elsewhere it is "
+                "safer to reach 127.0.0.1 through ssh -L"
+            )
         if not 0.05 <= self.every_s <= 3600:
             raise InvalidRequest(f"--every {self.every_s:g} s: use 0.05 s to 1 h")
 

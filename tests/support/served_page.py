@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakelatch.ui.server import PageSettings, serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,12 @@ def serving(*paths: str, **settings: Any) -> Iterator[Served]:
             end()
         thread.join(30)
     assert not thread.is_alive()
+
+
+def wait_until(page: Page, expression: str) -> None:
+    """Waits until an expression is true in the page; Playwright's own way is against the page's security policy."""
+    for _ in range(200):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true: {expression}")

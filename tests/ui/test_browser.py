@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from bare_table import add_file, bare_table, commit, manager_of, provider_of
-from served_page import Served, serving
+from live_table import LiveTable
+from served_page import Served, serving, wait_until
 
+from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.errors import WriteConflict
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.local import LocalStorage
@@ -61,7 +64,7 @@ def test_a_write_moves_while_one_looks(storage: LocalStorage, page: Page) -> Non
     details = page.locator("#details:has-text('p=1/')")
     details.wait_for()
     assert "<i>id</i>" in details.inner_text() and MARKUP in details.inner_text()
-    page.wait_for_function("lakelatch.chart.drawn.some(([one]) => one.outcome === 'done' && one.end - one.start > 0)")
+    wait_until(page, "lakelatch.chart.drawn.some(([one]) => one.outcome === 'done' && one.end - one.start > 0)")
     assert page.locator("#writers").inner_text() == "no transaction is open"
 
 
@@ -80,9 +83,9 @@ def test_a_conflict_appears_with_what_it_cost(storage: LocalStorage, page: Page)
     page.locator(f"#twin-table tr:has([data-key='{again.instant}']):has-text('try 2')").wait_for()
     commit(again, add_file(again, "a", attempt=2))
     page.locator("#outcome").select_option("lost")
-    page.wait_for_function("document.querySelectorAll('#twin-table tbody tr').length === 1")
+    wait_until(page, "document.querySelectorAll('#twin-table tbody tr').length === 1")
     page.locator("#search").fill("hourly")  # the winner's name is not the loser's
-    page.wait_for_function("document.querySelectorAll('#twin-table tbody tr').length === 0")
+    wait_until(page, "document.querySelectorAll('#twin-table tbody tr').length === 0")
 
 
 def test_a_lock_is_broken_after_it_was_confirmed(storage: LocalStorage, page: Page) -> None:
@@ -131,13 +134,32 @@ def test_a_table_that_goes_away_is_said_and_so_is_one_that_comes(storage: LocalS
     page.locator(f"[data-key='{first.instant}']").wait_for()
     shutil.rmtree(storage.root)
     page.locator("#problem:has-text('not there any more')").wait_for()
-    page.wait_for_function("lakelatch.store.entries.size === 0")
+    wait_until(page, "lakelatch.store.entries.size === 0")
     bare_table(storage)
     second = manager_of(storage, writer="anew").begin()
     page.locator(f"#twin-table tr:has([data-key='{second.instant}']):has-text('anew')").wait_for()
     page.locator("#problem").wait_for(state="hidden")
     assert page.evaluate("[...lakelatch.store.entries.keys()]") == [second.instant]
     second.abort()
+
+
+def test_another_table_and_what_it_has_archived(
+    storage: LocalStorage, tmp_path: Path, page: Page, served: Served
+) -> None:
+    table = LiveTable(tmp_path / "other")
+    written = [table.write([(number, 1, "x")]).instant for number in range(3)]
+    table.compact()
+    written += [table.write([(number, 1, "x")]).instant for number in range(3)]
+    gone = table.archive(ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)).instants
+    with serving(storage.root, str(table.root)) as both:
+        page.goto(both.url)
+        page.locator("#tables button:has-text('other')").click()
+        page.locator(f"[data-key='{written[-1]}']").wait_for()
+        assert page.locator(f"[data-key='{gone[0]}']").count() == 0
+        page.locator("#archived").click()
+        page.locator(f"#twin-table tr:has([data-key='{gone[0]}']):has-text('archived')").wait_for()
+        assert page.evaluate("lakelatch.store.entries.size") >= len(gone) + 1
+        page.goto("about:blank")
 
 
 def test_keys_themes_and_a_phone(storage: LocalStorage, page: Page) -> None:
@@ -163,5 +185,6 @@ def test_keys_themes_and_a_phone(storage: LocalStorage, page: Page) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wait_until(page, "lakelatch.chart.width > 340")
     unnamed = page.evaluate("[...document.querySelectorAll('button')].filter((one) => !one.textContent.trim()).length")
     assert unnamed == 0

@@ -97,8 +97,9 @@ def test_a_path_that_is_no_table_and_a_port_in_use_are_said(
         assert f"--port {port} is in use" in capsys.readouterr().err
     assert main(["ui", storage.root, "--port", "70000"]) == 1
     assert "--port 70000" in capsys.readouterr().err
-    assert main(["ui", storage.root, "--host", "192.0.2.1", "--port", "0"]) == 1
-    assert "--host 192.0.2.1" in capsys.readouterr().err
+    for host in ("192.0.2.1", "0.0.0.0"):
+        assert main(["ui", storage.root, "--host", host, "--port", "0"]) == 1
+        assert f"--host {host}" in capsys.readouterr().err
 
 
 def test_the_command_ends_at_once_although_somebody_looks(storage: LocalStorage) -> None:

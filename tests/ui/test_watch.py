@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-from bare_table import add_file, bare_table, commit, expire, manager_of, provider_of, write
+from bare_table import add_file, bare_table, commit, expire, manager_of, write
 from live_table import LiveTable
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CANCELLABLE
-from lakelatch.engine.run.executor import HERE
+from lakelatch.engine.run.executor import HERE, Executor, Task
 from lakelatch.errors import InvalidRequest, Unavailable, WriteConflict
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.contract import Storage
@@ -34,6 +34,8 @@ from lakelatch.ui.changes import Changes
 from lakelatch.ui.details import archived_entries, details_of
 from lakelatch.ui.table_watch import TableWatch
 
+T = TypeVar("T")
+R = TypeVar("R")
 SOON = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
 
 
@@ -206,11 +208,11 @@ def test_changes_of_long_ago_are_told_as_a_whole() -> None:
 
 
 @contextmanager
-def acting(*roots: str) -> Iterator[tuple[Board, Actions]]:
+def acting(*roots: str, executor: Executor = HERE) -> Iterator[tuple[Board, Actions]]:
     """Actions on tables at which nobody looks."""
     board = Board([TableWatch(LocalStorage(root), {}, REAL_SYSTEM) for root in roots], 0.05, REAL_SYSTEM)
     try:
-        yield board, Actions(board, [*roots], {}, HERE, REAL_SYSTEM)
+        yield board, Actions(board, [*roots], {}, executor, REAL_SYSTEM)
     finally:
         board.close()
 
@@ -247,15 +249,29 @@ def test_actions_do_what_their_commands_do(tmp_path: Path) -> None:
     assert table.nothing_pending() and len(table.read()) == 3
 
 
-def test_the_same_action_is_not_begun_twice_at_once(storage: LocalStorage) -> None:
-    provider = provider_of(storage)
-    with acting(storage.root) as (board, actions), provider.acquire(TABLE_KEY, 5):
-        first = actions.begin(0, RUN, "clean")  # which waits for the lock
+class Waits:
+    """Begins no task before it is told to."""
+
+    tasks = True
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+
+    def map(self, work: Task[T, R], things: Sequence[T], kind: type[R], what: str, small: bool = False) -> list[R]:
+        assert self.told.wait(30)
+        return HERE.map(work, things, kind, what, small)
+
+
+def test_the_same_action_is_not_begun_twice_at_once(tmp_path: Path) -> None:
+    table, executor = LiveTable(tmp_path / "t"), Waits()
+    table.write([(1, 1, "x")])
+    table.plan()
+    with acting(str(table.root), executor=executor) as (board, actions):
+        first = actions.begin(0, RUN, "compaction")
         with pytest.raises(Unavailable, match="is running already"):
-            actions.begin(0, RUN, "clean")
-        provider.break_(TABLE_KEY)
-        ended(board, first.number)
-    provider.close()
+            actions.begin(0, RUN, "compaction")
+        executor.told.set()
+        assert ended(board, first.number)["state"] == "done"
 
 
 def test_many_look_and_one_polls() -> None:

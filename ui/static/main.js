@@ -20,13 +20,13 @@ const details = new Details(store, fetchOf, select);
 let source = null;
 let table = Number(new URLSearchParams(location.hash.slice(1)).get("table") ?? 0) || 0;
 let tables = [];
+let unseen = true; // nothing of this table was shown yet
 
 history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie by now
 
 function connect() {
   source?.close();
-  store.clear();
-  details.close();
+  if (document.hidden) return; // who does not look needs no stream, and a browser has few for each host
   source = new EventSource(`api/events?table=${table}`);
   source.addEventListener("tables", (event) => showTables(JSON.parse(event.data)));
   source.onmessage = (event) => {
@@ -36,7 +36,8 @@ function connect() {
     panels.show(first ? ALL_PARTS : Object.keys(change.parts));
     if (lost.length) byId("news").textContent = panels.news(lost);
     if (details.key && change.entries.some((one) => one.key === details.key)) details.open(details.key);
-    if (first) firstView();
+    if (first && unseen) firstView();
+    unseen = false;
     refresh();
   };
   source.onopen = () => say("live", "live");
@@ -86,6 +87,9 @@ function showTables(told) {
 
 function choose(number) {
   table = number;
+  unseen = true;
+  store.clear();
+  details.close();
   location.hash = number ? `table=${number}` : "";
   connect();
 }
@@ -145,6 +149,7 @@ function listen() {
   };
   for (const id of ["search", "outcome", "kind"]) byId(id).addEventListener("input", filter);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  document.addEventListener("visibilitychange", connect);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => chart.readColours());
   byId("theme").addEventListener("click", () => setTheme({ "": "dark", dark: "light", light: "" }[document.documentElement.dataset.theme ?? ""]));
   setTheme(localStorage.getItem("theme") ?? "");
