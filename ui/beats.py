@@ -36,6 +36,7 @@ class _Seen:
     moved: bool  # whether a beat was seen to come, and did not just lie there
     stamps: list[int] = field(default_factory=list)
     since_ns: int = 0
+    since_ms: int = 0  # the same moment, for people
 
 
 class BeatWatch:
@@ -68,7 +69,7 @@ class BeatWatch:
             if stamp not in seen.stamps[-1:]:
                 seen.moved = seen.moved or bool(seen.stamps)
                 seen.stamps = [*seen.stamps[1 - _BEATS_KEPT :], stamp]
-                seen.since_ns = self._system.monotonic_ns()
+                seen.since_ns, seen.since_ms = self._system.monotonic_ns(), self._system.realtime_ms()
         except NotFound:
             self._seen.pop(instant, None)
 
@@ -87,6 +88,7 @@ class BeatWatch:
             "proof": LEASE if leased else "storage",
             "state": state,
             "beats": seen.stamps,
+            "seen_ms": seen.since_ms,
             "interval_ms": settings.interval_ms,
             "expiry_ms": settings.expiry_ms,
         }

@@ -39,7 +39,11 @@ class LockWatch:
             provider = self._open()
             holders = provider.holders()
             said = {key: without_secrets(value) for key, value in provider.record().items()}
-            held = [vars(one) for one in holders if not one.key.startswith(HEARTBEAT_KEYS)]
+            held = [
+                {**vars(one), "token": str(one.token)}  # JavaScript's numbers have 53 bits
+                for one in holders
+                if not one.key.startswith(HEARTBEAT_KEYS)
+            ]
             self.part = {"held": held, "options": said, "domain": provider.domain, "problem": ""}
             self.leases = {one.key for one in holders if one.key.startswith(HEARTBEAT_KEYS)}
             self._pause_s = 0.0

@@ -188,13 +188,10 @@ class TableWatch:
 
     def _due(self) -> list[str]:
         counters = Counters.of(self._snapshot, self._system.realtime_ms())
-        steps = self._steps
-        found = [
-            one.action
-            for one in (steps.compaction, steps.log_compaction, steps.clustering, steps.clean)
-            if one.due(counters)
-        ]
-        return [*found, *(["archive"] if archiving.is_due(counters, self._services.archiving) else [])]
+        options = self._services.archiving
+        archives = options.automatic and archiving.is_due(counters, options)
+        found = [one.action for one in self._steps.planned_anew() if one.due(counters)]
+        return [*found, *(["archive"] if archives else [])]
 
     def _show_names(self, time: str) -> None:
         """Shows the instants of a requested time as their names have them, unless more was read of the same files."""

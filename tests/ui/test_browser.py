@@ -185,6 +185,6 @@ def test_keys_themes_and_a_phone(storage: LocalStorage, page: Page) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    wait_until(page, "lakelatch.chart.width > 340")
+    assert page.evaluate("document.getElementById('scroll').clientWidth") > 340
     unnamed = page.evaluate("[...document.querySelectorAll('button')].filter((one) => !one.textContent.trim()).length")
     assert unnamed == 0

@@ -102,6 +102,14 @@ def test_a_path_that_is_no_table_and_a_port_in_use_are_said(
         assert f"--host {host}" in capsys.readouterr().err
 
 
+def test_a_missing_library_is_named_with_its_extra(storage: LocalStorage) -> None:
+    hidden = "import sys; sys.modules['uvicorn'] = None"
+    script = f"{hidden}; from lakelatch.console.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "ui", storage.root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "the page needs uvicorn: pip install 'lakelatch[ui]'" in done.stderr
+
+
 def test_the_command_ends_at_once_although_somebody_looks(storage: LocalStorage) -> None:
     command = [sys.executable, "-m", "lakelatch", "ui", storage.root, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

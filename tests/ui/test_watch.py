@@ -232,9 +232,12 @@ def ended(board: Board, number: int) -> dict[str, Any]:
 
 def test_actions_do_what_their_commands_do(tmp_path: Path) -> None:
     table = LiveTable(tmp_path / "t")
-    for number in range(3):
+    for number in range(5):
         table.write([(number, number, "x")])
+    assert told(table.storage).poll().parts["plans"] == {"waiting": [], "due": ["compaction"]}
     off = str(table.plan({CANCELLABLE: "true"}))
+    (waiting,) = told(table.storage).poll().parts["plans"]["waiting"]
+    assert (waiting["instant"], waiting["cancellable"], waiting["cancelled"]) == (off, True, "")
     with acting(str(table.root)) as (board, actions):
         done = ended(board, actions.begin(0, CALL_OFF, off).number)
         assert done["state"] == "done" and "never commit" in done["outcome"]
@@ -246,7 +249,7 @@ def test_actions_do_what_their_commands_do(tmp_path: Path) -> None:
         for what, target in (("drop", "table"), (BREAK, "")):
             with pytest.raises(InvalidRequest):
                 actions.begin(0, what, target)
-    assert table.nothing_pending() and len(table.read()) == 3
+    assert table.nothing_pending() and len(table.read()) == 5
 
 
 class Waits:

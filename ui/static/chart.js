@@ -233,7 +233,8 @@ export class Chart {
       context.lineTo(toX + 8, toY - 4);
       context.lineTo(toX + 8, toY + 4);
       context.fill();
-      texts.push([`−${spanText(one.seconds_lost * 1000)}, ${bytesText(one.size_bytes)}`, x + 14, y]);
+      const edge = toY < y ? one.laneOf.top : one.laneOf.top + one.laneOf.height; // between two lanes is most space
+      texts.push([`−${spanText(one.seconds_lost * 1000)}, ${bytesText(one.size_bytes)}`, x + 14, edge]);
     }
     this.drawTexts(texts);
   }
@@ -243,8 +244,9 @@ export class Chart {
     const taken = [];
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    for (const [text, x, y] of texts) {
+    for (const [text, wanted, y] of texts) {
       const wide = context.measureText(text).width;
+      const x = Math.min(wanted, this.width - wide - 4);
       if (taken.some(([otherX, otherY, its]) => Math.abs(otherY - y) < 14 && x < otherX + its + 6 && otherX < x + wide + 6)) continue;
       taken.push([x, y, wide]);
       context.globalAlpha = 0.85;

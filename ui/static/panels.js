@@ -50,7 +50,7 @@ export class Panels {
     const rows = part.held.map((one) => [
       [one.key, "text"],
       [one.owner, "text"],
-      [String(one.token), "number"],
+      [one.token, "number"],
       [this.since(one.since_ms), "number"],
       [one.waiting === null ? "" : String(one.waiting), "number"],
       this.button("break", one.key, `Break the lock ${one.key} of ${one.owner}? Its holder is told, and must not believe that it holds it any more.`),
@@ -64,10 +64,10 @@ export class Panels {
     const rows = part.map((one) => [
       this.instant(one.instant),
       [one.writer || "another kind of writer", "text"],
-      [texts[one.state], `state-${one.state}`],
-      [one.proof === "lease" ? "by lease" : make("span", {}, this.since(one.beats.at(-1)), ` of ${spanText(one.expiry_ms)}`), "number"],
+      [make("span", { title: `without a beat for ${spanText(one.expiry_ms)} it counts as dead` }, texts[one.state]), `state-${one.state}`],
+      [one.proof === "lease" ? "by lease" : this.since(one.seen_ms), "number"],
     ]);
-    return [tableOf("Open transactions", ["begun", "writer", "", "last beat"], rows)];
+    return [tableOf("Open transactions", ["begun", "writer", "", "beat seen"], rows)];
   }
 
   plans(part) {
