@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from lakelatch.heartbeat.contract import (
-    HEARTBEAT_FOLDER,
     HEARTBEAT_KEYS,
     LEASE,
     Beat,
@@ -48,9 +47,12 @@ class BeatWatch:
         self._seen: dict[str, _Seen] = {}
         self._looked = False
 
-    def look(self, leases: Collection[str] | None) -> list[dict[str, Any]]:
-        """All open transactions, by requested time. `leases` are the keys that are held; None if nobody knows."""
-        names = sorted(filter(is_time, self._storage.names(HEARTBEAT_FOLDER)))
+    def look(self, listed: Collection[str], leases: Collection[str] | None) -> list[dict[str, Any]]:
+        """All open transactions, by requested time.
+
+        `listed` are the names in the heartbeats' folder; `leases` the keys that are held, None if nobody knows.
+        """
+        names = sorted(filter(is_time, listed))
         for instant in [*self._seen]:
             if instant not in names:
                 del self._seen[instant]

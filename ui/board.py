@@ -85,8 +85,9 @@ class Board:
         return {"table": number, "now_ms": self._system.realtime_ms()}
 
     def _keep(self, number: int) -> None:
-        table, failed_s = self.tables[number], 0.0
-        while self._wait_for_somebody():
+        table, failed_s, is_first = self.tables[number], 0.0, True  # for who is about to look
+        while is_first or self._wait_for_somebody():
+            is_first = False
             before, summary = table.changes.version, table.summary
             began_ns = self._system.monotonic_ns()
             went_well = table.poll()

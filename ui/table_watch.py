@@ -104,7 +104,7 @@ class TableWatch:
             self._again = changed
         self.locks.look()
         self.changes.set_part("locks", {**self.locks.part, "domain_of_table": self._tail.lock_domain})
-        self._look_at_beats()
+        self._look_at_beats(beats)
         self._report(OK, "")
 
     def _log_names(self) -> Iterable[str]:
@@ -151,8 +151,8 @@ class TableWatch:
             self._show_undone(name)
         self.changes.set_part("losses", [_loss_json(one) for one in self._losses.values()])
 
-    def _look_at_beats(self) -> None:
-        writers = self._beats.look(self.locks.leases)
+    def _look_at_beats(self, listed: frozenset[str]) -> None:
+        writers = self._beats.look(listed, self.locks.leases)
         for one in writers:
             self._name(one["instant"], one["writer"])
         for instant in self._snapshot.pending:

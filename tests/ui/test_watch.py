@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CANCELLABLE
 from lakelatch.engine.run.executor import HERE, Executor, Task
 from lakelatch.errors import InvalidRequest, Unavailable, WriteConflict
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
@@ -44,11 +45,13 @@ class OnlyReads(FaultPlan):
 
     def __init__(self) -> None:
         self.calls = 0
+        self.polls = 0  # of which each lists the heartbeats once
         self.fails = False
         self.changed: list[str] = []
 
     def decide(self, operation: str, path: str, changes: bool) -> str:
         self.calls += 1
+        self.polls += (operation, path) == ("list", HEARTBEAT_FOLDER)
         if changes:
             self.changed.append(f"{operation} {path}")
         return UNAVAILABLE if changes or self.fails else ""
@@ -92,7 +95,7 @@ def test_polls_write_nothing_and_cost_little_where_nothing_happens(storage: Loca
     assert page.entries[begun.instant]["state"] == "inflight" and page.entries[begun.instant]["writer"] == "w"
     before = plan.calls
     page.poll()
-    assert plan.calls - before <= 5  # two listings, and the heartbeat's stamp
+    assert plan.calls - before == 3  # two listings, and the heartbeat's stamp
     assert not plan.changed
     begun.abort()
 
@@ -277,17 +280,28 @@ def test_the_same_action_is_not_begun_twice_at_once(tmp_path: Path) -> None:
         assert ended(board, first.number)["state"] == "done"
 
 
-def test_many_look_and_one_polls() -> None:
+def test_one_polls_for_all_and_only_while_somebody_looks() -> None:
     plan = OnlyReads()
     behind = MemoryStorage("looked-at")
     bare_table(behind)
     watch = TableWatch(FaultyStorage(behind, plan), {}, REAL_SYSTEM)
-    board = Board([watch], 30, REAL_SYSTEM)
-    assert plan.calls == 0  # nobody looks
-    heard = [threading.Event() for _ in range(3)]
-    with board.looking(0, heard[0].set):
-        assert heard[0].wait(10)
-        polled = plan.calls
-    assert polled > 0
+    board = Board([watch], 0.02, REAL_SYSTEM)
+    wait_for(lambda: plan.polls > 0)
+    board.hurry(0)
+    REAL_SYSTEM.sleep(0.3)
+    assert plan.polls == 1  # at the start, and no more
+    with board.looking(0, lambda: None), board.looking(0, lambda: None):
+        began_ns, hurried = REAL_SYSTEM.monotonic_ns(), 3
+        wait_for(lambda: plan.polls > 10)
+        took_s = (REAL_SYSTEM.monotonic_ns() - began_ns) / 1e9
+        assert plan.polls <= 2 + hurried + took_s / 0.02  # as many as for one alone
     board.close()
     assert board.closed
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if true():
+            return
+        REAL_SYSTEM.sleep(0.01)
+    raise AssertionError("it never came true")
