@@ -26,6 +26,7 @@ BENCHMARKS = (
     "markers",
     "steady_stream",
     "timeline",
+    "ui",
     "spark.loading",
     "spark.reading",
     "spark.untouched",

@@ -26,6 +26,7 @@ from lakelatch.console.commands import (
     services,
     timeline,
     torture,
+    ui,
     upgrade,
     verify,
 )
@@ -98,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     for module in (
         demo,
         timeline,
+        ui,
         services,
         service,
         cancel,

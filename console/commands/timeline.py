@@ -10,11 +10,14 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from lakelatch.console.commands.arguments import Commands, Outcome, and_more, check_least, open_table
-from lakelatch.console.timelines.entries import Entry, timeline_entries
+from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.console.timelines.picture import draw_picture
 from lakelatch.console.timelines.text import check_picture, draw_terminal, ensure_can_draw
 from lakelatch.console.timelines.undone import undone_writes
 from lakelatch.errors import InvalidRequest
+from lakelatch.transactions.conflicts.report import recent_losses
+from lakelatch.ui.entries import Entry
+from lakelatch.ui.trace import write_trace
 
 _SHOWN = 50
 _UNDONE_SHOWN = 3
@@ -24,6 +27,7 @@ def add_parsers(commands: Commands) -> None:
     """`timeline`."""
     timeline = commands.add("timeline", show, "show a table's timeline")
     timeline.add_argument("--draw", metavar="FILE", help="write a picture as well (.svg, .png, .pdf)")
+    timeline.add_argument("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev as well (.json)")
     timeline.add_argument("--limit", type=int, help="show the last so many instants (default: 50, with --json all)")
 
 
@@ -41,6 +45,9 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
             problem = missing
     storage = open_table(parsed)
     entries = timeline_entries(storage)
+    if parsed.trace:
+        write_trace(Path(parsed.trace), storage.uri, entries, recent_losses(storage))
+        console.print(f"traced in {parsed.trace}: open it with ui.perfetto.dev", markup=False)
     limit = parsed.limit or (len(entries) if parsed.json else _SHOWN)
     shown = entries[-limit:]
     if not parsed.json:

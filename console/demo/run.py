@@ -22,13 +22,14 @@ from lakelatch.console.demo.keeper import cancelled_check, services_check, small
 from lakelatch.console.demo.memory import MemoryWatch
 from lakelatch.console.demo.plan import FEEDS, DemoPlan
 from lakelatch.console.demo.replay import replay
-from lakelatch.console.timelines.entries import Entry, timeline_entries
+from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.console.timelines.picture import draw_picture
 from lakelatch.console.timelines.text import draw_terminal, ensure_can_draw
 from lakelatch.console.timelines.undone import undone_writes
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.ui.entries import Entry
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 

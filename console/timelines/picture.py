@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lakelatch.console.timelines.entries import Entry
 from lakelatch.console.timelines.text import ensure_can_draw, is_compaction, lane_of, open_end_ms
 from lakelatch.console.timelines.time_axis import TimeAxis
 from lakelatch.console.timelines.undone import Undone
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK
+from lakelatch.ui.entries import Entry
 
 COLOURS = ("#2a6fbb", "#d1742a", "#3c8f4e", "#8e5bb5", "#b5455b", "#6b6b6b")
 _LOST = "#b00020"

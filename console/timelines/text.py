@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.text import Text
 
-from lakelatch.console.timelines.entries import Entry
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.instant import ABORTED
+from lakelatch.ui.entries import Entry
 
 _TERMINAL = ("blue", "dark_orange", "green", "magenta", "red", "white")
 _SUFFIXES = (".svg", ".png", ".pdf")

@@ -11,7 +11,7 @@ import pytest
 from bare_table import add_log, manager_of
 
 from lakelatch.console.main import main
-from lakelatch.console.timelines.entries import Entry, timeline_entries
+from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.console.timelines.picture import draw_picture, figure_of
 from lakelatch.console.timelines.text import lane_of
 from lakelatch.console.timelines.time_axis import TimeAxis
@@ -21,6 +21,7 @@ from lakelatch.storage.local import LocalStorage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.transactions.transaction import Transaction
+from lakelatch.ui.entries import Entry
 
 START_MS, DAY_MS = 1_795_500_000_000, 86_400_000
 LONG = "ingest-worker-7f9c8d6b5d-x2x9k.prod.svc.cluster.local"

@@ -18,6 +18,7 @@ tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 NO_PACKAGES = {"tests", "bench", "docs"}
 MODULES_FEW, MODULES_MANY = 1, 15
 SCREEN_LINES = 55
+READ = (".lua", ".avsc", ".html", ".css", ".js", ".svg")
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,6 @@ def test_map_and_glossary_fit_on_a_screen_each(source_tree: Any) -> None:
 
 def test_a_wheel_holds_the_files_that_modules_read(source_tree: Any, wheel_names: set[str]) -> None:
     read = {path for package in source_tree.packages for path in (source_tree.root / package).rglob("*.*")}
-    expected = {f"lakelatch/{path.relative_to(source_tree.root)}" for path in read if path.suffix in (".lua", ".avsc")}
-    assert {name for name in wheel_names if name.endswith((".lua", ".avsc"))} == expected
-    assert "lakelatch/locks/redis/scripts/take.lua" in expected
+    expected = {f"lakelatch/{path.relative_to(source_tree.root)}" for path in read if path.suffix in READ}
+    assert {name for name in wheel_names if name.endswith(READ)} == expected
+    assert {"lakelatch/locks/redis/scripts/take.lua", "lakelatch/ui/static/page.html"} <= expected

@@ -19,8 +19,9 @@ MAY_KNOW: dict[str, set[str]] = {
     "format": {"timeline", "storage"},
     "engine": {"format", "transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
     "spark": {*BELOW_SPARK},
+    "ui": {*BELOW_SPARK},
     "torture": {"testing", "spark", *BELOW_SPARK},
-    "console": {"torture", "spark", *BELOW_SPARK},
+    "console": {"torture", "ui", "spark", *BELOW_SPARK},
     "testing": {"transactions", "timeline", "heartbeat", "timegen", "locks", "storage"},
 }
 FOR_ALL = {
@@ -42,6 +43,8 @@ CLIENT_MODULES = {  # a service's client library, and the only modules that may 
     "pyetcd": set(),  # found by name, so that another library of the same interface will do
     "etcd3": set(),
     "grpc": set(),
+    "starlette": {"ui/app.py", "ui/guard.py"},
+    "uvicorn": {"ui/server.py"},
     "aiohttp": {"transactions/marker_server/server.py"},
     "boto3": {"locks/dynamodb/client.py"},
     "botocore": {"locks/dynamodb/client.py"},

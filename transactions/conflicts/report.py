@@ -126,13 +126,22 @@ class Loss:
 
 def recent_losses(storage: Storage, limit: int = CONFLICTS_KEPT) -> list[Loss]:
     """The last conflicts, by the requested times of the aborted writes; what cannot be read is left out."""
-    losses: list[Loss] = []
-    for name in sorted(storage.names(CONFLICTS_FOLDER))[-limit:]:
-        try:
-            values = open_checksummed_json(storage.read(f"{CONFLICTS_FOLDER}/{name}"))
-            if values is None:
-                raise ValueError("its checksum is wrong, or missing")
-            losses.append(Loss.from_json(values))
-        except (NotFound, ValueError, KeyError, TypeError) as error:
-            _log.warning("the entry %s/%s cannot be read: %s", CONFLICTS_FOLDER, name, error)
-    return losses
+    found = (read_loss(storage, name) for name in loss_names(storage)[-limit:])
+    return [loss for loss in found if loss is not None]
+
+
+def loss_names(storage: Storage) -> list[str]:
+    """The requested times of the aborted writes in the list, in order."""
+    return sorted(storage.names(CONFLICTS_FOLDER))
+
+
+def read_loss(storage: Storage, name: str) -> Loss | None:
+    """One entry of the list, None if it cannot be read, or is gone."""
+    try:
+        values = open_checksummed_json(storage.read(f"{CONFLICTS_FOLDER}/{name}"))
+        if values is None:
+            raise ValueError("its checksum is wrong, or missing")
+        return Loss.from_json(values)
+    except (NotFound, ValueError, KeyError, TypeError) as error:
+        _log.warning("the entry %s/%s cannot be read: %s", CONFLICTS_FOLDER, name, error)
+        return None

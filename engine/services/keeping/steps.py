@@ -74,20 +74,27 @@ class Steps:
 
     def of_maintenance(self) -> list[Step]:
         """The steps of maintenance: all services, each if it is due."""
-        options, mode = self.options, self.options.inline.clustering
-        clusters = bool(options.clustering.columns) or mode.run or mode.schedule or mode.background
+        options = self.options
         planned: tuple[PlannedService[Any], ...]
         planned = (self.log_compaction, self.compaction, self.clustering, self.clean)
         return [
             _once("recover", _always, _recover),
             replace(self._cancellations(), due=_always),
             *(_waiting(service) for service in planned),
-            _anew(self.compaction),
-            *([_anew(self.log_compaction)] if options.compaction.log_compaction else []),
-            *([_anew(self.clustering)] if clusters else []),
-            *([_anew(self.clean)] if options.cleaning.automatic else []),
+            *map(_anew, self.planned_anew()),
             *([self._archive(archiving.is_due)] if options.archiving.automatic else []),
             self._file_index(_is_indexed, options.inline.index_commits),
+        ]
+
+    def planned_anew(self) -> list[PlannedService[Any]]:
+        """The services of which maintenance makes plans when they are due."""
+        options, mode = self.options, self.options.inline.clustering
+        clusters = bool(options.clustering.columns) or mode.run or mode.schedule or mode.background
+        return [
+            self.compaction,
+            *([self.log_compaction] if options.compaction.log_compaction else []),
+            *([self.clustering] if clusters else []),
+            *([self.clean] if options.cleaning.automatic else []),
         ]
 
     def after_commit(self) -> list[Step]:
