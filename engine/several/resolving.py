@@ -12,7 +12,7 @@ from lakelatch.errors import CommitUnknown, InvalidRequest
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.log.decisions import ABORT, Decisions
+from lakelatch.timeline.log.decisions import ABORT, Decisions, Undecided
 from lakelatch.timeline.log.events import WITHDRAW, Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.transactions.attempt import table_lock
@@ -44,8 +44,12 @@ def resolve(
     if give_up:
         _give_up(log, event, options, system)
         return False
-    log.decisions.ensure_home(event.home)
-    committed = log.decisions.decide(event.home, event.decision, ABORT).commits
+    try:
+        committed = log.counts(event)
+    except Undecided:
+        log.decisions.ensure_home(event.home)
+        log.decisions.decide(event.home, event.decision, ABORT)
+        committed = log.counts(event)
     log.project(log.tail())
     return committed
 

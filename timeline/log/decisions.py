@@ -200,7 +200,12 @@ class Decisions:
         return self._storage if home == self._storage.uri else self._open_table(home)
 
     def _was_shown(self, event: Event) -> bool:
-        return self._storage.exists(event.path) or History.load(self._storage).find(event.instant) is not None
+        if not event.file:  # of a table that was only read
+            return False
+        if self._storage.exists(event.path):
+            return True
+        archived = History.load(self._storage).find(event.instant)
+        return archived is not None and archived.completion == event.time
 
     def _gone(self, home: str) -> Unavailable:
         return Unavailable(

@@ -115,6 +115,10 @@ class LogReader:
         events = self._read(self.tail_number())
         return events[0] if events and events[0].decision else None
 
+    def counts(self, event: Event) -> bool:
+        """Whether a prepared event counts. Errors: those of `Decisions.counts`."""
+        return self.decisions.counts(event, self._read(event.number + 1))
+
     def tail_number(self) -> int:
         """The number of the last slot now."""
         numbers = map(slot_number, sorted(self._names(), reverse=True))  # names are in the order of their numbers
@@ -198,10 +202,9 @@ class LogReader:
 
     def _decided(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         """The events of a slot as they count. Errors: `Undecided`, and those of the table that has the decision."""
-        if not events or not events[0].decision:
+        if not events or not events[0].decision or self.counts(events[0]):
             return events
-        counts = self.decisions.counts(events[0], self._read(events[0].number + 1))
-        return events if counts else _aborted(events)
+        return _aborted(events)
 
     def _cached(self, number: int) -> tuple[Event, ...]:
         events = self._cache.get(number, ())

@@ -28,7 +28,7 @@ def await_decision(context: TransactionContext, event: Event, ensure_in_time: Ca
     """
     system, log = context.system, context.log
     interval_ns = context.settings.heartbeat.interval_ms * 1_000_000
-    look_ns = system.monotonic_ns() + interval_ns  # its owner has shown a moment ago that it lives
+    look_ns: int | None = None
     problem = ""
     for _ in tries(system, _BACKOFF, limit_s=_WAIT_MOST_S):
         try:
@@ -38,7 +38,9 @@ def await_decision(context: TransactionContext, event: Event, ensure_in_time: Ca
             problem = f" ({error.message})"
         if ensure_in_time is not None:
             ensure_in_time()
-        if system.monotonic_ns() < look_ns:
+        if look_ns is None and context.observer.beat_of(event.instant) is not None:
+            look_ns = system.monotonic_ns() + interval_ns  # its owner lives, or did a moment ago
+        if look_ns is not None and system.monotonic_ns() < look_ns:
             continue
         look_ns = system.monotonic_ns() + interval_ns
         if _is_decided(context, event):
