@@ -17,6 +17,7 @@ CUT = replace(ONE, cut=(0, 1), conflicts=False, passes_most=1)
 LATE = replace(ONE, resolvers=(0,), late_puts=1, writers=(0, 1))
 THREE = replace(TWO, transactions=((0, 1, 2), (0, 1, 2)))
 WITHOUT_PART = "a transaction is committed without one of its parts"
+LOST = "an update was lost"
 OTHERWISE = "a log says otherwise than the decision"
 UNCOMMITTED = "readers see what was not committed"
 DENIED = "told 'not committed'"
@@ -94,16 +95,14 @@ TABLES_MISTAKES = [
     ),
     _planted(
         "appended behind an undecided intent",
-        "somebody went on behind an undecided intent",
+        LOST,
         "w1 creates slot 2 of table b",
         replace(ONE, waits_for_decision=False, writers=(1,)),
     ),
-    _planted(
-        "an abort overtakes a commit", OTHERWISE, "w1 asks to abort x0", replace(ONE, create_only=False, writers=(0,))
-    ),
+    _planted("an abort overtakes a commit", LOST, "w1 asks to abort x0", replace(ONE, create_only=False, writers=(0,))),
     _planted(
         "deduced from silence",
-        OTHERWISE,
+        LOST,
         "w1 finds x0 undecided, and dead",
         replace(ONE, reads_decision=False, writers=(0,)),
     ),
@@ -142,7 +141,7 @@ TABLES_MISTAKES = [
     ),
     _planted(
         "conflicts since the part began",
-        "an update was lost",
+        LOST,
         "w1 creates slot 1 of table a",
         replace(ONE, checks_from_cut=False, writers=(0,)),
     ),
@@ -186,6 +185,6 @@ TABLES_MISTAKES = [
         "the decision after the tail",
         NO_MOMENT,
         "x0's decision is deleted",
-        replace(CUT, transactions=((0,),), writers=(0, 1), cut_asks_first=False),
+        replace(CUT, transactions=((0,),), writers=(0, 1), conflicts=True, cut_asks_first=False),
     ),
 ]

@@ -73,20 +73,19 @@ class Promises:
     # -- promises -------------------------------------------------------------------------------------------------
 
     def _broken_in_tables(self, state: State) -> str | None:
+        broken = self._torn(state) or self._not_serial(state)
         for place, table in enumerate(state.tables):
-            for event, following in zip(table.log, table.log[1:], strict=False):
-                if event.kind in INTENTS and not self.fate(state, event):
-                    return "somebody went on behind an undecided intent"
-                if event.kind in INTENTS and following.carries != self.fate(state, event):
-                    return "a log says otherwise than the decision"
             committed = self.committed(state, place)
-            if not set(table.files) <= set(committed):
-                return "readers see what was not committed"
-            if list(table.files) != committed[: len(table.files)]:
-                return "an incremental reader has passed a commit that it never saw"
-            if any(number not in table.files for number in committed if number < len(table.log)):
-                return "a committed file is missing below the tail"
-        return self._torn(state) or self._not_serial(state)
+            if broken is None and not set(table.files) <= set(committed):
+                broken = "readers see what was not committed"
+            if broken is None and list(table.files) != committed[: len(table.files)]:
+                broken = "an incremental reader has passed a commit that it never saw"
+            if broken is None and any(number not in table.files for number in committed if number < len(table.log)):
+                broken = "a committed file is missing below the tail"
+            for event, behind in zip(table.log, table.log[1:], strict=False):
+                if broken is None and event.kind in INTENTS and behind.carries != self.fate(state, event):
+                    broken = "a log says otherwise than the decision"
+        return broken
 
     def _torn(self, state: State) -> str | None:
         for decision, fate in enumerate(state.fates):
