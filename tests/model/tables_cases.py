@@ -14,6 +14,7 @@ ACROSS = replace(TWO, transactions=((0, 1), (1, 0)))
 PATIENT = replace(TWO, patient=True, races_most=2)
 READ = replace(TWO, only_read=((0,), (1,)), serializable=True)  # each writes the table that the other one reads
 CUT = replace(ONE, cut=(0, 1), conflicts=False, passes_most=1)
+CIRCLE = replace(TWO, transactions=((0, 1), (1, 2), (2, 0)), only_read=((), (), ()), conflicts=False)
 LATE = replace(ONE, resolvers=(0,), late_puts=1, writers=(0, 1))
 THREE = replace(TWO, transactions=((0, 1, 2), (0, 1, 2)))
 WITHOUT_PART = "a transaction is committed without one of its parts"
@@ -35,20 +36,23 @@ def _planted(name: str, promise: str, step: str, rules: TableRules) -> Planted:
 
 TABLES_SMALL = [
     _case("two transactions", replace(TWO, conflicts=False, races_most=1)),
-    _case("two that cross, two attempts each", replace(ACROSS, attempts=2, races_most=1)),
+    _case("two that cross, two tries each", replace(ACROSS, attempts=2, races_most=1)),
     _case("two, and a writer", replace(TWO, writers=(1,))),
     _case("two that each read what the other one writes", READ),
     _case("nobody is taken for dead", replace(PATIENT, writers=(0,))),
+    _case("nor those that cross", replace(PATIENT, transactions=ACROSS.transactions, attempts=2, writers=(0,))),
+    _case("nor those in nobody's way", replace(PATIENT, transactions=ACROSS.transactions, attempts=2, conflicts=False)),
+    _case("nor three in a circle", replace(CIRCLE, patient=True, attempts=3, races_most=2)),
     _case("nor over three tables", replace(PATIENT, transactions=((0, 1, 2), (1, 2)), writers=(1,))),
     _case("rolled back by others, a late put", replace(ONE, recoveries=((0, 0),), writers=(1,), late_puts=1)),
     _case("late puts, and one who resolves", replace(ONE, resolvers=(0,), late_puts=2, writers=(0,))),
     _case("slots are removed", replace(ONE, slots_kept=0, writers=(0, 1), conflicts=False, races_most=1)),
     _case("three tables", replace(THREE, conflicts=False, races_most=1)),
     _case("three transactions", replace(TWO, transactions=((0, 1), (1, 2), (0, 2)), only_read=((), (), ()))),
+    _case("a cut beside two writers alone", replace(CUT, transactions=(), only_read=(), writers=(0, 1), passes_most=3)),
     _case("a cut beside a writer", replace(CUT, writers=(0,), passes_most=2)),
     _case("a cut beside two that read", replace(READ, cut=(0, 1), passes_most=1)),
     _case("a cut beside two transactions", replace(CUT, transactions=TWO.transactions, only_read=TWO.only_read)),
-    _case("a cut beside two writers", replace(CUT, writers=(0, 1))),
     _case("both are rolled back", replace(TWO, recoveries=((0, 0), (1, 1)), conflicts=False)),
     _case("resolved, late puts, slots are removed", replace(LATE, slots_kept=0, conflicts=False)),
 ]
@@ -56,7 +60,8 @@ TABLES_SMALL = [
 TABLES_LONG = (
     "tables: a cut beside two that read",
     "tables: a cut beside two transactions",
-    "tables: a cut beside two writers",
+    "tables: three transactions",
+    "tables: nor three in a circle",
     "tables: both are rolled back",
     "tables: resolved, late puts, slots are removed",
 )
@@ -69,11 +74,11 @@ ALONE = {
 }
 
 TABLES_LARGE = [
-    _case("two, another attempt, a writer", replace(TWO, attempts=2, races_most=1, writers=(1,))),
+    _case("two, two tries each, a writer", replace(TWO, attempts=2, races_most=1, writers=(1,))),
     _case("three tables, two writers", replace(THREE, writers=(0, 2))),
     _case("three tables, a cut", replace(THREE, cut=(0, 1, 2), passes_most=1)),
     _case("late puts, and one who resolves", replace(LATE, races_most=1, slots_kept=1)),
-    _case("a cut beside two writers", replace(CUT, writers=(0, 1), passes_most=2)),
+    _case("a cut beside two writers", replace(CUT, writers=(0, 1))),
     _case("a cut, late puts, a rollback", replace(CUT, recoveries=((0, 0),), writers=(1,), late_puts=1)),
 ]
 
@@ -107,10 +112,10 @@ TABLES_MISTAKES = [
         replace(ONE, reads_decision=False, writers=(0,)),
     ),
     _planted(
-        "a decision goes with the files made",
+        "a file is not looked for behind the decision",
         OTHERWISE,
         "x0's decision is deleted",
-        replace(ONE, deletes="shown", writers=(0,)),
+        replace(ONE, looks_for_file=False, writers=(0,)),
     ),
     _planted(
         "an abort is deleted",
@@ -128,16 +133,16 @@ TABLES_MISTAKES = [
         replace(ONE, tells_shown=False),
     ),
     _planted(
-        "the object before the log",
+        "an owner believes the object",
         DENIED,
         "x0 asks to abort it",
-        replace(ONE, looks_behind=False, late_puts=1, writers=(0, 1)),
+        replace(ONE, deletes="shown", looks_behind=False, late_puts=1, writers=(0, 1)),
     ),
     _planted(
         "resolved by the object",
         "resolved wrongly",
-        "resolver 3 reads nothing",
-        replace(ONE, looks_behind=False, resolvers=(0,), writers=(0, 1)),
+        "resolver 1 reads nothing",
+        replace(ONE, looks_behind=False, resolvers=(0,)),
     ),
     _planted(
         "conflicts since the part began",
@@ -157,18 +162,18 @@ TABLES_MISTAKES = [
         "x0 finds nothing in table a",
         replace(READ, transactions=((1, 0),), only_read=((0,),), writers=(0,), cut=(0, 1), read_intents=False),
     ),
-    _planted("intents in any order", FOR_EVER, "x1 finds an intent in table a", replace(ACROSS, patient=True)),
+    _planted("nobody gives way", FOR_EVER, "x1 reads nothing", replace(ACROSS, patient=True, gives_way="")),
     _planted(
-        "they give up at once",
+        "both give way",
         "all have aborted",
-        "x1 waits no longer with intents of its own",
-        replace(ACROSS, patient=True, gives_up=True),
+        "x0 gives way to x1",
+        replace(ACROSS, patient=True, gives_way="both", attempts=2, races_most=2, conflicts=False),
     ),
     _planted(
         "only the decision is waited for",
         FOR_EVER,
         "x0's decision is deleted",
-        replace(PATIENT, looks_at_tail=False, writers=(0,)),
+        replace(PATIENT, looks_at_tail=False, looks_for_file=False, writers=(0,)),
     ),
     _planted("a cut of one pass", NO_MOMENT, "cut reads commit", replace(CUT, cut_by="one pass")),
     _planted(
@@ -182,9 +187,9 @@ TABLES_MISTAKES = [
         "an undecided one is aborted for a cut", NO_MOMENT, "cut reads no decision", replace(CUT, cut_asks_again=False)
     ),
     _planted(
-        "the decision after the tail",
+        "a cut does not look for the file",
         NO_MOMENT,
         "x0's decision is deleted",
-        replace(CUT, transactions=((0,),), writers=(0, 1), conflicts=True, cut_asks_first=False),
+        replace(CUT, transactions=((0,),), writers=(1,), looks_for_file=False),
     ),
 ]

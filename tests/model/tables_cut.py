@@ -25,10 +25,11 @@ class CutReader:
         self._steps = {
             "begin": self._begin,
             "pass": self._pass,
-            "pass_asks": self._pass_asks,
+            "asks": self._asks,
+            "file": self._file,
             "again": self._again,
             "asks_again": self._asks_again,
-            "tail_again": self._tail_again,
+            "file_again": self._file_again,
         }
 
     def steps(self, state: State, who: int, mine: Part) -> Iterator[Step]:
@@ -52,23 +53,37 @@ class CutReader:
         if number and table.log[-1].kind == "intent":
             undecided = number not in table.files
         if undecided:
-            yield f"finds an intent in {table_name(place)}", changed(state, who, step="pass_asks", seen=number)
+            yield f"finds an intent in {table_name(place)}", changed(state, who, step="asks", seen=number)
         else:
             known = COMMIT if number else ""
             yield f"reads {table_name(place)} up to slot {number}", self._passed(state, who, mine, number, known)
 
-    def _pass_asks(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+    def _asks(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         says = self._asked(state, mine, mine.seen)
-        yield f"reads {says or 'no decision'}", self._passed(state, who, mine, mine.seen, says)
+        if says == COMMIT or not self.rules.looks_for_file:
+            yield f"reads {says or 'no decision'}", self._passed(state, who, mine, mine.seen, says)
+        else:
+            yield f"reads {says or 'no decision'}", changed(state, who, step="file", known=says)
+
+    def _file(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        says = COMMIT if self._is_shown(state, mine, mine.seen) else mine.known
+        yield (
+            f"looks for the file, and takes it for {says or 'undecided'}",
+            self._passed(state, who, mine, mine.seen, says),
+        )
 
     def _asked(self, state: State, mine: Part, number: int) -> str:
         intent = state.tables[self.rules.cut[mine.at]].log[number - 1]
         return self.rules.says(state, intent) or (COMMIT if self.rules.undecided_counts else "")
 
+    def _is_shown(self, state: State, mine: Part, number: int) -> bool:
+        return number in state.tables[self.rules.cut[mine.at]].files
+
     def _passed(self, state: State, who: int, mine: Part, number: int, known: str) -> State:
         log = state.tables[self.rules.cut[mine.at]].log[:number]
         undecided = bool(log) and log[-1].kind == "intent" and not known
         found = Tail(number, len(counting(log, known)), undecided)
+        state = changed(state, who, known="")
         cut = (*mine.cut[: mine.at], found, *mine.cut[mine.at + 1 :])
         if len(cut) < len(self.rules.cut):
             return changed(state, who, step="pass", at=mine.at + 1, seen=0, cut=cut)
@@ -79,28 +94,30 @@ class CutReader:
         return changed(state, who, step="again", at=0, seen=0, cut=cut)
 
     def _again(self, state: State, who: int, mine: Part) -> Iterator[Step]:
-        """The second pass: the decision that was not there, and only then the tail."""
-        asks = mine.cut[mine.at].undecided and self.rules.cut_asks_again and self.rules.cut_asks_first
-        yield from (self._asks_again if asks else self._tail_again)(state, who, mine)
+        """The second pass: the tail, and whether what was undecided there still is."""
+        place, found = self.rules.cut[mine.at], mine.cut[mine.at]
+        if len(state.tables[place].log) != found.number:
+            yield f"finds another tail of {table_name(place)}", self._cut_anew(state, who, mine)
+            return
+        asks = found.undecided and self.rules.cut_asks_again
+        after = changed(state, who, step="asks_again") if asks else self._passed_again(state, who, mine)
+        yield f"finds the same tail of {table_name(place)}", after
 
     def _asks_again(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         says = self._asked(state, mine, mine.cut[mine.at].number)
         if says:
             after = self._cut_anew(state, who, mine)
-        elif self.rules.cut_asks_first:
-            after = changed(state, who, step="tail_again")
+        elif self.rules.looks_for_file:
+            after = changed(state, who, step="file_again")
         else:
             after = self._passed_again(state, who, mine)
         yield f"asks again, and finds {says or 'no decision'}", after
 
-    def _tail_again(self, state: State, who: int, mine: Part) -> Iterator[Step]:
-        place, found = self.rules.cut[mine.at], mine.cut[mine.at]
-        if len(state.tables[place].log) != found.number:
-            yield f"finds another tail of {table_name(place)}", self._cut_anew(state, who, mine)
-            return
-        asks = found.undecided and self.rules.cut_asks_again and not self.rules.cut_asks_first
-        after = changed(state, who, step="asks_again") if asks else self._passed_again(state, who, mine)
-        yield f"finds the same tail of {table_name(place)}", after
+    def _file_again(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        if self._is_shown(state, mine, mine.cut[mine.at].number):
+            yield "finds the file", self._cut_anew(state, who, mine)
+        else:
+            yield "finds no file", self._passed_again(state, who, mine)
 
     def _passed_again(self, state: State, who: int, mine: Part) -> State:
         if mine.at + 1 < len(self.rules.cut):

@@ -1,9 +1,10 @@
-"""Transactions over several tables: an intent in each table's log, then one decision, put if absent.
+"""Transactions over several tables: an intent in each table's log, then one decision, put if absent (0042).
 
-Whoever meets an intent that nothing decides takes its owner for dead, at any time, as heartbeats are for liveness; or
-waits for it, for as long as it takes (`patient`), which shows what blocks. Nobody appends behind an intent before it
-has read the decision, and the next slot carries that, so the object may go once there is such a slot in every table.
-Nothing of locks is in it. A cut reads all tails twice. Clocks are all behind, so a slot's number is its time.
+An intent is what the code calls a prepared event. Whoever meets one that nothing decides takes its owner for dead, at
+any time, as heartbeats are for liveness; or waits for it, for as long as it takes (`patient`), which shows what blocks.
+Nobody appends behind an intent before it has read the decision, and the next slot carries that. The object may go when
+its owner has made all files, so what is not there is looked for among the files. Nothing of locks is in it. Clocks are
+all behind, so a slot's number is its time.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class TableModel:
         self._tables = 1 + max((*rules.cut, *rules.writers, *(t for tables in rules.transactions for t in tables)))
         self._promises = Promises(rules)
         self._reader = CutReader(rules, self._promises)
-        names = ["begin", "look", "ask", "kill", "show", "create", "verify", "decide", "read", "behind", "abort"]
+        names = ("begin", "look", "ask", "file", "kill", "show", "create", "verify")
+        ends = ("show_own", "decide", "read", "behind", "abort", "files")
         self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = {
-            name: getattr(self, f"_{name}") for name in (*names, "files", "show_own")
+            name: getattr(self, f"_{name}") for name in names + ends
         }
 
     def first(self) -> State:
@@ -112,14 +114,14 @@ class TableModel:
         if not self.rules.deletes or (says == ABORT and self.rules.deletes != "aborts"):
             return False
         who, attempt = divmod(decision, self.rules.attempts)
-        places = [self._promises.intent_of(state, table, who, attempt) for table in self.rules.transactions[who]]
-        tables = [state.tables[table] for table in self.rules.transactions[who]]
         if says == ABORT:
-            rolled_back = [any(one.kind == "rollback" and one.who == who for one in table.log) for table in tables]
-            return all(rolled_back)
+            logs = [state.tables[place].log for place in self.rules.transactions[who]]
+            return all(any(one.kind == "rollback" and one.who == who for one in log) for log in logs)
         if self.rules.deletes == "shown":
-            return all(number in table.files for number, table in zip(places, tables, strict=True))
-        return all(0 < number < len(table.log) for number, table in zip(places, tables, strict=True))
+            written = set(self.rules.transactions[who]) - set(self.rules.only_read[who])
+            intents = {place: self._promises.intent_of(state, place, who, attempt) for place in written}
+            return all(number in state.tables[place].files for place, number in intents.items())
+        return state.parts[who].told > 0
 
     def _dropped(self, state: State) -> Iterator[Step]:
         """A planted mistake: an archiver takes an intent that nothing decides for one that never will be."""
@@ -177,18 +179,44 @@ class TableModel:
     def _ask(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         log = state.tables[self._place(who, mine)].log
         if len(log) != mine.seen and self.rules.looks_at_tail:
-            yield "finds another tail", changed(state, who, step="look")
+            yield "finds another tail", self._look_anew(state, who, mine)
             if self.rules.patient:
                 return
         intent = log[mine.seen - 1]
         says = self.rules.says(state, intent)
-        if says or not self.rules.waits_for_decision:
-            yield from self._check(state, who, mine, mine.seen, says)
+        if says == COMMIT or not self.rules.waits_for_decision:
+            yield from self._knows(state, who, mine, says)
+        elif self.rules.looks_for_file:
+            yield f"reads {says or 'nothing'}", changed(state, who, step="file", known=says)
+        else:
+            yield from self._file(state, who, mine._replace(known=says))
+
+    def _file(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        """After the decision: one that is not there may have been removed, and then all files were made before."""
+        table = state.tables[self._place(who, mine)]
+        intent, says = table.log[mine.seen - 1], mine.known
+        if self.rules.looks_for_file and mine.seen in table.files:
+            says = COMMIT
+        if says:
+            yield from self._knows(state, who, mine, says)
             return
         if not self.rules.patient:
-            yield f"finds x{intent.who} undecided, and dead", changed(state, who, step="kill")
-        if self.rules.gives_up and mine.slots:
-            yield "waits no longer with intents of its own", changed(state, who, step="abort")
+            yield f"finds x{intent.who} undecided, and dead", changed(state, who, step="kill", known="")
+        elif self.rules.looks_for_file and (len(table.log) != mine.seen or self.rules.says(state, intent)):
+            yield "asks again", changed(state, who, step="ask", known="")
+        first = {"greater": intent.who < who, "both": True}.get(self.rules.gives_way, False)
+        if first and mine.slots:
+            yield f"gives way to x{intent.who}", changed(state, who, step="abort", known="", gave_way=True)
+
+    def _knows(self, state: State, who: int, mine: Part, says: str) -> Iterator[Step]:
+        if mine.gave_way:
+            yield "has waited", self._look_anew(state, who, mine)
+        else:
+            yield from self._check(state, who, mine, mine.seen, says)
+
+    def _look_anew(self, state: State, who: int, mine: Part) -> State:
+        at = 0 if mine.gave_way else mine.at
+        return changed(state, who, step="look", at=at, seen=0, known="", gave_way=False)
 
     def _kill(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         intent = state.tables[self._place(who, mine)].log[mine.seen - 1]
@@ -196,7 +224,7 @@ class TableModel:
         if self.rules.reads_decision:
             yield f"asks to abort x{intent.who}", changed(state, who, step="ask")
         else:
-            yield from self._check(state, who, mine, mine.seen, ABORT)
+            yield from self._knows(state, who, mine, ABORT)
 
     def _check(self, state: State, who: int, mine: Part, number: int, known: str) -> Iterator[Step]:
         """What is decided at a tail, and the decision on it; the log up to there cannot change."""
@@ -232,7 +260,7 @@ class TableModel:
         return self.rules.checks_from_cut and (self.rules.conflicts or place in self.rules.only_read[who])
 
     def _fail(self, state: State, who: int) -> State:
-        return changed(state, who, step="abort") if who < self._owners else end(state, who, -1)
+        return changed(state, who, step="abort", failed=True) if who < self._owners else end(state, who, -1)
 
     def _show(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         place = self._place(who, mine)
@@ -255,7 +283,10 @@ class TableModel:
         if who < self._owners and state.late_puts < self.rules.late_puts:
             late = Late(self.rules.decision(who, mine.attempt), place, number, event)
             in_air = state._replace(air=(*state.air, late), late_puts=state.late_puts + 1)
-            yield f"hears nothing of its intent in {table_name(place)}", changed(in_air, who, step="abort", unsure=True)
+            yield (
+                f"hears nothing of its intent in {table_name(place)}",
+                changed(in_air, who, step="abort", unsure=True, failed=True),
+            )
         if mine.seen == len(table.log):
             yield (
                 f"creates slot {number} of {table_name(place)}",
@@ -272,7 +303,7 @@ class TableModel:
     def _lose(self, state: State, who: int, mine: Part) -> State:
         if mine.lost < self.rules.races_most:
             return changed(state, who, step="look", seen=0, known="", lost=mine.lost + 1)
-        return changed(state, who, step="abort") if who < self._owners else end(state, who, 0)
+        return changed(state, who, step="abort", failed=True) if who < self._owners else end(state, who, 0)
 
     def _created(self, state: State, who: int, mine: Part, number: int) -> State:
         """What follows a created slot: a look at the tail, which can say nothing while no slot is removed."""
@@ -342,15 +373,13 @@ class TableModel:
         return who if who < self._owners else self.rules.resolvers[who - self._recoveries]
 
     def _behind(self, state: State, who: int, mine: Part) -> Iterator[Step]:
-        """What the first table's log says: it is asked after the object, which may have been deleted before."""
+        """What the first table says: it is asked after the object, which may have been deleted before."""
         place = self.rules.transactions[self._own(who)][0]
         table, number = state.tables[place], self._promises.intent_of(state, place, self._own(who), mine.attempt)
-        found = ""
-        if 0 < number < len(table.log):
-            found = table.log[number].carries
-            if number + 1 < self._lowest(table):  # that slot is gone, and the file says it
-                found = COMMIT if number in table.files else ABORT
-        done = f"looks behind the intent, and finds {found or 'nothing'}"
+        found = COMMIT if number in table.files else ""
+        if 0 < number < len(table.log) and not found:
+            found = table.log[number].carries if number + 1 >= self._lowest(table) else ABORT
+        done = f"looks at the table, and finds {found or 'nothing'}"
         yield done, self._finish(state, who, mine, found or mine.known)
 
     def _finish(self, state: State, who: int, mine: Part, says: str) -> State:
@@ -358,9 +387,16 @@ class TableModel:
             if who >= self._recoveries or not self.rules.tells_shown:
                 return end(state, who, 1)
             return changed(state, who, step="files", at=0, known="")
-        if who < self._owners and mine.attempt + 1 < self.rules.attempts:
-            return state._replace(parts=(*state.parts[:who], Part(attempt=mine.attempt + 1), *state.parts[who + 1 :]))
+        if who < self._owners and mine.attempt + 1 < self.rules.attempts and not mine.failed:
+            return self._try_again(state, who, mine)
         return end(state, who, -1)
+
+    def _try_again(self, state: State, who: int, mine: Part) -> State:
+        """The next try, with what was read and staged for this one; whom it has given way to comes first."""
+        again = Part("look", marks=mine.marks, attempt=mine.attempt + 1)
+        if mine.gave_way:
+            again = again._replace(step="ask", at=mine.at, seen=mine.seen, gave_way=True)
+        return state._replace(parts=(*state.parts[:who], again, *state.parts[who + 1 :]))
 
     def _abort(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         if not mine.slots and not mine.unsure:

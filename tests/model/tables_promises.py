@@ -34,6 +34,8 @@ class Promises:
             return "participants wait for each other for ever"
         if not any(self.committed(state, place) for place in range(len(state.tables))):
             return "all have aborted"
+        if not self._rules.conflicts and any(part.told < 0 for part in state.parts):
+            return "nothing was in its way, and it was given up"
         return None
 
     # -- what has happened ----------------------------------------------------------------------------------------
@@ -83,7 +85,7 @@ class Promises:
             if broken is None and any(number not in table.files for number in committed if number < len(table.log)):
                 broken = "a committed file is missing below the tail"
             for event, behind in zip(table.log, table.log[1:], strict=False):
-                if broken is None and event.kind in INTENTS and behind.carries != self.fate(state, event):
+                if broken is None and event.kind == "intent" and behind.carries != self.fate(state, event):
                     broken = "a log says otherwise than the decision"
         return broken
 

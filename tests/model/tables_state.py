@@ -49,7 +49,9 @@ class Part(NamedTuple):
     known: str = ""  # the decision on that tail, or on the own intents
     lost: int = 0
     attempt: int = 0
-    unsure: bool = False  # whether it has asked for its commit without an answer
+    unsure: bool = False  # whether it has asked for something without an answer
+    failed: bool = False  # whether another try would be of no use
+    gave_way: bool = False  # whether it waits for another transaction before its next try
     told: int = 0
     cut: tuple[Tail, ...] = ()  # of a reader: what its first pass has found
     moments: frozenset[tuple[int, ...]] = frozenset()  # what has counted since the cut began, at each moment
