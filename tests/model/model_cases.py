@@ -15,6 +15,7 @@ from history_model import HistoryModel, HistoryRules
 from plans_model import PlanModel, PlanRules
 from restore_model import RestoreModel, RestoreRules
 from search import Case, Planted
+from tables_cases import TABLES_LARGE, TABLES_MISTAKES, TABLES_SMALL
 
 SERVICES = (COMPACTOR, CANCELLER)
 LOST = "an update was lost"
@@ -76,6 +77,7 @@ SMALL = [
     Case("bulk: a load, a writer and a plan", BulkModel(BulkRules(loaders=1))),
     Case("bulk: a load, two writers and a plan", BulkModel(BulkRules(loaders=1, writers=2))),
     *GROUP_SMALL,
+    *TABLES_SMALL,
 ]
 
 LARGE = [
@@ -98,6 +100,7 @@ LARGE = [
     Case("combined: all", LogModel(Rules(("a", "a", "b", *SERVICES), 1, 1, late_puts=1, glued=COARSE))),
     Case("bulk", BulkModel(BulkRules())),
     *GROUP_LARGE,
+    *TABLES_LARGE,
 ]
 
 
@@ -392,4 +395,5 @@ BULK_MISTAKES = [
 PLANTED = [
     *(*LOG_MISTAKES, *CLAIM_MISTAKES, *OWN_FILE_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES),
     *(*HISTORY_MISTAKES, *CLEAN_MISTAKES, *RESTORE_MISTAKES, *FOREIGN_MISTAKES, *BULK_MISTAKES, *GROUP_MISTAKES),
+    *TABLES_MISTAKES,
 ]

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from commit_log_model import LogModel, Rules, State, without_lock
 from group_cases import GROUP_LONG
 from model_cases import PLANTED, SMALL
 from search import Case, Planted, explore, reachable
+from tables_cases import ALONE, TABLES_LONG
+from tables_model import TableModel
+from tables_rules import TableRules
 
 # Minutes together, so they wait for the long stage.
-LARGEST = ("combined", "claims: recovery from each state", *GROUP_LONG)
+LARGEST = ("combined", "claims: recovery from each state", *GROUP_LONG, *TABLES_LONG)
 CASES = [pytest.param(case, id=case.name, marks=pytest.mark.long if case.name in LARGEST else ()) for case in SMALL]
 
 
@@ -35,3 +40,19 @@ def test_a_lock_only_restricts_what_happens_without_one() -> None:
     perfect, lapsing, lying = _under(0), _under(2), _under(0, granted_twice=4)
     assert perfect < lapsing <= nobody_asks
     assert perfect < lying == nobody_asks
+
+
+@pytest.mark.parametrize("rules", ALONE.values(), ids=ALONE)
+def test_who_is_left_alone_gets_to_its_end_if_it_may_take_others_for_dead(rules: TableRules) -> None:
+    assert not _left_waiting(TableModel(rules))
+    assert _left_waiting(TableModel(replace(rules, patient=True)))
+
+
+def _left_waiting(model: TableModel) -> set[str]:
+    states = reachable(model)
+    return {
+        model.label(who)
+        for state in states
+        for who, part in enumerate(state.parts)
+        if part.step != "begin" and not model.ends_alone(state, who)
+    }
