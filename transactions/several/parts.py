@@ -288,8 +288,9 @@ class Parts:
                 wanted = Decision(
                     True, tuple(PreparedPart(table, one.number, one.instant, one.time) for table, one in events)
                 )
-        if not self._decision:  # nothing can have been prepared
-            return _Outcome.ABORT
+            if not self._decision:  # nothing has been prepared, nor can be from now on
+                self._outcomes.setdefault(self._try, _Outcome.ABORT)
+                return _Outcome.ABORT
         failpoint("several.before_decision")
         try:
             found = decisions.decide(self.home.table, self._decision, wanted)
