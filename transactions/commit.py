@@ -186,6 +186,8 @@ class Commit(Intent[Outcome]):
             return None
         if not isinstance(found, Committed | Conflicted | Displaced | Ended):
             raise InvariantBroken(f"{found} is not what comes of a commit")
+        if self._part is not None:
+            (self._part.show if isinstance(found, Committed) else self._part.fail)()
         return self._owner.end(found, self._made, self._keep_files)
 
     def _withdraw(self) -> Committed | None:

@@ -106,7 +106,7 @@ class Transaction:
 
         Under non-blocking control nothing is. If slots since then are gone, its commit says that it has ended.
         """
-        if self._context.settings.mode != NON_BLOCKING and mark.slot < self.state.mark.slot:
+        if self._context.settings.mode != NON_BLOCKING and mark.slot <= self.state.mark.slot:
             self.state = replace(self.state, mark=mark)
 
     def commit(

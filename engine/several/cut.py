@@ -30,8 +30,9 @@ from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.snapshot import Mark
+from lakelatch.timeline.snapshot import Mark, Snapshot
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Cut")
@@ -92,19 +93,29 @@ def take_cut(storages: Mapping[str, Storage], options: Options | None, system: S
     open_other = partial(open_storage, options=Call(options).services().manager.storage)
     logs = {path: CommitLog(storage, system, open_table=open_other) for path, storage in storages.items()}
     for _ in tries(system, _BACKOFF, limit_s=_TRIES_FOR_S):
-        before = _together({path: log.last_decided for path, log in logs.items()}, storages)
+        before = _together({path: partial(_last_decided, log) for path, log in logs.items()}, storages)
         looks = _together({path: partial(_look_again, logs[path], before[path]) for path in logs}, storages)
-        found = {path: tail for path, tail in looks.items() if tail is not None}
-        if len(found) == len(logs):
-            return tuple(_moment(path, logs[path], tail) for path, tail in found.items())
+        found = {path: snapshot for path, snapshot in looks.items() if snapshot is not None}
+        if len(found) == len(logs) and not any(_has_more(logs[path], before[path], found[path]) for path in logs):
+            return tuple(_moment(path, before[path], found[path]) for path in logs)
     raise Unavailable(
         f"the {len(logs)} tables have not been at rest together for {_TRIES_FOR_S:g} s: try again when they are less "
         "busy, or take the moments of fewer tables at once"
     )
 
 
-def _look_again(log: CommitLog, tail: Tail) -> Tail | None:
-    """The tail with the timeline, None if the log has gone on."""
+def _last_decided(log: CommitLog) -> Tail:
+    """The tail as far as it is decided. Errors: `Unavailable` if its decision cannot be read."""
+    try:
+        return log.decided_tail()
+    except Undecided as error:
+        if error.reason:
+            raise Unavailable(error.message) from error
+        return log.before(error.event)
+
+
+def _look_again(log: CommitLog, tail: Tail) -> Snapshot | None:
+    """The timeline, with the files of all slots; None if the log ends elsewhere, or something was decided meanwhile."""
     found: list[Tail] = []
     numbers: list[int] = []
 
@@ -119,16 +130,21 @@ def _look_again(log: CommitLog, tail: Tail) -> Tail | None:
     else:  # then the timeline alone says which moment it is
         look()
         again()
-    if numbers[0] == tail.number:
-        return found[0]
-    if numbers[0] == tail.number + 1 and log.last_decided().number == tail.number:  # and is still not decided
-        return found[0]
+    if numbers[0] == tail.number or (numbers[0] == tail.number + 1 and _last_decided(log).number == tail.number):
+        return log.snapshots.take(found[0])
     return None
 
 
-def _moment(path: str, log: CommitLog, tail: Tail) -> TableMoment:
-    snapshot = log.snapshots.take(tail)
-    time = tail.time or snapshot.latest_completion or _FIRST
+def _has_more(log: CommitLog, tail: Tail, snapshot: Snapshot) -> bool:
+    """Whether the listing of the timeline may show files of later slots.
+
+    What has completed later, and is in no slot, is another engine's: it was there when the listing was made.
+    """
+    return bool(tail.number) and snapshot.latest_completion > tail.time and log.tail_number() != tail.number
+
+
+def _moment(path: str, tail: Tail, snapshot: Snapshot) -> TableMoment:
+    time = max(tail.time, snapshot.latest_completion) or _FIRST
     return TableMoment(path, time, snapshot.mark(tail.number, tail.time))
 
 

@@ -8,7 +8,7 @@ from lakelatch.engine.options.arguments import Options
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.several.cut import place_of
 from lakelatch.engine.table.manager import open_manager
-from lakelatch.errors import CommitUnknown, InvalidRequest
+from lakelatch.errors import CommitUnknown, InvalidRequest, Unavailable
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.commit_log import CommitLog
@@ -41,13 +41,16 @@ def resolve(
     event = log.last_prepared()
     if event is None:
         return None
-    if give_up:
-        _give_up(log, event, options, system)
-        return False
     try:
         committed = log.counts(event)
     except Undecided:
-        log.decisions.ensure_home(event.home)
+        try:
+            log.decisions.ensure_home(event.home)
+        except Unavailable:
+            if not give_up:
+                raise
+            _give_up(log, event, options, system)
+            return False
         log.decisions.decide(event.home, event.decision, ABORT)
         committed = log.counts(event)
     log.project(log.tail())

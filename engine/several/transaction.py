@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from types import TracebackType
@@ -43,15 +44,16 @@ S = TypeVar("S", bound="TablesTransaction")
 SNAPSHOT, SERIALIZABLE = "snapshot", "serializable"
 _NEW, _OPEN, _COMMITTED, _ENDED = "not begun", "open", "committed", "ended"
 _log = logging.getLogger("lakelatch.engine")
-_open: ContextVar[bool] = ContextVar("lakelatch_transaction_is_open", default=False)
+_last: ContextVar[TablesTransaction | None] = ContextVar("lakelatch_transaction", default=None)
 
 
 class TablesTransaction:
     """One transaction over some tables, as a block. At its end it is committed in all of them, or in none.
 
-    What it reads is one moment of all tables, that of its first read, and every write is held against what others have
-    committed since. Each table can be changed once. An error in the block, or of any part, ends it with all tables as
-    they were. Inside the block nothing of it is visible to others.
+    What it reads is one moment of all tables, that of its first read. Under optimistic control every write is held
+    against what others have committed since; under non-blocking control nothing is. Each table can be changed once. An
+    error in the block, or of any part, ends it with all tables as they were. Inside the block nothing of it is visible
+    to others.
 
     With `isolation="snapshot"` two transactions may each read what the other one writes, and both commit. With
     "serializable" one of them ends: whatever has changed a table since it was read is in the way.
@@ -84,20 +86,20 @@ class TablesTransaction:
         return f"{type(self).__name__}({', '.join(map(without_secrets, self._storages))}; {self._state})"
 
     def __enter__(self: S) -> S:
-        if _open.get():
+        last = _last.get()
+        if last is not None and last._state == _OPEN:
             raise InvalidRequest(
                 "a transaction over several tables is open in this thread: name all its tables in one, or end it first"
             )
         if self._state != _NEW:
             raise InvalidRequest(f"this transaction is {self._state}: make another one")
         self._state = _OPEN
-        _open.set(True)
+        _last.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _open.set(False)
         try:
             if raised is not None:
                 self._state = _ENDED
@@ -203,7 +205,13 @@ class TablesTransaction:
         home = next(storage for storage in self._storages.values() if storage.uri == self._parts.home.table)
         open_other = partial(open_storage, options=Call(self._options).services().manager.storage)
         decisions = Decisions(home, self._system, open_other)
-        committed = self._parts.commit(decisions)
+        try:
+            committed = self._parts.commit(decisions)
+        except BaseException:
+            with suppress(LakelatchError):
+                self._parts.abort(decisions)
+            self._parts.await_ended()
+            raise
         has_ended = self._parts.await_ended()
         errors = self._parts.errors
         if committed and has_ended and not errors:
@@ -213,12 +221,26 @@ class TablesTransaction:
             except LakelatchError as error:
                 _log.info("a decision stays in %s: %s", without_secrets(home.uri), error.message)
             return
-        if not errors:
-            raise self._hanging(committed)
-        first = errors[0]
-        if committed is False and isinstance(first, CommitUnknown | TransactionEnded):
-            raise Unavailable(f"nothing was committed in any table: {first.message}", **first.details) from first
-        raise first
+        self._raise(committed, errors)
+
+    def _raise(self, committed: bool | None, errors: Sequence[BaseException]) -> None:
+        """The error of the whole, from those of its parts."""
+        first, shown = errors[0] if errors else None, ", ".join(map(without_secrets, self._written))
+        if committed is False:
+            if first is not None and not isinstance(first, CommitUnknown | TransactionEnded):
+                raise first
+            why = first.message if isinstance(first, LakelatchError) else "a storage or a lock did not answer in time"
+            raise Unavailable(f"nothing was committed in any of {shown}: {why}. Try again") from first
+        if committed:
+            why = first.message if isinstance(first, LakelatchError) else f"{first or 'a storage does not answer'}"
+            raise CommitUnknown(
+                f"the transaction over {shown} is committed, and it may be that readers do not see it yet in each "
+                f"table, until the next writer of that table shows it: {why}",
+                **self._parts.doubt,
+            ) from first
+        raise first or CommitUnknown(
+            f"nobody can say whether the transaction over {shown} is committed", **self._parts.doubt
+        )
 
     def _hold_what_was_read(self) -> None:
         """Makes every table that was read a part, which ends the transaction if others have changed the table since."""
@@ -238,15 +260,6 @@ class TablesTransaction:
         with open_manager(storage, Call(own).services().manager, self._system, config=config) as manager:
             manager.recover()
             hold_read(manager, part, moment.mark)
-
-    def _hanging(self, committed: bool | None) -> LakelatchError:
-        shown = ", ".join(map(without_secrets, self._written))
-        if committed is False:
-            return Unavailable(f"nothing was committed in any of {shown}: a storage did not answer in time; try again")
-        return CommitUnknown(
-            f"the transaction over {shown} is decided, and a storage did not answer in time: it may be that readers do "
-            "not see it yet in each table. The next writer of a table shows it, and so does lakelatch.resolve"
-        )
 
 
 class _ArrowTable(ArrowTable):

@@ -155,7 +155,7 @@ class Write(Commit, ABC):
             if self._kept is not None:
                 self._kept.drop()
             self._kept = LostFiles(files.transaction, conflict, files.reports)
-        if self.gives_up():
+        if self.gives_up() or self._part is not None:
             raise conflict
         if files is not None and files.may_become_logs:
             _log.info("the rows of its base files become files of another instant: %s", conflict)
@@ -172,6 +172,8 @@ class Write(Commit, ABC):
 
     def _lost_by(self, transaction: Transaction, error: BaseException) -> Conflicted:
         """Rolls this try back after an error; returns the conflict behind it, or raises any other error."""
+        if self._part is not None:
+            self._part.fail()
         failure = abort_after(transaction, error)
         conflict = failure if isinstance(failure, WriteConflict) else None
         if isinstance(failure, InvalidRequest):

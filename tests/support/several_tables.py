@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakelatch
-from lakelatch import ArrowTable
+from lakelatch import ArrowTable, failpoints
 from lakelatch.storage import open_storage
 from lakelatch.timeline.log.commit_log import CommitLog
 
@@ -65,3 +67,21 @@ def values(found: pa.Table) -> dict[int, int]:
 
 
 FIRST = {1: 10, 2: 20}
+
+
+def killed_at(tables: Tables, point: str) -> None:
+    """A transaction over all tables, whose process is killed at a visit of a failpoint, as `commit.after_slot@2`."""
+    child = os.fork()
+    if child == 0:
+        try:
+            name, _, visit = point.partition("@")
+            with (
+                failpoints.active(f"{name}=kill@{visit}"),
+                lakelatch.transaction(tables.paths, {**OPTIMISTIC, **QUICK}) as tx,
+            ):
+                for path in tables.paths:
+                    tx.upsert(path, rows({1: 11}, 2))
+        finally:
+            os._exit(3)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL

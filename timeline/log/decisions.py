@@ -34,15 +34,23 @@ _REMEMBERED_MAX = 1024
 
 
 class Undecided(Unavailable):
-    """The last slot has a prepared event, and nobody has decided yet whether it counts."""
+    """The last slot has a prepared event, and nobody has decided yet whether it counts, as far as can be told."""
 
     @classmethod
-    def of(cls, event: Event) -> Undecided:
+    def of(cls, event: Event, reason: str = "") -> Undecided:
+        """`reason` says why the decision cannot be asked for."""
+        why = f", which cannot be asked ({reason})" if reason else ""
         return cls(
             f"slot {event.number} is a part of a transaction over several tables that is not decided yet: its first "
-            f"table is {without_secrets(event.home)}",
+            f"table is {without_secrets(event.home)}{why}",
             event=event,
+            reason=reason,
         )
+
+    @property
+    def reason(self) -> str:
+        """Why the decision cannot be asked for, "" if it is not there."""
+        return str(self.details.get("reason", ""))
 
     @property
     def event(self) -> Event:
@@ -130,20 +138,24 @@ class Decisions:
     def counts(self, event: Event, following: Sequence[Event]) -> bool:
         """Whether a prepared event counts; `following` are the events of the slot after it, if there is one.
 
-        What its own table says comes first. Errors: `Undecided`; `Unavailable` if its home cannot be asked.
+        What its own table says comes first. Errors: `Undecided`, also if its home cannot be asked.
         """
         if following:
             return not following[0].after_aborted
         if self._was_shown(event):
             return True
-        found = self.find(event.home, event.decision)
+        found, reason = None, ""
+        try:
+            found = self.find(event.home, event.decision)
+        except Unavailable as error:
+            reason = error.message or "it does not answer"
         if found is not None and found.commits:
             return True
         # It may have been removed since, because nobody needed it, and an abort may have followed: the file is there.
         if self._was_shown(event):
             return True
         if found is None:
-            raise Undecided.of(event)
+            raise Undecided.of(event, reason)
         return False
 
     def find(self, home: str, name: str) -> Decision | None:

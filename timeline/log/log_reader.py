@@ -89,7 +89,7 @@ class LogReader:
                 return self.decided_tail()
             except Undecided as error:
                 if self.awaits is None:
-                    return self._before(error.event)
+                    return self.before(error.event)
                 self.awaits(error.event)
 
     def last_decided(self) -> Tail:
@@ -97,7 +97,7 @@ class LogReader:
         try:
             return self.decided_tail()
         except Undecided as error:
-            return self._before(error.event)
+            return self.before(error.event)
 
     def decided_tail(self) -> Tail:
         """The same at once. Errors: `Undecided` if it is not known yet whether the last slot counts."""
@@ -195,7 +195,7 @@ class LogReader:
         except NotFound:
             return ()
 
-    def _before(self, event: Event) -> Tail:
+    def before(self, event: Event) -> Tail:
         """The tail before a slot that nobody has decided."""
         before = event.number - 1
         return self._seen(Tail(before, self._cached(before)) if before else Tail(0))

@@ -58,7 +58,8 @@ class Part:
     def __init__(self, parts: Parts, table: str, mark: Mark | None) -> None:
         self._parts, self.table, self.mark = parts, table, mark
         self.has_read: Mark | None = None
-        self.is_staged = self.is_put = self.has_ended = self.gives_way = False
+        self.is_staged = self.is_put = self.gives_way = False
+        self.has_failed = self.is_shown = self.has_ended = False
         self.event: Event | None = None  # while it is prepared
         self.tried = 0  # the last try in which it may put its event
         self.error: BaseException | None = None
@@ -85,6 +86,14 @@ class Part:
         Errors: `PartGivenUp`; `CommitUnknown` if nobody can say.
         """
         return self._parts.decided(self, event)
+
+    def fail(self) -> None:
+        """Says that nothing comes of it, before it is rolled back: the others need wait no longer."""
+        self._parts.note(self, has_failed=True)
+
+    def show(self) -> None:
+        """Says that its completed file is there."""
+        self._parts.note(self, is_shown=True)
 
     def give_way_to(self, event: Event) -> None:
         """Called before another transaction over several tables is waited for, whose prepared event this is."""
@@ -216,6 +225,11 @@ class Parts:
                 part.gives_way = True
                 self._changed.notify_all()
 
+    def note(self, part: Part, **flags: bool) -> None:
+        with self._changed:
+            vars(part).update(flags)
+            self._changed.notify_all()
+
     def ended(self, part: Part, error: BaseException | None = None) -> None:
         """Called at the end of a part's thread, with the error that has ended it."""
         with self._changed:
@@ -265,24 +279,36 @@ class Parts:
         """Says that nobody needs the decision any more, since the files of all parts have been made."""
         decisions.end(self.home.table, self._decision)
 
+    def abort(self, decisions: Decisions) -> None:
+        """Decides what an interrupt has left undecided, as others would do much later. Errors: those of the storage."""
+        if self._decision:
+            found = decisions.decide(self.home.table, self._decision, ABORT)
+            self._end_try(_Outcome.COMMIT if found.commits else _Outcome.ABORT)
+
     def give_up(self) -> None:
         """Ends all parts that are still at work, because the block has failed or was interrupted."""
         self._end_try(_Outcome.UNKNOWN if self._decision else _Outcome.ABORT)
 
     def await_ended(self) -> bool:
-        """Waits until all parts have ended; False if one still has not after a while, because its storage hangs."""
+        """Waits until all parts have ended; False if one has not even been shown after a while: its storage hangs.
+
+        What follows a commit that is shown, as table services, takes the time that it takes.
+        """
         until_ns = self._system.monotonic_ns() + round(_PREPARED_FOR_S * 1e9)
-        return self._wait_until(lambda: all(part.has_ended for part in self._parts), until_ns)
+        if not self._wait_until(lambda: all(part.has_ended or part.is_shown for part in self._parts), until_ns):
+            return False
+        return self._wait_until(lambda: all(part.has_ended for part in self._parts))
 
     def _decide(self, decisions: Decisions) -> _Outcome:
         """Waits until all are prepared, and puts the decision."""
         self._wait_until(lambda: self.home.is_put or self._has_failed)
+        is_there = self._has_home(decisions)  # while the others are prepared
         until_ns = self._system.monotonic_ns() + round(_PREPARED_FOR_S * 1e9)
         in_time = self._wait_until(lambda: self._is_prepared or self._has_failed or self._is_in_vain, until_ns)
         with self._changed:
             events = [(part.table, part.event) for part in self._parts if part.event is not None]
             wanted = ABORT
-            if self._is_prepared:
+            if self._is_prepared and is_there:
                 if any(one.decision != self._decision for _, one in events):
                     raise InvariantBroken(f"a part of {self._decision} was prepared for another decision")
                 wanted = Decision(
@@ -299,7 +325,14 @@ class Parts:
         failpoint("several.after_decision")
         if found.commits:
             return _Outcome.COMMIT
-        return _Outcome.ABORT if self._has_failed or not in_time else _Outcome.AGAIN
+        return _Outcome.ABORT if self._has_failed or not in_time or not is_there else _Outcome.AGAIN
+
+    def _has_home(self, decisions: Decisions) -> bool:
+        try:
+            decisions.ensure_home(self.home.table)
+        except Unavailable:
+            return False
+        return True
 
     def _end_try(self, outcome: _Outcome) -> None:
         with self._changed:
@@ -327,7 +360,7 @@ class Parts:
 
     @property
     def _has_failed(self) -> bool:
-        return any(part.has_ended for part in self._parts)
+        return any(part.has_ended or part.has_failed for part in self._parts)
 
     @property
     def _is_in_vain(self) -> bool:
@@ -337,7 +370,12 @@ class Parts:
     def errors(self) -> list[BaseException]:
         """What has ended parts, but for those that only followed others."""
         found = [part.error for part in self._parts if part.error is not None]
-        return [error for error in found if not isinstance(error, PartGivenUp)] or found
+        return [error for error in found if not isinstance(error, PartGivenUp)]
+
+    @property
+    def doubt(self) -> dict[str, str]:
+        """The details by which `resolve` finds the decision."""
+        return {"decision": self._decision, "home": self.home.table}
 
     def _in_doubt(self, event: Event) -> CommitUnknown:
         return CommitUnknown(
@@ -346,6 +384,5 @@ class Parts:
             "and so does the next writer of any of the tables",
             instant=event.instant,
             slot=event.number,
-            decision=self._decision,
-            home=self.home.table,
+            **self.doubt,
         )

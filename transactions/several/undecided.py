@@ -67,7 +67,17 @@ def _is_decided(context: TransactionContext, event: Event) -> bool:
 def abort(context: TransactionContext, event: Event) -> None:
     """Decides that the transaction of a prepared event is aborted, unless others have decided."""
     decisions = context.log.decisions
-    decisions.ensure_home(event.home)
-    found = decisions.decide(event.home, event.decision, ABORT)
+    try:
+        decisions.ensure_home(event.home)
+        found = decisions.decide(event.home, event.decision, ABORT)
+    except Unavailable as error:
+        raise Unavailable(
+            f"the last slot of {without_secrets(context.storage.uri)} is a part of a transaction over several tables "
+            f"whose writer is dead, and whether it is committed says its first table, {without_secrets(event.home)}, "
+            f"alone: {error.message}. Give this writer the right to ask it, or wait until it answers; if that table is "
+            "gone for good, call lakelatch.resolve with give_up=True",
+            decision=event.decision,
+            home=event.home,
+        ) from error
     if not found.commits:
         _log.warning("a transaction over several tables is aborted, since its writer %s is dead", event.writer)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
-from several_tables import FIRST, OPTIMISTIC, QUICK, Tables, rows
+from several_tables import FIRST, OPTIMISTIC, QUICK, Tables, killed_at, rows
 
 import lakelatch
-from lakelatch import failpoints
-from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.timeline.log.events import COMPLETE
 
 WRITTEN = {1: 11, 2: 20}
@@ -34,23 +30,6 @@ POINTS = {
 }
 
 
-def killed_at(tables: Tables, point: str) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            name, _, visit = point.partition("@")
-            with (
-                failpoints.active(f"{name}=kill@{visit}"),
-                lakelatch.transaction(tables.paths, {**OPTIMISTIC, **QUICK}) as tx,
-            ):
-                for path in tables.paths:
-                    tx.upsert(path, rows({1: 11}, 2))
-        finally:
-            os._exit(3)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-
-
 @pytest.mark.parametrize("point", POINTS)
 def test_it_is_in_all_tables_or_in_none(tmp_path: Path, point: str) -> None:
     tables, wanted = Tables(tmp_path), WRITTEN if POINTS[point] else FIRST
@@ -68,4 +47,3 @@ def test_it_is_in_all_tables_or_in_none(tmp_path: Path, point: str) -> None:
         times = [event.time for event in log.events_after(0, log.tail())]
         assert times == sorted(set(times)) and log.tail().events[-1].kind == COMPLETE
         assert lakelatch.verify(path).findings == ()
-        assert list(Path(path, HEARTBEAT_FOLDER).glob("*")) == []

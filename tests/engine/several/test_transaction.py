@@ -8,14 +8,14 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from several_tables import FIRST, OPTIMISTIC, QUICK, Tables, rows, values
+from several_tables import FIRST, OPTIMISTIC, Tables, killed_at, rows, values
 
 import lakelatch
 from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, Unavailable, WriteConflict
 from lakelatch.failpoints import active, calling
 from lakelatch.storage import open_storage
 from lakelatch.timeline.log.decisions import DECISIONS_FOLDER
-from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, WITHDRAW
+from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, WITHDRAW, slot_path
 from lakelatch.timeline.properties_update import update_properties
 from lakelatch.timeline.recorded_options import LOG_VERSION
 
@@ -120,36 +120,80 @@ def test_transactions_that_cross_all_end_and_none_is_torn(tmp_path: Path, locks:
 # -- writers that die, and answers that are lost -----------------------------------------------------------------------
 
 
-def dies_at(tables: Tables, point: str) -> LakelatchError:
-    """A transaction whose process dies there, as far as others can tell."""
-    with active(f"{point}=raise"), pytest.raises(LakelatchError) as raised:
-        write_all(tables, {1: 11}, {**OPTIMISTIC, **QUICK})
-    return raised.value
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_a_dead_writer_has_not_decided_is_aborted_by_the_next_one(tables: Tables, number: int) -> None:
-    dies_at(tables, "several.before_decision")
+    killed_at(tables, "several.before_decision@1")
     assert tables.now() == [FIRST, FIRST] == tables.cut()
     tables.write(number, {2: 7})
     assert tables.cut()[number] == {1: 10, 2: 7} and tables.cut()[1 - number] == FIRST
-    assert kinds_since(tables, number) == [WITHDRAW, ROLLBACK, COMPLETE, COMPLETE]
+    assert kinds_since(tables, number)[0] == WITHDRAW
     tables.write(1 - number, {2: 7})
     assert tables.now() == [{1: 10, 2: 7}] * 2
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_is_decided_is_shown_by_whoever_comes_next(tables: Tables, number: int) -> None:
-    dies_at(tables, "several.after_decision")
+    killed_at(tables, "several.after_decision@1")
+    assert tables.now() == [FIRST, FIRST]
     tables.write(number, {2: 7})
-    assert tables.now()[number] == {1: 11, 2: 7}
+    assert tables.now()[number] == {1: 11, 2: 7} and tables.now()[1 - number] == FIRST
     assert tables.cut()[1 - number] == SECOND
 
 
 def test_resolve_shows_what_is_decided(tables: Tables) -> None:
-    dies_at(tables, "several.after_decision")
+    killed_at(tables, "several.after_decision@1")
     assert [lakelatch.resolve(path) for path in tables.paths] == [True, True]
     assert tables.now() == [SECOND, SECOND]
+
+
+def test_resolve_believes_the_table_where_its_decision_is_gone(tables: Tables) -> None:
+    write_all(tables, {1: 11})
+    for turn in range(70):
+        tables.write(0, {3: turn}, at=turn)
+    assert list(Path(tables.paths[0], DECISIONS_FOLDER).glob("*")) == []
+    assert lakelatch.resolve(tables.paths[1]) is True and lakelatch.resolve(tables.paths[1], give_up=True) is True
+    assert list(Path(tables.paths[0], DECISIONS_FOLDER).glob("*")) == []
+
+
+@pytest.mark.parametrize("point", ["several.before_decision", "several.after_decision"])
+def test_an_interrupt_leaves_nobody_waiting(tables: Tables, point: str) -> None:
+    """What it comes before is aborted at once, and what it comes after is shown: heartbeats would last for minutes."""
+    with active(f"{point}=raise"), pytest.raises(LakelatchError):
+        write_all(tables, {1: 11})
+    wanted = FIRST if point.endswith("before_decision") else SECOND
+    assert tables.now() == [wanted, wanted] == tables.cut()
+    for number in range(2):
+        tables.write(number, {2: 7}, at=3)
+    assert tables.now() == [{**wanted, 2: 7}] * 2
+
+
+def test_an_error_after_the_decision_says_that_it_is_committed(tables: Tables) -> None:
+    """Its file cannot be made in one table."""
+    folder = Path(tables.paths[1], ".hoodie/timeline")
+
+    def hide(_: str) -> None:
+        folder.rename(folder.with_name("hidden"))
+        folder.write_bytes(b"")
+
+    with calling(hide, ["several.after_decision"]), pytest.raises(CommitUnknown, match="is committed") as found:
+        write_all(tables, {1: 11})
+    folder.unlink()
+    folder.with_name("hidden").rename(folder)
+    assert lakelatch.resolve(found.value) is True and tables.cut() == [SECOND, SECOND]
+
+
+def test_commits_of_another_engine_are_read_and_not_overwritten(tables: Tables) -> None:
+    """They are in no slot, and later than all that is."""
+    timeline = Path(tables.paths[0], ".hoodie/timeline")
+    tables.write(0, {1: 55})
+    last = tables.log(0).tail()
+    Path(tables.paths[0], slot_path(last.number)).unlink()
+    assert len(list(timeline.glob("*.deltacommit"))) == 2
+    assert tables.cut() == [{1: 55, 2: 20}, FIRST]
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        read = values(tx.to_arrow(tables.paths[0]))
+        tx.upsert(tables.paths[0], rows({1: read[1] + 1}, 10))
+    assert tables.now()[0] == {1: 56, 2: 20}
 
 
 def test_resolve_aborts_what_nobody_has_decided(tables: Tables) -> None:
@@ -167,7 +211,7 @@ def test_resolve_aborts_what_nobody_has_decided(tables: Tables) -> None:
 
 
 def test_a_table_whose_decision_is_lost_can_be_given_up(tables: Tables) -> None:
-    dies_at(tables, "several.before_decision")
+    killed_at(tables, "several.before_decision@1")
     gone = Path(tables.paths[0])
     gone.rename(gone.with_name("elsewhere"))
     with pytest.raises(Unavailable, match=r"gone.*lakelatch\.resolve"):
@@ -177,6 +221,8 @@ def test_a_table_whose_decision_is_lost_can_be_given_up(tables: Tables) -> None:
     assert not gone.exists()
     assert lakelatch.resolve(tables.paths[1], give_up=True) is False
     tables.write(1, {1: 7})
+    gone.with_name("elsewhere").rename(gone)
+    assert lakelatch.resolve(gone, give_up=True) is False  # which is there, and decides as ever
     assert values(lakelatch.open(tables.paths[1]).to_arrow()) == {1: 7, 2: 20}
 
 
