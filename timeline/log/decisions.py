@@ -149,6 +149,8 @@ class Decisions:
             found = self.find(event.home, event.decision)
         except Unavailable as error:
             reason = error.message or "it does not answer"
+        if found is None and event.home != self._storage.uri and event.number == int(event.decision[:_DIGITS]):
+            found = self._in_own_folder(event.decision)  # of a home that was moved, or is a copy
         if found is not None and found.commits:
             return True
         # It may have been removed since, because nobody needed it, and an abort may have followed: the file is there.
@@ -210,6 +212,13 @@ class Decisions:
 
     def _home(self, home: str) -> Storage:
         return self._storage if home == self._storage.uri else self._open_table(home)
+
+    def _in_own_folder(self, name: str) -> Decision | None:
+        path = f"{DECISIONS_FOLDER}/{name}"
+        try:
+            return Decision.from_bytes(self._storage.read(path), path)
+        except NotFound:
+            return None
 
     def _was_shown(self, event: Event) -> bool:
         if not event.file:  # of a table that was only read
