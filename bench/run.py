@@ -21,6 +21,7 @@ BENCHMARKS = (
     "success_rates",
     "stores.one",
     "stores.many",
+    "several",
     "wasted_work",
     "markers",
     "steady_stream",
