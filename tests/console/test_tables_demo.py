@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,7 +22,7 @@ from lakelatch.timegen.instant_time import to_instant
 START_MS = 1_795_500_000_000
 
 
-def write_events(plan: SeveralPlan, name: str, events: Sequence[tuple[int, str, dict[str, object]]]) -> None:
+def write_events(plan: SeveralPlan, name: str, events: Sequence[tuple[int, str, Mapping[str, object]]]) -> None:
     plan.events_file(name).parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"event": event, "at_ms": START_MS + at, **more}) for at, event, more in events]
     plan.events_file(name).write_text("\n".join(lines) + "\n")
