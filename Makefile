@@ -32,6 +32,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
 	@echo "make demo DEMO_ARGS='--writers 32'   many small writers without Spark, and the slots of the log that they share"
+	@echo "make demo DEMO_ARGS='--tables 3'     flights and their aggregates in one transaction, beside writers that are killed"
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"

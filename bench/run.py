@@ -22,6 +22,7 @@ BENCHMARKS = (
     "success_rates",
     "stores.one",
     "stores.many",
+    "several",
     "wasted_work",
     "markers",
     "steady_stream",

@@ -19,6 +19,7 @@ from lakelatch.console.commands import (
     adopt,
     cancel,
     conflicts,
+    demo,
     doctor,
     locks,
     savepoints,
@@ -32,7 +33,6 @@ from lakelatch.console.commands import (
 )
 from lakelatch.console.commands.arguments import Commands, read_options
 from lakelatch.console.commands.places import with_tables_nearby
-from lakelatch.console.demo import command as demo
 from lakelatch.errors import LakelatchError
 
 _PIPED_WIDTH = 200  # columns of output that is not a terminal

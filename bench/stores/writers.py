@@ -12,6 +12,7 @@ import pyarrow as pa
 from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, TableWriter
 from bench.stores.peers import BATCH_WRITERS, DuckLakeWriter
 from bench.stores.postgres import CATALOG
+from bench.stores.several import SEVERAL_WRITERS
 
 
 class DeltaWithoutRetries(DeltaWriter):
@@ -102,4 +103,4 @@ RETRYING: tuple[type[BatchWriter], ...] = (
     *(DuckLakeWithoutRetries, DuckLakeMerger),
     *(IcebergWithoutRetries, IcebergWriter),
 )
-WRITERS: dict[str, type[BatchWriter]] = {kind.name: kind for kind in (*BATCH_WRITERS, *RETRYING)}
+WRITERS: dict[str, type[BatchWriter]] = {kind.name: kind for kind in (*BATCH_WRITERS, *RETRYING, *SEVERAL_WRITERS)}

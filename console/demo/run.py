@@ -161,18 +161,13 @@ def print_verdict(ok: bool, console: Console) -> None:
     console.print(f" {verdict}")
 
 
-def run_workers(plan: DemoPlan, module: str, watch: Callable[[Mapping[str, Process]], None]) -> None:
+def run_workers(plan: DemoPlan, module: str, watch: Callable[[dict[str, Process]], None]) -> None:
     """Runs the plan's processes and watches them to their end. `LakelatchError` if one fails."""
     names = plan.workers
     processes: dict[str, Process] = {}
     try:
         for name in names:
-            with open(plan.log_file(name), "wb") as log:
-                command = [sys.executable, "-m", module, name, plan.to_json()]
-                environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-                processes[name] = subprocess.Popen(
-                    command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
-                )
+            processes[name] = start_worker(plan, module, name)
         watch(processes)
     finally:
         for process in processes.values():
@@ -185,11 +180,28 @@ def run_workers(plan: DemoPlan, module: str, watch: Callable[[Mapping[str, Proce
         raise LakelatchError("; ".join(_why(plan, name) for name in failed))
 
 
-def at_work(plan: DemoPlan, processes: Mapping[str, Process]) -> Iterator[None]:
-    """Goes on until all processes have ended, or one has failed. `LakelatchError` if that takes too long."""
+def start_worker(plan: DemoPlan, module: str, name: str) -> Process:
+    """Starts one of the plan's processes."""
+    command = [sys.executable, "-m", module, name, plan.to_json()]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    with open(plan.log_file(name), "ab") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+        )
+
+
+def at_work(
+    plan: DemoPlan, processes: Mapping[str, Process], look: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """Goes on until all processes have ended, or one has failed, and calls `look` first each time.
+
+    `LakelatchError` if that takes too long.
+    """
     deadline_ns = REAL_SYSTEM.monotonic_ns() + int(_RUN_MAX_S * 1e9)
     while any(process.poll() is None for process in processes.values()):
-        if any(process.poll() not in (None, 0) for process in processes.values()):
+        failed = [name for name, process in processes.items() if process.poll() not in (None, 0)]
+        look()
+        if any(processes[name].poll() not in (None, 0) for name in failed):
             return
         if REAL_SYSTEM.monotonic_ns() > deadline_ns:
             raise LakelatchError(f"the demo took longer than {_RUN_MAX_S:g} s: see {plan.root / 'events'}")
