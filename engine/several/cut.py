@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike, fspath
@@ -60,7 +59,9 @@ def place_of(table: object) -> str:
     return fspath(path)
 
 
-def open_places(tables: Sequence[object], options: Options | None) -> dict[str, Storage]:
+def open_places(
+    tables: Sequence[object], options: Options | None, open_table: Callable[[str], Storage] | None = None
+) -> dict[str, Storage]:
     """The storages of existing tables, by their paths. Errors: `InvalidRequest` for one that is named twice."""
     if isinstance(tables, str | PathLike) or not tables:
         raise InvalidRequest("tables: give a list of paths or tables, at least one", option="tables")
@@ -68,7 +69,7 @@ def open_places(tables: Sequence[object], options: Options | None) -> dict[str, 
     for table in tables:
         path = place_of(table)
         own = merged(getattr(table, "_options", None), options)
-        storage = open_storage(path, Call(own).services().manager.storage)
+        storage = (open_table or opening(own))(path)
         twice = next((other for other, known in found.items() if _identity(known) == _identity(storage)), None)
         if twice is not None:
             raise InvalidRequest(
@@ -80,6 +81,11 @@ def open_places(tables: Sequence[object], options: Options | None) -> dict[str, 
     return found
 
 
+def opening(options: Options | None) -> Callable[[str], Storage]:
+    """What opens the storage of a table by its path, with the credentials of these options."""
+    return partial(open_storage, options=Call(options).services().manager.storage)
+
+
 def _identity(storage: Storage) -> str:
     """The place of a table, whichever of its names it is called by."""
     return (
@@ -87,13 +93,18 @@ def _identity(storage: Storage) -> str:
     )
 
 
-def take_cut(storages: Mapping[str, Storage], options: Options | None, system: System) -> tuple[TableMoment, ...]:
+def take_cut(
+    storages: Mapping[str, Storage],
+    options: Options | None,
+    system: System,
+    open_table: Callable[[str], Storage] | None = None,
+) -> tuple[TableMoment, ...]:
     """One moment of these tables. Errors: `Unavailable` if they never rest, or a decision cannot be read."""
-    open_other = partial(open_storage, options=Call(options).services().manager.storage)
+    open_other = open_table or opening(options)
     logs = {path: CommitLog(storage, system, open_table=open_other) for path, storage in storages.items()}
     for _ in tries(system, _BACKOFF, limit_s=_TRIES_FOR_S):
-        before = _together({path: log.last_decided for path, log in logs.items()}, storages)
-        looks = _together({path: partial(_look_again, logs[path], before[path]) for path in logs}, storages)
+        before = _together({path: log.last_decided for path, log in logs.items()}, storages, system)
+        looks = _together({path: partial(_look_again, logs[path], before[path]) for path in logs}, storages, system)
         found = {path: tail for path, tail in looks.items() if tail is not None}
         if len(found) == len(logs):
             return tuple(_moment(path, logs[path], tail) for path, tail in found.items())
@@ -132,13 +143,28 @@ def _moment(path: str, log: CommitLog, tail: Tail) -> TableMoment:
     return TableMoment(path, time, snapshot.mark(tail.number, tail.time))
 
 
-def _together(requests: Mapping[str, Callable[[], T]], storages: Mapping[str, Storage]) -> dict[str, T]:
-    """The answers of all tables, side by side where they are far away."""
+def _together(requests: Mapping[str, Callable[[], T]], storages: Mapping[str, Storage], system: System) -> dict[str, T]:
+    """The answers of all tables, side by side where they are far away. Errors: those of the first in order."""
     if len(requests) < 2 or all(isinstance(storage, LocalStorage) for storage in storages.values()):
         return {path: request() for path, request in requests.items()}
-    with ThreadPoolExecutor(min(len(requests), _THREADS_MAX)) as threads:
-        under_way = {path: threads.submit(request) for path, request in requests.items()}
-        return {path: one.result() for path, one in under_way.items()}
+    answers: dict[str, T] = {}
+    errors: dict[str, Exception] = {}
+    left = iter(requests)
+
+    def ask() -> None:
+        for path in left:
+            try:
+                answers[path] = requests[path]()
+            except Exception as error:
+                errors[path] = error
+
+    threads = [system.start_thread(ask, "lakelatch cut") for _ in range(min(len(requests), _THREADS_MAX))]
+    for thread in threads:
+        thread.join()
+    for path in requests:
+        if path in errors:
+            raise errors[path]
+    return {path: answers[path] for path in requests}
 
 
 class Cut:

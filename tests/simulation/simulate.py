@@ -27,9 +27,11 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for the archiver
 
+from course import Outcome
 from planted import PLANTED, planted
-from run import Outcome, Run
+from run import Run
 from seams import Place, step
+from several import SeveralRun
 
 from lakelatch import failpoints
 from lakelatch.engine.services import clustering_commit
@@ -68,14 +70,22 @@ def _simulated(place: Place) -> Iterator[None]:
 
 
 def simulate(
-    seed: int, mistake: str = "", keep_lines: bool = False, with_ledger: bool = False, with_loads: bool = False
+    seed: int,
+    mistake: str = "",
+    keep_lines: bool = False,
+    with_ledger: bool = False,
+    with_loads: bool = False,
+    several: bool = False,
 ) -> Outcome:
     """Runs one seed, with a planted mistake of that name if there is one.
 
-    `with_ledger`, on a copy-on-write table; `with_loads`, beside bulk loads.
+    `with_ledger`, on a copy-on-write table; `with_loads`, beside bulk loads; `several`, over several tables.
     """
     wrong = PLANTED.get(mistake)
-    if wrong is None:
+    run: Run
+    if several or (wrong is not None and wrong.several):
+        run = SeveralRun(seed, keep_lines)
+    elif wrong is None:
         run = Run(seed, keep_lines, with_loads=with_loads, with_ledger=with_ledger)
     else:
         run = Run(seed, keep_lines, wrong.stocked, wrong.loads, wrong.ledger)
@@ -93,16 +103,16 @@ def _begin() -> None:
     gc.freeze()  # what is imported: the collector would look through it in each seed again
 
 
-def _simulate_some(arguments: tuple[int, int, str]) -> list[Outcome]:
-    first, last, mistake = arguments
-    return [_limited(seed, mistake) for seed in range(first, last)]
+def _simulate_some(arguments: tuple[int, int, str, bool]) -> list[Outcome]:
+    first, last, mistake, several = arguments
+    return [_limited(seed, mistake, several) for seed in range(first, last)]
 
 
-def _limited(seed: int, mistake: str) -> Outcome:
+def _limited(seed: int, mistake: str, several: bool) -> Outcome:
     """As `simulate`, but a run that hangs is told of instead of hanging its caller."""
     signal.alarm(_HANGS_S)
     try:
-        return simulate(seed, mistake)
+        return simulate(seed, mistake, several=several)
     except Hung as hung:
         return Outcome(seed, (f"it hangs at {hung}",), "", 0.0, Counter())
     finally:
@@ -120,11 +130,16 @@ def open_pool(processes: int = 0) -> multiprocessing.pool.Pool:
 
 
 def many(
-    pool: multiprocessing.pool.Pool, first: int, last: int, mistake: str = "", chunk: int = 0
+    pool: multiprocessing.pool.Pool,
+    first: int,
+    last: int,
+    mistake: str = "",
+    chunk: int = 0,
+    several: bool = False,
 ) -> Iterator[Outcome]:
     """The outcomes of a range of seeds, as they come."""
     chunk = chunk or min(max((last - first) // _CHUNKS_LEAST, 1), _CHUNK_MOST)
-    chunks = [(start, min(start + chunk, last), mistake) for start in range(first, last, chunk)]
+    chunks = [(start, min(start + chunk, last), mistake, several) for start in range(first, last, chunk)]
     for outcomes in pool.imap_unordered(_simulate_some, chunks):
         yield from outcomes
 
@@ -149,12 +164,13 @@ def main() -> int:
     parser.add_argument("--of-tree", type=int, metavar="COUNT", help="so many, from one on that the source draws")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--lines", action="store_true", help="print what happens (with --seed)")
+    parser.add_argument("--several", action="store_true", help="transactions over several tables instead")
     parser.add_argument("--planted", default="", choices=["", *PLANTED], help="with this mistake in the product")
     parser.add_argument("--processes", type=int, default=0, help="0 for one on each core")
     options = parser.parse_args()
     logging.disable()
     if options.seed is not None:
-        outcome = simulate(options.seed, options.planted, options.lines)
+        outcome = simulate(options.seed, options.planted, options.lines, several=options.several)
         for line in outcome.lines:
             print(line)
         print(
@@ -163,10 +179,11 @@ def main() -> int:
         return 1 if outcome.problems else 0
     first, last = of_tree(options.of_tree) if options.of_tree else (int(part) for part in options.seeds.split(":"))
     planted_too = f" --planted '{options.planted}'" if options.planted else ""
+    planted_too += " --several" if options.several else ""
     print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}", flush=True)
     total, wrong = Total(), list[str]()
     with open_pool(options.processes) as pool:
-        for outcome in many(pool, first, last, options.planted):
+        for outcome in many(pool, first, last, options.planted, several=options.several):
             total.add(outcome)
             if outcome.problems:
                 wrong.append(
