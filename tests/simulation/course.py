@@ -51,3 +51,4 @@ class Outcome:
     counts: Counter[str]
     recovered_s: float = 0.0
     lines: tuple[str, ...] = ()
+    several: bool = False  # whether it was of several tables

@@ -22,7 +22,7 @@ from statement_checks import (
 )
 from stock import CONFIG, archive
 from tellers import Ledger, Move, Seen, Teller
-from world import SECOND_NS, Hang, World
+from world import SECOND_NS, Hang, Process, World
 
 from lakelatch.errors import LakelatchError
 from lakelatch.timeline.log.commit_log import CommitLog
@@ -47,6 +47,7 @@ _STEPS = (
 _LATEST_ARRIVAL_S = 8.0
 _ZOMBIES_END_S = 6.0
 _CONVERGE_S = 90.0
+_LOSES_TOUCH = 0.1
 _OF_SIMULATION = (readers_saw_everything, works_are_done_once_if_known, conflicts_name_their_winners)
 
 
@@ -96,7 +97,7 @@ class SeveralRun(Run):
             problems.append(str(hang))
         except (LakelatchError, AssertionError, KeyError, ValueError, TypeError, AttributeError) as error:
             problems.append(f"{type(error).__name__}: {error}")
-        return self._outcome(recovered_s)
+        return replace(self._outcome(recovered_s), several=True)
 
     def _find_all_problems(self) -> Iterator[str]:
         commits: list[TableFiles] = []
@@ -164,6 +165,13 @@ class SeveralRun(Run):
             add("archives", 1, "archive", 1, 3)
         if draw.random() < 0.3:
             add("asks", 1, "ask", 1, 3)
+
+    def _at_step(self, process: Process, name: str) -> None:
+        if name.startswith("several.") and self.world.draw() < _LOSES_TOUCH:
+            place, until_ns = self.world.random.choice(self.places), self.world.now_ns + 3 * SECOND_NS
+            lose = partial(place.cut_off.__setitem__, (process.name, STORAGE), until_ns)
+            self.world.after(self.world.between_s(0, 0.015), lose)  # perhaps between a request and its answer
+        super()._at_step(process, name)
 
     def _cut_off(self) -> None:
         """From one table, from its locks, or from all."""
@@ -272,9 +280,11 @@ def _counts(places: Sequence[Place], event: Event, following: bytes | None, numb
 
 def moves_are_whole(tables: Sequence[TableFiles], moves: Iterable[Move]) -> Iterator[str]:
     """Each transaction is in all its tables or in none, as its caller was told."""
-    there = {instant for table in tables for instant in table.by_instant}
+    there = {
+        (f"memory://{name}", found) for name, table in zip(TABLES, tables, strict=True) for found in table.by_instant
+    }
     for move in moves:
-        done = [instant for instant in move.instants.values() if instant in there]
+        done = [instant for instant in move.instants.items() if instant in there]
         whole = len(done) == len(move.tables)
         shown = f"{move.process}'s {move.instants} over {move.tables}"
         if done and not whole:
@@ -305,9 +315,8 @@ def moments_are_of_one_order(seen: Iterable[Seen]) -> Iterator[str]:
 def moments_hold_whole_moves(ledger: Ledger) -> Iterator[str]:
     """A moment has all of a transaction or nothing, and all that was acknowledged before it was asked for."""
     for seen in ledger.seen:
-        shown = frozenset().union(*seen.instants)
         for move in ledger.moves:
-            done = [instant for instant in move.instants.values() if instant in shown]
+            done = [instant for instant in move.instants.items() if instant in seen.instants]
             if done and len(done) < len(move.tables):
                 yield f"{seen.process} saw {done} of {move.instants}"
             if move.outcome == "committed" and move.told_ns < seen.began_ns and not done:

@@ -47,6 +47,7 @@ _COMMAND = "python tests/simulation/simulate.py"
 _DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree draws begins
 _CHUNKS_A_PROCESS = 20  # a process that simulates grows
 _CHUNK_MOST = 50
+_SEVERAL_EVERY = 25  # so many seeds are simulated once more, over several tables: that takes ten times as long
 _CHUNKS_LEAST = 30  # or one process simulates the last of few chunks while others have nothing to do
 _ROOT = Path(__file__).parents[2]
 _NOT_SIMULATED = re.compile(r"\.|bench/|tests/(?!simulation/|support/)|.*/\.")
@@ -105,7 +106,12 @@ def _begin() -> None:
 
 def _simulate_some(arguments: tuple[int, int, str, bool]) -> list[Outcome]:
     first, last, mistake, several = arguments
-    return [_limited(seed, mistake, several) for seed in range(first, last)]
+    outcomes = []
+    for seed in range(first, last):
+        outcomes.append(_limited(seed, mistake, several))
+        if seed % _SEVERAL_EVERY == 0 and not (mistake or several):
+            outcomes.append(_limited(seed, mistake, several=True))
+    return outcomes
 
 
 def _limited(seed: int, mistake: str, several: bool) -> Outcome:
@@ -114,7 +120,7 @@ def _limited(seed: int, mistake: str, several: bool) -> Outcome:
     try:
         return simulate(seed, mistake, several=several)
     except Hung as hung:
-        return Outcome(seed, (f"it hangs at {hung}",), "", 0.0, Counter())
+        return Outcome(seed, (f"it hangs at {hung}",), "", 0.0, Counter(), several=several)
     finally:
         signal.alarm(0)
 
@@ -179,16 +185,17 @@ def main() -> int:
         return 1 if outcome.problems else 0
     first, last = of_tree(options.of_tree) if options.of_tree else (int(part) for part in options.seeds.split(":"))
     planted_too = f" --planted '{options.planted}'" if options.planted else ""
-    planted_too += " --several" if options.several else ""
-    print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}", flush=True)
+    several_too = " --several" if options.several else ""
+    print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}{several_too}", flush=True)
     total, wrong = Total(), list[str]()
     with open_pool(options.processes) as pool:
         for outcome in many(pool, first, last, options.planted, several=options.several):
             total.add(outcome)
             if outcome.problems:
+                kind = f"{planted_too}{' --several' if outcome.several else ''}"
                 wrong.append(
                     f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}\n"
-                    f"What happened: {_COMMAND} --seed {outcome.seed}{planted_too} --lines"
+                    f"What happened: {_COMMAND} --seed {outcome.seed}{kind} --lines"
                 )
                 print(wrong[-1], flush=True)
             if total.due():
@@ -203,12 +210,13 @@ class Total:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.seeds = self.wrong = 0
+        self.seeds = self.several = self.wrong = 0
         self._virtual_s = self._slowest_s = 0.0
         self._began_ns = self._told_ns = REAL_SYSTEM.monotonic_ns()
 
     def add(self, outcome: Outcome) -> None:
-        self.seeds += 1
+        self.seeds += not outcome.several
+        self.several += outcome.several
         self.wrong += bool(outcome.problems)
         self.counts += outcome.counts
         self._virtual_s += outcome.virtual_s
@@ -226,6 +234,7 @@ class Total:
         took_s = (REAL_SYSTEM.monotonic_ns() - self._began_ns) / 1e9
         return (
             f"{self.seeds} seeds in {took_s:.0f} s ({self.seeds / took_s:.0f} a second), "
+            f"{self.several} over several tables, "
             f"{self._virtual_s / 3600:.1f} simulated hours, slowest to recover {self._slowest_s:.1f} s, "
             f"{self.wrong} wrong"
         )

@@ -69,7 +69,7 @@ class Seen:
     began_ns: int
     ended_ns: int
     slots: tuple[int, ...]
-    instants: tuple[frozenset[str], ...]
+    instants: frozenset[tuple[str, str]]  # (table, instant)
 
 
 @dataclass
@@ -201,7 +201,7 @@ class Teller(Actor):
 
     def check(self, moments: Sequence[TableMoment], began_ns: int, ended_ns: int) -> None:
         """Reads all accounts at a moment: its files never change, so that takes no time here."""
-        balances, slots, instants = {}, [], []
+        balances, slots, instants = {}, [], set[tuple[str, str]]()
         for moment in moments:
             place = self.desks[moment.path].place
             done = {
@@ -210,11 +210,11 @@ class Teller(Actor):
                 if one.action in WRITES and (one.completion or "") <= moment.time
             }
             balances[place.name] = balances_of(place, done)
-            instants.append(frozenset(done))
+            instants.update((moment.path, instant) for instant in done)
             slots.append(moment.mark.slot if moment.mark is not None else -1)
         if sum(sum(of_table.values()) for of_table in balances.values()):
             self.history.problems.append(f"{self.name} saw money made or lost at {moments}: {balances}")
-        self.ledger.seen.append(Seen(self.name, began_ns, ended_ns, tuple(slots), tuple(instants)))
+        self.ledger.seen.append(Seen(self.name, began_ns, ended_ns, tuple(slots), frozenset(instants)))
 
     def look_on(self, how_far: Callable[[], int]) -> None:
         """Looks again and again until the run is over."""
