@@ -7,7 +7,8 @@ from mistakes import Mistake
 from lakelatch.engine.several import cut
 from lakelatch.engine.several.transaction import TablesTransaction
 from lakelatch.timeline.log import log_reader
-from lakelatch.timeline.log.log_reader import LogReader
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.decisions import Decisions
 from lakelatch.transactions.several.parts import Parts
 from lakelatch.transactions.transaction import Transaction
 
@@ -20,17 +21,9 @@ OF_SEVERAL: dict[str, Mistake] = {
         several=True,
     ),
     "a slot behind a part that is not decided": Mistake(
-        LogReader,
-        "_decided",
-        (
-            (
-                "counts = self.decisions.counts(events[0], self._read(events[0].number + 1))",
-                "try:\n"
-                "        counts = self.decisions.counts(events[0], self._read(events[0].number + 1))\n"
-                "    except Undecided:\n"
-                "        counts = False",
-            ),
-        ),
+        Decisions,
+        "counts",
+        (("if found is None:", "if False:"),),
         seeds=5,
         first=4,
         several=True,
@@ -64,6 +57,28 @@ OF_SEVERAL: dict[str, Mistake] = {
         (("has_ended = self._parts.await_ended()", "has_ended = True"),),
         seeds=5,
         first=2,
+        several=True,
+    ),
+    "a part is shown before it is decided": Mistake(
+        CommitLog,
+        "create",
+        (("and not prepared.decided(event):", "and False:"),),
+        seeds=5,
+        several=True,
+    ),
+    "a decision that is removed while others need it": Mistake(
+        Parts,
+        "_decide",
+        (
+            (
+                "if found.commits:\n",
+                "if found.commits:\n"
+                "        from lakelatch.timeline.log.decisions import DECISIONS_FOLDER\n"
+                "        decisions._home(self.home.table).delete(f'{DECISIONS_FOLDER}/{self._decision}')\n",
+            ),
+        ),
+        seeds=10,
+        first=15,
         several=True,
     ),
 }
