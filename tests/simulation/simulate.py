@@ -199,7 +199,7 @@ def main() -> int:
                 )
                 print(wrong[-1], flush=True)
             if total.due():
-                print(f"{total.seeds} of {last - first}, {total}", flush=True)
+                print(f"{total.seeds or total.several} of {last - first}, {total}", flush=True)
     print(json.dumps(dict(sorted(total.counts.items())), indent=1))
     print("\n".join([*wrong[:10], str(total)]))  # once more: what is cut off of a long output is its beginning
     return 1 if total.wrong else 0
