@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike, fspath
@@ -33,6 +32,7 @@ from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.snapshot import Mark, Snapshot
+from lakelatch.timeline.table_config import TableConfig
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Cut")
@@ -41,7 +41,7 @@ _THREADS_MAX = 32
 _BACKOFF = Backoff(first_s=0.002, longest_s=0.1, jitter=1.0)
 _TRIES_FOR_S = 30.0
 _FORMAT = 1
-_FIRST = "0" * 16 + "1"  # a time before all others
+_FIRST = "19700101000000001"  # a time before all others
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,35 @@ def place_of(table: object) -> str:
     return fspath(path)
 
 
-def open_places(tables: Sequence[object], options: Options | None) -> dict[str, Storage]:
-    """The storages of existing tables, by their paths. Errors: `InvalidRequest` for one that is named twice."""
+def open_places(
+    tables: Sequence[object], options: Options | None, open_table: Callable[[str], Storage] | None = None
+) -> dict[str, Storage]:
+    """The storages of tables, by their paths. Errors: `InvalidRequest` for one that is named twice."""
     if isinstance(tables, str | PathLike) or not tables:
         raise InvalidRequest("tables: give a list of paths or tables, at least one", option="tables")
     found: dict[str, Storage] = {}
     for table in tables:
         path = place_of(table)
         own = merged(getattr(table, "_options", None), options)
-        storage = open_storage(path, Call(own).services().manager.storage)
+        storage = (open_table or opening(own))(path)
         twice = next((other for other, known in found.items() if _identity(known) == _identity(storage)), None)
         if twice is not None:
             raise InvalidRequest(
                 f"the table {without_secrets(path)} is named twice (as {without_secrets(twice)}): name each once",
                 option="tables",
             )
-        load_config(storage)
         found[path] = storage
     return found
+
+
+def configs_of(storages: Mapping[str, Storage], system: System) -> dict[str, TableConfig]:
+    """The configurations of these tables. Errors: `InvalidRequest` for one that is not there."""
+    return _together({path: partial(load_config, storage) for path, storage in storages.items()}, storages, system)
+
+
+def opening(options: Options | None) -> Callable[[str], Storage]:
+    """What opens the storage of a table by its path, with the credentials of these options."""
+    return partial(open_storage, options=Call(options).services().manager.storage)
 
 
 def _identity(storage: Storage) -> str:
@@ -88,13 +99,18 @@ def _identity(storage: Storage) -> str:
     )
 
 
-def take_cut(storages: Mapping[str, Storage], options: Options | None, system: System) -> tuple[TableMoment, ...]:
+def take_cut(
+    storages: Mapping[str, Storage],
+    options: Options | None,
+    system: System,
+    open_table: Callable[[str], Storage] | None = None,
+) -> tuple[TableMoment, ...]:
     """One moment of these tables. Errors: `Unavailable` if they never rest, or a decision cannot be read."""
-    open_other = partial(open_storage, options=Call(options).services().manager.storage)
+    open_other = open_table or opening(options)
     logs = {path: CommitLog(storage, system, open_table=open_other) for path, storage in storages.items()}
     for _ in tries(system, _BACKOFF, limit_s=_TRIES_FOR_S):
-        before = _together({path: partial(_last_decided, log) for path, log in logs.items()}, storages)
-        looks = _together({path: partial(_look_again, logs[path], before[path]) for path in logs}, storages)
+        before = _together({path: partial(_last_decided, log) for path, log in logs.items()}, storages, system)
+        looks = _together({path: partial(_look_again, logs[path], before[path]) for path in logs}, storages, system)
         found = {path: snapshot for path, snapshot in looks.items() if snapshot is not None}
         if len(found) == len(logs) and not any(_has_more(logs[path], before[path], found[path]) for path in logs):
             return tuple(_moment(path, before[path], found[path]) for path in logs)
@@ -148,13 +164,28 @@ def _moment(path: str, tail: Tail, snapshot: Snapshot) -> TableMoment:
     return TableMoment(path, time, snapshot.mark(tail.number, tail.time))
 
 
-def _together(requests: Mapping[str, Callable[[], T]], storages: Mapping[str, Storage]) -> dict[str, T]:
-    """The answers of all tables, side by side where they are far away."""
+def _together(requests: Mapping[str, Callable[[], T]], storages: Mapping[str, Storage], system: System) -> dict[str, T]:
+    """The answers of all tables, side by side where they are far away. Errors: those of the first in order."""
     if len(requests) < 2 or all(isinstance(storage, LocalStorage) for storage in storages.values()):
         return {path: request() for path, request in requests.items()}
-    with ThreadPoolExecutor(min(len(requests), _THREADS_MAX)) as threads:
-        under_way = {path: threads.submit(request) for path, request in requests.items()}
-        return {path: one.result() for path, one in under_way.items()}
+    answers: dict[str, T] = {}
+    errors: dict[str, Exception] = {}
+    left = iter(requests)
+
+    def ask() -> None:
+        for path in left:
+            try:
+                answers[path] = requests[path]()
+            except Exception as error:
+                errors[path] = error
+
+    threads = [system.start_thread(ask, "lakelatch cut") for _ in range(min(len(requests), _THREADS_MAX))]
+    for thread in threads:
+        thread.join()
+    for path in requests:
+        if path in errors:
+            raise errors[path]
+    return {path: answers[path] for path in requests}
 
 
 class Cut:
@@ -166,7 +197,9 @@ class Cut:
 
     def __init__(self, tables: Sequence[object], options: Options | None = None, system: System = REAL_SYSTEM) -> None:
         self._options = merged(options)
-        self._moments = {one.path: one for one in take_cut(open_places(tables, options), options, system)}
+        storages = open_places(tables, options)
+        configs_of(storages, system)
+        self._moments = {one.path: one for one in take_cut(storages, options, system)}
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{without_secrets(path)} at {one.time}" for path, one in self._moments.items())

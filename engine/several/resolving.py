@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 from lakelatch.engine.options.arguments import Options
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.several.cut import place_of
+from lakelatch.engine.several.cut import opening, place_of
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import CommitUnknown, InvalidRequest, Unavailable
-from lakelatch.storage.uris import open_storage
+from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import ABORT, Decisions, Undecided
@@ -19,7 +19,11 @@ from lakelatch.transactions.attempt import table_lock
 
 
 def resolve(
-    unknown: object, options: Options | None = None, give_up: bool = False, system: System = REAL_SYSTEM
+    unknown: object,
+    options: Options | None = None,
+    give_up: bool = False,
+    system: System = REAL_SYSTEM,
+    open_table: Callable[[str], Storage] | None = None,
 ) -> bool | None:
     """Whether a transaction over several tables is committed; one that nobody has decided is aborted by this call.
 
@@ -29,8 +33,7 @@ def resolve(
     for people who know that no other part of it was committed, or can live with that.
     Errors: `Unavailable` if the table with the decision cannot be asked.
     """
-    storage_options = Call(options).services().manager.storage
-    open_other = partial(open_storage, options=storage_options)
+    open_other = open_table or opening(options)
     if isinstance(unknown, CommitUnknown):
         home, decision = unknown.details.get("home"), unknown.details.get("decision")
         if not home or not decision:

@@ -21,7 +21,7 @@ from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.arguments import Options, merged, moment
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.several.cut import TableMoment, open_places, place_of, take_cut
+from lakelatch.engine.several.cut import TableMoment, configs_of, open_places, opening, place_of, take_cut
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import (
     CommitUnknown,
@@ -31,7 +31,8 @@ from lakelatch.errors import (
     TransactionEnded,
     Unavailable,
 )
-from lakelatch.storage.uris import open_storage, without_secrets
+from lakelatch.storage.contract import Storage
+from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.decisions import Decisions
 from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
@@ -65,15 +66,17 @@ class TablesTransaction:
         options: Options | None = None,
         isolation: str = SNAPSHOT,
         system: System = REAL_SYSTEM,
+        open_table: Callable[[str], Storage] | None = None,
     ) -> None:
         if isolation not in (SNAPSHOT, SERIALIZABLE):
             raise InvalidRequest(f"isolation={isolation!r}: it is {SNAPSHOT!r} or {SERIALIZABLE!r}", option="isolation")
         self._isolation = isolation
         self._options, self._system = merged(options), system
         self._handles = {place_of(table): table for table in tables} if not isinstance(tables, str) else {}
-        self._storages = open_places(tables, options)
-        for path, storage in self._storages.items():
-            _ensure_may_take_part(path, load_table_config(storage))
+        self._open_table = open_table or opening(self._options)
+        self._storages = open_places(tables, options, open_table)
+        for path, config in configs_of(self._storages, system).items():
+            _ensure_may_take_part(path, config)
         self._parts = Parts(system.new_id(), system)
         self._written: dict[str, Part] = {}
         self._moments: dict[str, TableMoment] | None = None
@@ -144,7 +147,9 @@ class TablesTransaction:
                 option="table",
             )
         if self._moments is None:
-            self._moments = {one.path: one for one in take_cut(self._storages, self._options, self._system)}
+            self._moments = {
+                one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
+            }
         self._read.add(path)
         return self._moments[path].time
 
@@ -203,8 +208,7 @@ class TablesTransaction:
             self._state = _COMMITTED
             return
         home = next(storage for storage in self._storages.values() if storage.uri == self._parts.home.table)
-        open_other = partial(open_storage, options=Call(self._options).services().manager.storage)
-        decisions = Decisions(home, self._system, open_other)
+        decisions = Decisions(home, self._system, self._open_table)
         try:
             committed = self._parts.commit(decisions)
         except BaseException:
@@ -216,6 +220,8 @@ class TablesTransaction:
         errors = self._parts.errors
         if committed and has_ended and not errors:
             self._state = _COMMITTED
+            if self._isolation == SERIALIZABLE and not self._read.issubset(self._written):
+                return  # what was only read has no file that would speak for the decision
             try:
                 self._parts.forget_decision(decisions)
             except LakelatchError as error:

@@ -15,7 +15,10 @@ PIPELINE = (
 #: The simulation, whose tasks write no rows, and tests of the very functions that they call.
 PAST_THE_BUILDER = {
     "tests/faults/fault_writer.py",
-    *(f"tests/simulation/{name}.py" for name in ("actors", "crowd", "loads", "mistakes_of_groups", "planted", "shelf")),
+    *(
+        f"tests/simulation/{name}.py"
+        for name in ("actors", "crowd", "loads", "mistakes_of_groups", "planted", "shelf", "tellers")
+    ),
     "tests/engine/table/test_recorded_locks.py",
     *(f"tests/engine/write/test_{name}.py" for name in ("relocation", "requests")),
     "tests/format/merge/test_column_groups.py",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from course import Setting, Told
 from plain_member import PlainMember
-from seams import URI, Place, SimulatedLocks, SimulatedScope
+from seams import Place, SimulatedLocks, SimulatedScope
 from world import SECOND_NS, Process, SimulatedSystem
 
 from lakelatch.engine.options.batch import Batch
@@ -23,7 +23,8 @@ from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.storage.contract import NotFound, path_below
+from lakelatch.storage.contract import NotFound, Storage, path_below
+from lakelatch.storage.uris import open_storage
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import SAVEPOINT
@@ -31,9 +32,7 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.torture.history.reading import Line
-from lakelatch.transactions.base.elision import AUTO
-from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, EarlySettings, TransactionSettings
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.checks import Check
 from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
@@ -46,44 +45,24 @@ HEARTBEAT = HeartbeatSettings(interval_ms=500, tolerable_misses=2)
 _APPLICATION = "stream"
 _PATIENCE = 60
 _MEETING_NS = SECOND_NS
-_WRITES = ("commit", "deltacommit", "replacecommit")
-
-
-@dataclass
-class Setting:
-    """What a run draws once: which locks, which heartbeats, how much of the log is kept."""
-
-    lying: bool = False
-    leased_beats: bool = False
-    slots_kept: int = 4
-    early: EarlySettings | None = None
-    lock_elision: str = AUTO
-    own_files: bool = False  # whether some writes make their files at their commit, without tasks
-    remembers: bool = False  # whether each write has a manager of its own, with what the last one has read
-    crowded: bool = False  # whether each commit behaves as after a slot that it has lost
-    meets: bool = False  # whether commits wait for each other
-
-
-@dataclass
-class Told:
-    """What callers were told, and what readers saw; the checker gets nothing else but the storage."""
-
-    lines: list[Line] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    finished: set[str] = field(default_factory=set)
-
-    def note(self, event: str, process: str, **details: Any) -> None:
-        """Adds a line to the history of the run; there is no clock that all of its processes share."""
-        own = {"at_ns": len(self.lines), "event": event, "process": process, "client": process}
-        self.lines.append({**details, **own})
+WRITES = ("commit", "deltacommit", "replacecommit")
 
 
 class Actor:
     """One process at work. A process that was killed is begun anew under another name."""
 
-    def __init__(self, place: Place, setting: Setting, history: Told, name: str) -> None:
+    def __init__(
+        self,
+        place: Place,
+        setting: Setting,
+        history: Told,
+        name: str,
+        process: Process | None = None,
+        open_table: Callable[[str], Storage] = open_storage,
+    ) -> None:
         self.place, self.setting, self.history = place, setting, history
-        self.process = Process(place.world, name)
+        self.process = process or Process(place.world, name)
+        self._open_table = open_table
         self.system = SimulatedSystem(self.process)
         self.storage = place.storage(self.process)
         self.random = self.process.random
@@ -106,10 +85,17 @@ class Actor:
     def provider(self) -> LockProvider:
         if self._provider is None:
             if self.setting.lying:
-                self._provider = LyingLockProvider(LockScope(URI, {}, self.system))
+                self._provider = LyingLockProvider(LockScope(self.place.uri, {}, self.system))
             else:
                 self._provider = SimulatedLocks(
-                    SimulatedScope(URI, {}, self.system, place=self.place, process=self.process, lease_s=LEASE_S)
+                    SimulatedScope(
+                        self.place.uri,
+                        {},
+                        self.system,
+                        place=self.place,
+                        process=self.process,
+                        lease_s=LEASE_S,
+                    )
                 )
         return self._provider
 
@@ -135,6 +121,7 @@ class Actor:
                 self.system,
                 slots_kept=self.setting.slots_kept,
                 memory=last.memory if last is not None else None,
+                open_table=self._open_table,
             )
         manager = self._managers[mode]
         if self.setting.crowded:
@@ -155,11 +142,14 @@ class Actor:
                 self.place.world.note(f"{self.name}: {type(error).__name__}")
                 if isinstance(error, WriteConflict):
                     self.place.count("lost early" if error.details["early"] else "lost at its commit")
-                    self.history.note("conflict", self.name, **error.details)
+                    self.note_conflict(error)
                 self.system.sleep(0.05 + self.random.random() * 0.4)
             else:
                 return
         self.history.problems.append(f"{self.name} did not get through, {_PATIENCE} times")
+
+    def note_conflict(self, error: WriteConflict) -> None:
+        self.history.note("conflict", self.name, **error.details)
 
     # -- writers ----------------------------------------------------------------------------------------------------
 
@@ -278,9 +268,10 @@ class Actor:
         except LakelatchError:
             return
 
-    def read_account(self, group: str) -> tuple[list[str], int]:
-        """All that was written to it, as a reader finds it, and its balance."""
-        times = {found.requested: found.completion or "" for found in self.completed() if found.action in _WRITES}
+    def read_account(self, group: str, as_of: str = "") -> tuple[list[str], int]:
+        """All that was written to it, as a reader finds it, and its balance; now, or as of a completion time."""
+        times = {found.requested: found.completion or "" for found in self.completed() if found.action in WRITES}
+        times = {requested: time for requested, time in times.items() if not as_of or time <= as_of}
         names = [name for name in self.storage.list("").files if name.startswith(f"{group}_")]
         done = {name: instant_of(name) for name in names if instant_of(name) in times}
         contents = (self.storage.read(name) for name in sorted(done, key=lambda name: times[done[name]], reverse=True))
@@ -363,7 +354,7 @@ class Actor:
 
     def _look_at(self, found: Instant) -> None:
         try:
-            if found.action in _WRITES and not self.storage.read(found.path):
+            if found.action in WRITES and not self.storage.read(found.path):
                 self.history.problems.append(f"{self.name} found {found.file_name} empty")
         except NotFound:
             if History.load(self.storage).find(found.requested) is None:
@@ -371,8 +362,13 @@ class Actor:
 
     def completed(self) -> list[Instant]:
         """What has completed: on the timeline, and in the history. Savepoints come and go, and are not followed."""
-        active = [found for found in Snapshot.load(self.storage).completed if found.action != SAVEPOINT]
-        archived = History.load(self.storage).instants()
+        return self.completed_in(self.storage)
+
+    @staticmethod
+    def completed_in(storage: Storage) -> list[Instant]:
+        """The same for somebody who reaches the storage in another way."""
+        active = [found for found in Snapshot.load(storage).completed if found.action != SAVEPOINT]
+        archived = History.load(storage).instants()
         return list({found.file_name: found for found in (*active, *(one.instant for one in archived))}.values())
 
 

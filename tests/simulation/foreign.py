@@ -5,8 +5,9 @@ It archives, and it rolls back whatever it finds pending without a heartbeat tha
 
 from __future__ import annotations
 
-from actors import Actor, Told
+from actors import Actor
 from archiver import Archiver, NameTaken
+from course import Told
 from seams import Place
 
 from lakelatch.heartbeat.contract import heartbeat_path

@@ -11,7 +11,8 @@ class Mistake:
     """A method or a function of the product, and pieces of its source with what stands there instead.
 
     `seeds` is within how many, from `first` on, it has to be found. `stocked`: of runs with table services only;
-    `ledger`: of runs on a copy-on-write table; `loads`: of runs with bulk loads.
+    `ledger`: of runs on a copy-on-write table; `loads`: of runs with bulk loads; `several`: of runs over
+    several tables.
     """
 
     owner: type | ModuleType
@@ -22,3 +23,4 @@ class Mistake:
     stocked: bool = False
     ledger: bool = False
     loads: bool = False
+    several: bool = False

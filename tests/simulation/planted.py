@@ -13,6 +13,7 @@ from typing import Any
 
 from mistakes import Mistake
 from mistakes_of_groups import OF_GROUPS
+from mistakes_of_several import OF_SEVERAL
 
 from lakelatch.engine.services import archiving
 from lakelatch.engine.services.clean_planning import CleanPlanner
@@ -337,6 +338,7 @@ PLANTED: dict[str, Mistake] = {
         seeds=100,
     ),
     **OF_GROUPS,
+    **OF_SEVERAL,
 }
 
 

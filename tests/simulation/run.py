@@ -11,7 +11,8 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 import crowd
-from actors import Actor, Setting, Told, write_batch
+from actors import Actor, write_batch
+from course import Outcome, Setting, Told
 from foreign import archive, broken_beside, roll_back
 from loads import load
 from restoring import give_all_up, keep, undo
@@ -57,21 +58,8 @@ _STRATEGIES = ("simple_direct", "transactional_direct")
 Check: TypeAlias = Callable[[Evidence], Iterable[str]]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended. `problems` is empty if everything that was promised held."""
-
-    seed: int
-    problems: tuple[str, ...]
-    fingerprint: str
-    virtual_s: float
-    counts: Counter[str]
-    recovered_s: float = 0.0
-    lines: tuple[str, ...] = ()
-
-
 @dataclass
-class _Job:
+class Job:
     """What somebody has to get done, however often its process is killed on the way."""
 
     name: str
@@ -91,7 +79,7 @@ class Run:
     with_loads: bool = False  # bulk loads into the stock
     with_ledger: bool = False  # a copy-on-write table's, and nothing else but transfers
     history: Told = field(default_factory=Told)
-    jobs: list[_Job] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
     over: bool = False
 
     def __post_init__(self) -> None:
@@ -143,9 +131,12 @@ class Run:
             problems.append(str(hang))
         except (LakelatchError, AssertionError, KeyError, ValueError, TypeError, AttributeError) as error:
             problems.append(f"{type(error).__name__}: {error}")
+        return self._outcome(recovered_s)
+
+    def _outcome(self, recovered_s: float) -> Outcome:
         return Outcome(
             self.seed,
-            tuple(problems),
+            tuple(self.history.problems),
             self._fingerprint(),
             self.world.now_ns / SECOND_NS,
             Counter(self.place.counts),
@@ -179,10 +170,7 @@ class Run:
     def _run_under_faults(self) -> None:
         draw, faults = self.world.random, self.place.faults
         self._hire()
-        for number in range(2):
-            reader = Actor(self.place, self.setting, self.history, f"reader{number}")
-            self._readers.append(reader)
-            reader.start(partial(reader.tail, self._how_far), self._stop_if_read)
+        self._open_readers()
         if draw.random() < 0.9:
             faults.slow = draw.choice((0, 0.02, 0.1))
             faults.unavailable = draw.choice((0, 0.003, 0.01))
@@ -202,13 +190,19 @@ class Run:
         if self._late():
             raise Hang(f"not done after {_VIRTUAL_MOST_S} s: {[job.name for job in self.jobs if job.left]}")
 
+    def _open_readers(self) -> None:
+        for number in range(2):
+            reader = Actor(self.place, self.setting, self.history, f"reader{number}")
+            self._readers.append(reader)
+            reader.start(partial(reader.tail, self._how_far), self._stop_if_read)
+
     def _hire(self) -> None:
         """Who works in this run: always transfers, and some of the others."""
         draw = self.world.random
 
         def add(name: str, count: int, work: Callable[[Actor, int], None], least: int = 2, most: int = 3) -> None:
             for number in range(count):
-                self.jobs.append(_Job(f"{name}{number}", work, draw.randint(least, most)))
+                self.jobs.append(Job(f"{name}{number}", work, draw.randint(least, most)))
 
         add("transfers", 1 if self.stocked else draw.choice((2, 2, 3)), lambda actor, _: actor.transfer(), 1, 3)
         kinds = draw.sample(("appends", "compactions", "shelf", "stream"), draw.choice((1, 1, 2)))
@@ -256,8 +250,8 @@ class Run:
         if draw.random() < 0.5:
             add("undoings", draw.choice((1, 1, 2)), lambda actor, _: undo(actor, self.place), 1, 3)
 
-    def _begin(self, job: _Job) -> None:
-        actor = job.actor = Actor(self.place, self.setting, self.history, f"{job.name}.{job.incarnation}")
+    def _begin(self, job: Job) -> None:
+        actor = job.actor = self._actor(f"{job.name}.{job.incarnation}")
         job.incarnation += 1
 
         def run() -> None:
@@ -269,6 +263,9 @@ class Run:
                 self.world.after(_ZOMBIES_END_S, actor.process.kill)
 
         actor.start(run)
+
+    def _actor(self, name: str) -> Actor:
+        return Actor(self.place, self.setting, self.history, name)
 
     def _stop_if_done(self) -> None:
         if self.world.now_ns >= self.faults_end_ns and not any(job.left for job in self.jobs):
@@ -353,10 +350,10 @@ class Run:
         actors = [job.actor for job in self.jobs if job.actor is not None] + self._readers
         return self.world.random.choice(actors).process
 
-    def _job_of(self, process: Process) -> _Job | None:
+    def _job_of(self, process: Process) -> Job | None:
         return next((job for job in self.jobs if job.left and job.actor and job.actor.process is process), None)
 
-    def _restart(self, job: _Job, process: Process) -> None:
+    def _restart(self, job: Job, process: Process) -> None:
         if job.actor is not None and job.actor.process is process and not process.dead:
             process.kill()
             self._killed += 1

@@ -24,7 +24,6 @@ from lakelatch.storage.contract import Listing, NotFound
 from lakelatch.testing.faults.plan import DONE, LOST_AFTER, REPEATED, UNAVAILABLE, FaultPlan, FaultRates, carry
 from lakelatch.testing.faults.storage import FaultyStorage
 
-URI = "memory://simulation"
 STORAGE, LOCKS = "storage", "locks"
 _FAST_S, _SLOW_S = (0.0005, 0.0075), (0.05, 1.45)  # the least, and how much more it may be
 
@@ -73,15 +72,16 @@ class WatchedStorage(MemoryStorage):
 
 @dataclass
 class Place:
-    """The one storage, the one lock service, and who cannot reach them until when."""
+    """One table's storage, its lock service, and who cannot reach them until when."""
 
     world: World
     faults: InjectedFaults = field(default_factory=InjectedFaults)
+    name: str = "simulation"
     cut_off: dict[tuple[str, str], int] = field(default_factory=dict)  # (process, service): until then, in ns
 
     def __post_init__(self) -> None:
         machine = SimulatedSystem(Process(self.world, "storage"))
-        self.memory = WatchedStorage("simulation", machine)
+        self.memory = WatchedStorage(self.name, machine)
         self.records = MemoryRecordStore(machine)
         self.counts: dict[str, int] = {}
         self.ever_late = False  # whether requests arrive long after their callers gave them up
@@ -89,6 +89,11 @@ class Place:
         self.archived: set[str] = set()  # requested times that another engine has put away
         self.rolled_back: set[str] = set()  # and rolled back, with the times of these rollbacks
         self.archived_files: dict[str, bytes] = {}  # for the checker, which knows the timeline alone
+
+    @property
+    def uri(self) -> str:
+        """What its table is named by."""
+        return self.memory.uri
 
     @property
     def watch(self) -> Any:

@@ -27,9 +27,11 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for the archiver
 
+from course import Outcome
 from planted import PLANTED, planted
-from run import Outcome, Run
+from run import Run
 from seams import Place, step
+from several import SeveralRun
 
 from lakelatch import failpoints
 from lakelatch.engine.services import clustering_commit
@@ -45,6 +47,7 @@ _COMMAND = "python tests/simulation/simulate.py"
 _DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree draws begins
 _CHUNKS_A_PROCESS = 20  # a process that simulates grows
 _CHUNK_MOST = 50
+_SEVERAL_EVERY = 25  # so many seeds are simulated once more, over several tables: that takes ten times as long
 _CHUNKS_LEAST = 30  # or one process simulates the last of few chunks while others have nothing to do
 _ROOT = Path(__file__).parents[2]
 _NOT_SIMULATED = re.compile(r"\.|bench/|tests/(?!simulation/|support/)|.*/\.")
@@ -68,14 +71,22 @@ def _simulated(place: Place) -> Iterator[None]:
 
 
 def simulate(
-    seed: int, mistake: str = "", keep_lines: bool = False, with_ledger: bool = False, with_loads: bool = False
+    seed: int,
+    mistake: str = "",
+    keep_lines: bool = False,
+    with_ledger: bool = False,
+    with_loads: bool = False,
+    several: bool = False,
 ) -> Outcome:
     """Runs one seed, with a planted mistake of that name if there is one.
 
-    `with_ledger`, on a copy-on-write table; `with_loads`, beside bulk loads.
+    `with_ledger`, on a copy-on-write table; `with_loads`, beside bulk loads; `several`, over several tables.
     """
     wrong = PLANTED.get(mistake)
-    if wrong is None:
+    run: Run
+    if several or (wrong is not None and wrong.several):
+        run = SeveralRun(seed, keep_lines)
+    elif wrong is None:
         run = Run(seed, keep_lines, with_loads=with_loads, with_ledger=with_ledger)
     else:
         run = Run(seed, keep_lines, wrong.stocked, wrong.loads, wrong.ledger)
@@ -93,18 +104,23 @@ def _begin() -> None:
     gc.freeze()  # what is imported: the collector would look through it in each seed again
 
 
-def _simulate_some(arguments: tuple[int, int, str]) -> list[Outcome]:
-    first, last, mistake = arguments
-    return [_limited(seed, mistake) for seed in range(first, last)]
+def _simulate_some(arguments: tuple[int, int, str, bool]) -> list[Outcome]:
+    first, last, mistake, several = arguments
+    outcomes = []
+    for seed in range(first, last):
+        outcomes.append(_limited(seed, mistake, several))
+        if seed % _SEVERAL_EVERY == 0 and not (mistake or several):
+            outcomes.append(_limited(seed, mistake, several=True))
+    return outcomes
 
 
-def _limited(seed: int, mistake: str) -> Outcome:
+def _limited(seed: int, mistake: str, several: bool) -> Outcome:
     """As `simulate`, but a run that hangs is told of instead of hanging its caller."""
     signal.alarm(_HANGS_S)
     try:
-        return simulate(seed, mistake)
+        return simulate(seed, mistake, several=several)
     except Hung as hung:
-        return Outcome(seed, (f"it hangs at {hung}",), "", 0.0, Counter())
+        return Outcome(seed, (f"it hangs at {hung}",), "", 0.0, Counter(), several=several)
     finally:
         signal.alarm(0)
 
@@ -120,11 +136,16 @@ def open_pool(processes: int = 0) -> multiprocessing.pool.Pool:
 
 
 def many(
-    pool: multiprocessing.pool.Pool, first: int, last: int, mistake: str = "", chunk: int = 0
+    pool: multiprocessing.pool.Pool,
+    first: int,
+    last: int,
+    mistake: str = "",
+    chunk: int = 0,
+    several: bool = False,
 ) -> Iterator[Outcome]:
     """The outcomes of a range of seeds, as they come."""
     chunk = chunk or min(max((last - first) // _CHUNKS_LEAST, 1), _CHUNK_MOST)
-    chunks = [(start, min(start + chunk, last), mistake) for start in range(first, last, chunk)]
+    chunks = [(start, min(start + chunk, last), mistake, several) for start in range(first, last, chunk)]
     for outcomes in pool.imap_unordered(_simulate_some, chunks):
         yield from outcomes
 
@@ -149,12 +170,13 @@ def main() -> int:
     parser.add_argument("--of-tree", type=int, metavar="COUNT", help="so many, from one on that the source draws")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--lines", action="store_true", help="print what happens (with --seed)")
+    parser.add_argument("--several", action="store_true", help="transactions over several tables instead")
     parser.add_argument("--planted", default="", choices=["", *PLANTED], help="with this mistake in the product")
     parser.add_argument("--processes", type=int, default=0, help="0 for one on each core")
     options = parser.parse_args()
     logging.disable()
     if options.seed is not None:
-        outcome = simulate(options.seed, options.planted, options.lines)
+        outcome = simulate(options.seed, options.planted, options.lines, several=options.several)
         for line in outcome.lines:
             print(line)
         print(
@@ -163,19 +185,21 @@ def main() -> int:
         return 1 if outcome.problems else 0
     first, last = of_tree(options.of_tree) if options.of_tree else (int(part) for part in options.seeds.split(":"))
     planted_too = f" --planted '{options.planted}'" if options.planted else ""
-    print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}", flush=True)
+    several_too = " --several" if options.several else ""
+    print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}{several_too}", flush=True)
     total, wrong = Total(), list[str]()
     with open_pool(options.processes) as pool:
-        for outcome in many(pool, first, last, options.planted):
+        for outcome in many(pool, first, last, options.planted, several=options.several):
             total.add(outcome)
             if outcome.problems:
+                kind = f"{planted_too}{' --several' if outcome.several else ''}"
                 wrong.append(
                     f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}\n"
-                    f"What happened: {_COMMAND} --seed {outcome.seed}{planted_too} --lines"
+                    f"What happened: {_COMMAND} --seed {outcome.seed}{kind} --lines"
                 )
                 print(wrong[-1], flush=True)
             if total.due():
-                print(f"{total.seeds} of {last - first}, {total}", flush=True)
+                print(f"{total.seeds or total.several} of {last - first}, {total}", flush=True)
     print(json.dumps(dict(sorted(total.counts.items())), indent=1))
     print("\n".join([*wrong[:10], str(total)]))  # once more: what is cut off of a long output is its beginning
     return 1 if total.wrong else 0
@@ -186,12 +210,13 @@ class Total:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.seeds = self.wrong = 0
+        self.seeds = self.several = self.wrong = 0
         self._virtual_s = self._slowest_s = 0.0
         self._began_ns = self._told_ns = REAL_SYSTEM.monotonic_ns()
 
     def add(self, outcome: Outcome) -> None:
-        self.seeds += 1
+        self.seeds += not outcome.several
+        self.several += outcome.several
         self.wrong += bool(outcome.problems)
         self.counts += outcome.counts
         self._virtual_s += outcome.virtual_s
@@ -209,6 +234,7 @@ class Total:
         took_s = (REAL_SYSTEM.monotonic_ns() - self._began_ns) / 1e9
         return (
             f"{self.seeds} seeds in {took_s:.0f} s ({self.seeds / took_s:.0f} a second), "
+            f"{self.several} over several tables, "
             f"{self._virtual_s / 3600:.1f} simulated hours, slowest to recover {self._slowest_s:.1f} s, "
             f"{self.wrong} wrong"
         )

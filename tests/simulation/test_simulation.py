@@ -53,10 +53,10 @@ def test_a_range_says_how_to_repeat_it_and_each_seed_that_is_wrong() -> None:
     assert (problem_at_the_end, again_at_the_end) == (problem, again) and counts and total.endswith("1 wrong")
 
 
-def without_problems(seeds: int, with_ledger: bool = False, with_loads: bool = False) -> Total:
+def without_problems(seeds: int, with_ledger: bool = False, with_loads: bool = False, several: bool = False) -> Total:
     total = Total()
     for seed in range(seeds):
-        outcome = simulate(seed, with_ledger=with_ledger, with_loads=with_loads)
+        outcome = simulate(seed, with_ledger=with_ledger, with_loads=with_loads, several=several)
         assert not outcome.problems, f"seed {seed}"
         total.add(outcome)
     return total
@@ -72,6 +72,17 @@ def test_no_faults_hide_rows_beside_bulk_loads() -> None:
     total = without_problems(25, with_loads=True)
     for what in ("loads with base files", "loads that became log files", "compaction done", "killed at a step"):
         assert total.counts[what] > 0
+
+
+def test_no_faults_tear_a_transaction_over_several_tables() -> None:
+    total = without_problems(8, several=True)
+    for what in ("committed in several", "refused in several", "moments", "killed at a step", "cut off"):
+        assert total.counts[what] > 0
+
+
+@pytest.mark.parametrize("seed", [14, 35])
+def test_a_seed_of_several_tables_that_was_wrong_is_right(seed: int) -> None:
+    assert not simulate(seed, several=True).problems
 
 
 def test_no_faults_break_a_promise() -> None:

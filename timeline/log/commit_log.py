@@ -410,7 +410,6 @@ class CommitLog(LogReader):
             digits = name.rpartition("-")[2]
             if digits.isascii() and digits.isdigit() and int(digits) < event.watermark:
                 self._storage.delete(f"{CONTENT_FOLDER}/{name}")
-        self.decisions.remove_below(event.watermark)
 
     def _drop_content(self, event: Event) -> None:
         if event.content_path:

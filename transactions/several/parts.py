@@ -35,6 +35,7 @@ from lakelatch.timeline.snapshot import Mark
 
 _PREPARED_FOR_S = 60.0  # so long all other writers of the tables may be kept waiting
 _TRIES_FOR_S = 600.0
+_REMOVED_EVERY = 16  # slots of the home
 
 
 class PartGivenUp(LakelatchError):
@@ -141,6 +142,7 @@ class Parts:
         self._parts: list[Part] = []
         self._try = 0  # 0 until they are to be committed
         self._decision = ""  # its name in this try
+        self._home_slot = self._watermark = 0  # as its event says
         self._begins_again = False  # whether this try is in vain
         self._outcomes: dict[int, _Outcome] = {}
 
@@ -202,6 +204,8 @@ class Parts:
 
     def decided(self, part: Part, event: Event) -> bool:
         with self._changed:
+            if part is self.home:
+                self._home_slot, self._watermark = event.number, event.watermark
             if part.tried not in self._outcomes:
                 part.event = event
                 self._changed.notify_all()
@@ -278,6 +282,8 @@ class Parts:
     def forget_decision(self, decisions: Decisions) -> None:
         """Says that nobody needs the decision any more, since the files of all parts have been made."""
         decisions.end(self.home.table, self._decision)
+        if self._home_slot % _REMOVED_EVERY == 0:
+            decisions.remove_below(self._watermark)
 
     def abort(self, decisions: Decisions) -> None:
         """Decides what an interrupt has left undecided, as others would do much later. Errors: those of the storage."""
