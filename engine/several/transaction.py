@@ -214,6 +214,7 @@ class TablesTransaction:
         except BaseException:
             with suppress(LakelatchError):
                 self._parts.abort(decisions)
+            self._parts.give_up()
             self._parts.await_ended()
             raise
         has_ended = self._parts.await_ended()
