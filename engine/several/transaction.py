@@ -81,6 +81,7 @@ class TablesTransaction:
         self._written: dict[str, Part] = {}
         self._moments: dict[str, TableMoment] | None = None
         self._read: set[str] = set()
+        self._changed: set[str] = set()  # those that are written, or about to be
         self._state = _NEW
         #: What was committed in each table, by its path, once the block has ended.
         self.results: dict[str, CommitResult] = {}
@@ -156,12 +157,13 @@ class TablesTransaction:
     def run(self, path: str, write: Callable[[], CommitResult | None]) -> None:
         """Carries out one write of a table up to its commit; `results` has what comes of it. Errors: the write's."""
         self._ensure_open()
-        if path in self._written:
+        if path in self._changed:
             raise InvalidRequest(
                 f"{without_secrets(path)} was changed by this transaction already, and each table is changed once: "
                 "put both changes into one frame, or one merge",
                 option="table",
             )
+        self._changed.add(path)
         moment = None if self._moments is None else self._moments[path]
         part = self._parts.add(self._storages[path].uri, None if moment is None else moment.mark)
         at_work = partial(copy_context().run, self._at_work, path, part, write)
@@ -170,6 +172,7 @@ class TablesTransaction:
         if part.has_ended:
             self._parts.remove(part)
             if part.error is not None:
+                self._changed.discard(path)
                 raise part.error
         self._written[path] = part
 
@@ -245,9 +248,10 @@ class TablesTransaction:
                 f"table, until the next writer of that table shows it: {why}",
                 **self._parts.doubt,
             ) from first
-        raise first or CommitUnknown(
-            f"nobody can say whether the transaction over {shown} is committed", **self._parts.doubt
-        )
+        if first is None or (isinstance(first, CommitUnknown) and "decision" not in first.details):
+            why = f"nobody can say whether the transaction over {shown} is committed: ask lakelatch.resolve"
+            raise CommitUnknown(why, **self._parts.doubt) from first
+        raise first
 
     def _hold_what_was_read(self) -> None:
         """Makes every table that was read a part, which ends the transaction if others have changed the table since."""
