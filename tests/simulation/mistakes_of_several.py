@@ -31,7 +31,7 @@ OF_SEVERAL: dict[str, Mistake] = {
     "one look is a moment": Mistake(
         cut,
         "_look_again",
-        (("if numbers[0] == tail.number:", "if True:"),),
+        (("if numbers[0] == tail.number or ", "if True or "),),
         seeds=5,
         first=2,
         several=True,
@@ -39,7 +39,7 @@ OF_SEVERAL: dict[str, Mistake] = {
     "conflicts since the part began": Mistake(
         Transaction,
         "conflicts_since",
-        (("mark.slot < self.state.mark.slot:", "False:"),),
+        (("mark.slot <= self.state.mark.slot:", "False:"),),
         seeds=5,
         first=1,
         several=True,

@@ -157,13 +157,13 @@ def test_an_insert_that_looks_which_keys_are_there(make_table: MakeTable, type_:
         table.write([(5, 1, "e")], hoodie__write__concurrency__mode="NON_BLOCKING_CONCURRENCY_CONTROL", **insert)
     with pytest.raises(InvalidRequest, match="remove one"):
         table.write([(5, 1, "e")], **{drop.replace(".", "__"): "true"}, **insert)
-    with pytest.raises(InvalidRequest, match="does not look keys up"):
-        ArrowTable(table.path, {drop: "true"}).upsert(table.frame([(5, 1, "e")]).toArrow())
+    result = ArrowTable(table.path, {drop: "true"}).upsert(table.frame([(4, 9, "y"), (6, 1, "f")]).toArrow())
+    assert (result.operation, result.rows_written, result.rows_skipped) == ("insert", 1, 1)
     with pytest.raises(InvalidRequest, match="id=4 already"):
         table.write([(4, 9, "y")], "ID long, ts long, v string", **insert)  # which is the column of the key as well
     with pytest.raises(InvalidRequest, match=r"lacks the column\(s\) id, v of the table"):
         table.write([(5, 1)], "other long, ts long", **insert)
-    assert table.read() == [(1, 1, "a"), (2, 1, "b"), (3, 1, "c"), (4, 1, "d")]
+    assert table.read() == [(1, 1, "a"), (2, 1, "b"), (3, 1, "c"), (4, 1, "d"), (6, 1, "f")]
 
 
 def test_a_key_that_another_writer_inserts_meanwhile_is_dropped(make_cow: MakeTable) -> None:
