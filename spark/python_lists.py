@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _LEAF = "LogicalRDD"
 _KNOWN_NODES = frozenset({"Filter", "Project", "Sort"})  # which make no more rows, and run no code of Python's
-_OF_ONE_RDD = re.compile(r"^[ |]*(?:\([0-9]+\) *)?|\[[0-9]+\]", re.MULTILINE)  # its partitions, and its number
+# Its partitions, its number, and the line that has made it, which the JVM forgets once it has compiled the call.
+_OF_ONE_RDD = re.compile(r"^[ |]*(?:\([0-9]+\) *)?|\[[0-9]+\]| at [^ \n]+:-?[0-9]+", re.MULTILINE)
 _SIZES = frozenset({"FRAME", "BININT", "BININT1", "BININT2"})  # how many rows a batch has, among them
 
 

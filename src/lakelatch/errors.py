@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from lakelatch.notebook import html_of, text_of
-
 
 class LakelatchError(Exception):
     """The root of every error that Lakelatch raises on purpose.
@@ -132,6 +130,8 @@ class WriteConflict(LakelatchError):
 
     def _repr_html_(self) -> str:
         """Who lost to whom, and what, for notebooks."""
+        from lakelatch.notebook import html_of, text_of  # what checks us loads nothing else of ours
+
         if not self.winner:
             return html_of({"conflict": self.message})
         winner = [self.details.get("winner_action"), self.winner, self.details.get("winner_writer")]

@@ -53,6 +53,12 @@ def test_rows_and_bytes_have_a_bound(spark: SparkSession) -> None:
     assert is_small_list(of_list(spark, 90, shared)) and not is_small_list(of_list(spark, 110, shared))
 
 
+def test_a_list_is_known_as_one_however_many_were_before_it(spark: SparkSession) -> None:
+    """The JVM forgets from where it is called once it has compiled the call, after some fifteen."""
+    seen = [is_small_list(of_list(spark)) for _ in range(40)]
+    assert all(seen)
+
+
 def test_what_runs_code_or_makes_rows_is_left_to_tasks(spark: SparkSession) -> None:
     small, rows = of_list(spark), spark.sparkContext.parallelize([(1, 1, "a")])
     ours = F.udf(lambda value: value)
