@@ -146,7 +146,7 @@ class _Loop(Generic[T]):
                 continue
             self._end_turn()
             if isinstance(found, Blocked):
-                self._wait_for_decision(found.event)
+                await_decision(self._context, found.event, self._race.ensure_in_time)
                 continue
             with nullcontext() if isinstance(found, Cancel) else self._race.paused():
                 result = self._intent.follow(found)
@@ -269,12 +269,6 @@ class _Loop(Generic[T]):
         if claimed and event is None:  # kept until the end, the claims of lost slots would look like dead writers
             context.storage.delete(heartbeat_path(claimed))
         return event
-
-    def _wait_for_decision(self, event: Event) -> None:
-        part = self._intent.part()
-        if part is not None:
-            part.give_way_to(event)
-        await_decision(self._context, event, self._race.ensure_in_time)
 
     def _lose(self, retry: Retry) -> None:
         record(SLOTS_LOST, 1, self._context.labels)

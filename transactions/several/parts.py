@@ -102,6 +102,7 @@ class Part:
 
 
 _current: ContextVar[Part | None] = ContextVar("lakelatch_part", default=None)
+_of_thread: ContextVar[Part | None] = ContextVar("lakelatch_part_of_thread", default=None)
 
 
 def ensure_may_take_part(provider: LockProvider, table: str) -> None:
@@ -124,12 +125,21 @@ def take_current_part() -> Part | None:
 
 @contextmanager
 def next_write_is(part: Part) -> Iterator[None]:
-    """Makes the next write of this thread a part."""
+    """Makes the next write of this thread a part, for which it gives way to others until the block's end."""
     _current.set(part)
+    _of_thread.set(part)
     try:
         yield
     finally:
         _current.set(None)
+        _of_thread.set(None)
+
+
+def give_way_to(event: Event) -> None:
+    """Called before another transaction over several tables is waited for, by whatever a part does meanwhile."""
+    part = _of_thread.get()
+    if part is not None:
+        part.give_way_to(event)
 
 
 class Parts:
@@ -225,7 +235,7 @@ class Parts:
                     "name it once",
                     option="tables",
                 )
-            if operation_of(event.decision) < self.operation_id:
+            if self._try and operation_of(event.decision) < self.operation_id:
                 part.gives_way = True
                 self._changed.notify_all()
 

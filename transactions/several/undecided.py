@@ -15,6 +15,7 @@ from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.log.decisions import ABORT, Undecided
 from lakelatch.timeline.log.events import Event
 from lakelatch.transactions.base.context import TransactionContext
+from lakelatch.transactions.several.parts import give_way_to
 
 _BACKOFF = Backoff(first_s=0.005, longest_s=0.5)
 _WAIT_MOST_S = 600.0
@@ -26,6 +27,7 @@ def await_decision(context: TransactionContext, event: Event, ensure_in_time: Ca
 
     `ensure_in_time` is called all the time, and may raise.
     """
+    give_way_to(event)
     system, log = context.system, context.log
     interval_ns = context.settings.heartbeat.interval_ms * 1_000_000
     look_ns: int | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from lakelatch.timeline.properties_update import update_properties
 from lakelatch.timeline.recorded_options import LOG_VERSION
 
 SECOND = {1: 11, 2: 20}
+NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_a_statement_that_is_refused_leaves_the_others(tables: Tables) -> None:
 def test_transactions_that_cross_all_end_and_none_is_torn(tmp_path: Path, locks: Mapping[str, object]) -> None:
     """Three tables, two of which each transaction writes: those that meet each other give way in one order."""
     tables, ended = Tables(tmp_path, 3), []
-    options = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **locks}
+    options = {**NON_BLOCKING, **locks}
     together = Barrier(3)
 
     def write(number: int) -> None:
@@ -115,6 +116,39 @@ def test_transactions_that_cross_all_end_and_none_is_torn(tmp_path: Path, locks:
     assert sorted(ended) == [0, 1, 2]
     wanted = {number: {10 * number + turn + 10: turn for turn in range(4)} for number in range(3)}
     assert tables.now() == [{**FIRST, **wanted[number], **wanted[(number - 1) % 3]} for number in range(3)]
+
+
+def test_of_two_that_wait_for_each_other_one_gives_way(tmp_path: Path) -> None:
+    """One has the middle table and wants the last one, and another one has that and wants the middle one."""
+    tables, staged, goes_on, crossed = Tables(tmp_path, 3), Event(), Event(), Event()
+
+    def write(number: int, then: Callable[[], object] = lambda: None) -> None:
+        with lakelatch.transaction(tables.paths[number:], NON_BLOCKING) as tx:
+            for path in tables.paths[number:]:
+                tx.upsert(path, rows({10 + number: number}, 2))
+            then()
+
+    def wait() -> None:
+        staged.set()
+        goes_on.wait(60)
+
+    of_all = Thread(target=write, args=(0, wait))
+
+    def at(point: str) -> None:
+        if not current_thread().name.endswith("table2"):
+            return
+        if point == "commit.before_slot" and not goes_on.is_set():
+            goes_on.set()
+            crossed.wait(2)  # or the other one has given way before it has that table
+        elif point == "commit.after_slot":
+            crossed.set()
+
+    with calling(at, ["commit.before_slot", "commit.after_slot"]):
+        of_all.start()
+        assert staged.wait(60)
+        write(1)
+        of_all.join()
+    assert tables.now() == [{**FIRST, 10: 0}, {**FIRST, 10: 0, 11: 1}, {**FIRST, 10: 0, 11: 1}]
 
 
 # -- writers that die, and answers that are lost -----------------------------------------------------------------------
