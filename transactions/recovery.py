@@ -64,6 +64,8 @@ def recover(context: TransactionContext) -> list[str]:
         ensure_none_lost(context.log, tail, since=min(one.requested for one in abortable))
     rolled_back += [one.requested for one in abortable if roll_back(context, one.requested, one.action)]
     for left in _not_pending(context, dead - on_timeline):
+        if left not in noted | marked and context.observer.beat_of(left) is None:
+            continue  # it has been given up since it was listed, and its time may be another one's by now
         if not may_be_beginning(context, left, context.log.tail()):
             bar_unless_completed(context, left, Markers(storage, left).announced())
             clean_up(context, left, left in noted, record=record_path(left) if context.elision.groups else None)
