@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakelatch.engine import calls
 from lakelatch.engine.changes.changed import changed, flagged, replacing, with_values
-from lakelatch.engine.changes.clauses import check_set, refuse_times
+from lakelatch.engine.changes.clauses import check_set, operation_of_overwrite, refuse_times
 from lakelatch.engine.changes.identity import Identity
 from lakelatch.engine.changes.inserts import config_of_new, with_new_keys
 from lakelatch.engine.changes.inserts import refuse_times as refuse_inserts_by_time
@@ -53,7 +53,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import Condition
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.actions import DELETE, INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, UPSERT
+from lakelatch.timeline.actions import DELETE, INSERT, UPSERT
 from lakelatch.timeline.table_config import is_table
 from lakelatch.transactions.base.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
@@ -300,7 +300,7 @@ class ArrowTable:
             given,
             condition,
             look,
-            lambda names, conditions: self._parts(names, None, conditions),
+            self._parts_that_may_fulfil,
             lambda schema, rows: self._change(schema, rows, UPSERT, options, "merge"),
         )
 
@@ -316,14 +316,9 @@ class ArrowTable:
 
         `partitions` is `all` or `touched`.
         """
-        operations = {"all": INSERT_OVERWRITE_TABLE, "touched": INSERT_OVERWRITE}
-        if partitions not in operations or (condition is not None and partitions != "all"):
-            raise InvalidRequest(
-                f"partitions={partitions!r}: it is 'all' or 'touched', and goes without a condition",
-                option="partitions",
-            )
+        operation = operation_of_overwrite(partitions, condition)
         if condition is None:
-            return self._write(data, operations[partitions], options)
+            return self._write(data, operation, options)
         given = table_of(data)
 
         def rows() -> pa.Table:
@@ -384,6 +379,9 @@ class ArrowTable:
         options = reading({**self._options, **self._now()}, names, False)
         return FilteredRead.of(self.path, options, where, conditions, self._system).parts()
 
+    def _parts_that_may_fulfil(self, names: Iterable[str], conditions: tuple[Condition, ...]) -> Iterator[pa.Table]:
+        return self._parts(names, None, conditions)
+
     def _write(self, data: Any, operation: str, options: Options | None) -> CommitResult:
         def rows(parsed: WriteOptions) -> Rows:
             given = table_of(data)
@@ -400,8 +398,7 @@ class ArrowTable:
             return with_new_keys(rows, config_of_new(options, self.path), None, options.known_keys)
         config = open_table(storage).config
         refuse_inserts_by_time(options, config.name, config.time_fields)
-        reader = lambda names, conditions: self._parts(names, None, conditions)  # noqa: E731
-        return with_new_keys(rows, config, reader, options.known_keys)
+        return with_new_keys(rows, config, self._parts_that_may_fulfil, options.known_keys)
 
     def _change(
         self, schema: pa.Schema, rows: Callable[[], pa.Table], operation: str, options: Options | None, called: str = ""

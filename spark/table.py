@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.calls import verify
-from lakelatch.engine.changes.clauses import check_set, refuse_times
+from lakelatch.engine.changes.clauses import check_set, operation_of_overwrite, refuse_times
 from lakelatch.engine.create import create
 from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
 from lakelatch.engine.options.registry import Call
@@ -33,7 +33,7 @@ from lakelatch.spark.merge import Merge, MergedTable
 from lakelatch.spark.spark_types import to_arrow, to_spark
 from lakelatch.spark.view import create_view
 from lakelatch.storage.uris import open_storage, without_secrets
-from lakelatch.timeline.actions import DELETE, INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, UPSERT
+from lakelatch.timeline.actions import DELETE, INSERT, UPSERT
 from lakelatch.timeline.table_config import is_table
 from lakelatch.transactions.base.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
@@ -291,15 +291,10 @@ class Table:
 
         `partitions` is `all` or `touched`.
         """
-        operations = {"all": INSERT_OVERWRITE_TABLE, "touched": INSERT_OVERWRITE}
-        if partitions not in operations or (condition is not None and partitions != "all"):
-            raise InvalidRequest(
-                f"partitions={partitions!r}: it is 'all' or 'touched', and goes without a condition",
-                option="partitions",
-            )
+        operation = operation_of_overwrite(partitions, condition)
         frame = frame_of(self.spark, data)
         if condition is None:
-            return self._write(frame, operations[partitions], options)
+            return self._write(frame, operation, options)
         return self._overwrite_where(lambda: frame, condition, options)
 
     def _overwrite_where(

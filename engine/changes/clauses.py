@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.notebook import html_of, html_rows
+from lakelatch.timeline.actions import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from lakelatch.timeline.table_config import TableConfig
 
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
@@ -163,3 +164,14 @@ def refuse_times(config: TableConfig, what: str) -> None:
             f"the table {config.name!r} makes folders of times ({', '.join(config.time_fields)}): {what} would "
             "take rows of one folder for those of several. Use upsert, delete, and update of other columns"
         )
+
+
+def operation_of_overwrite(partitions: str, condition: object | None) -> str:
+    """The operation of an overwrite without a condition. Errors: `InvalidRequest` for arguments that do not agree."""
+    operations = {"all": INSERT_OVERWRITE_TABLE, "touched": INSERT_OVERWRITE}
+    if partitions not in operations or (condition is not None and partitions != "all"):
+        raise InvalidRequest(
+            f"partitions={partitions!r}: it is 'all' or 'touched', and goes without a condition",
+            option="partitions",
+        )
+    return operations[partitions]
