@@ -64,7 +64,7 @@ def recover(context: TransactionContext) -> list[str]:
         ensure_none_lost(context.log, tail, since=min(one.requested for one in abortable))
     rolled_back += [one.requested for one in abortable if roll_back(context, one.requested, one.action)]
     for left in _not_pending(context, dead - on_timeline):
-        if left not in noted | marked and context.observer.beat_of(left) is None:
+        if left not in noted | marked and not _is_still_dead(context, left):
             continue  # it has been given up since it was listed, and its time may be another one's by now
         if not may_be_beginning(context, left, context.log.tail()):
             bar_unless_completed(context, left, Markers(storage, left).announced())
@@ -139,6 +139,11 @@ def _look_at_all(context: TransactionContext) -> tuple[Tail, set[str], set[str],
         lambda: marked.update(open_instants(storage)),
     )
     return looked[0], beating, noted, marked
+
+
+def _is_still_dead(context: TransactionContext, instant: str) -> bool:
+    """Whether the claim that was listed is still there, and nobody's."""
+    return context.observer.beat_of(instant) is not None and bool(context.observer.dead([instant]))
 
 
 def _is_left(context: TransactionContext, rollback: Instant) -> bool:

@@ -9,7 +9,8 @@ from one_table import Table
 
 from lakelatch import failpoints
 from lakelatch.errors import LakelatchError, TransactionEnded, Unavailable
-from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, heartbeat_path
+from lakelatch.heartbeat.beat import Heartbeat
+from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettings, heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_BEFORE, Fault, FaultyStorage
@@ -113,6 +114,27 @@ def test_a_rollback_under_way_keeps_its_markers_from_a_recovery_that_listed_befo
         table.expire(path.rpartition("/")[2])
     table.manager().recover()
     assert table.data_files() == [] and table.leftovers() == []
+
+
+@pytest.mark.parametrize("taken_again", [False, True])
+def test_a_claim_that_is_given_up_while_a_recovery_looks_is_not_rolled_back(table: Table, taken_again: bool) -> None:
+    """Its time may be another writer's by then, whose claim the recovery must leave alone."""
+    instant, settings = "20260101000000000", HeartbeatSettings()
+    claim = Heartbeat(table.storage, instant, Beat("ours", "operation", 0, settings), table.system)
+    assert claim.claim()
+    seen: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put" and not seen:  # asked for the storage's time, to know the dead
+            seen.append(path)
+            table.storage.delete(heartbeat_path(instant))
+        elif operation == "list" and path == TIMELINE_FOLDER and len(seen) == 1:
+            seen.append(path)
+            assert not taken_again or claim.claim()
+
+    assert table.manager(storage=FaultyStorage(table.storage, before=before)).recover() == []
+    assert len(seen) == 2 and table.rollbacks() == 0
+    assert table.storage.exists(heartbeat_path(instant)) is taken_again
 
 
 def test_a_zombie_leaves_nothing_that_the_next_recovery_does_not_remove(table: Table) -> None:
