@@ -25,7 +25,15 @@ from lakelatch.engine.changes.rows import ChangedRows, table_of
 from lakelatch.engine.create import create
 from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import DROP, FAIL, KNOWN_KEYS_POLICY, OPERATION, UPDATE, WriteOptions
+from lakelatch.engine.options.write import (
+    DROP,
+    FAIL,
+    KNOWN_KEYS_POLICY,
+    OPERATION,
+    UPDATE,
+    WriteOptions,
+    ensure_has_key,
+)
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.read.filtered import FilteredRead
 from lakelatch.engine.read.images import plan_images
@@ -106,7 +114,7 @@ class ArrowTable:
         path: str | PathLike[str],
         schema: pa.Schema | str,
         *,
-        key: str | Iterable[str],
+        key: str | Iterable[str] | None,
         ordering: str | None = None,
         partition_by: str | Iterable[str] = (),
         buckets: int | None = None,
@@ -244,6 +252,7 @@ class ArrowTable:
         Values speak of the row as it was. Errors: `InvalidRequest` for a column that is not there or of the record key.
         """
         opened = self._open()
+        ensure_has_key(opened.config, "an update")
         check_set(set, opened.schema.names, opened.config.record_key_fields)
         if not set.keys().isdisjoint(opened.config.partition_fields):
             refuse_times(opened.config, "an update of a partition field")
@@ -268,6 +277,7 @@ class ArrowTable:
         if not isinstance(condition, str | pc.Expression):
             return self._write(condition, DELETE, options)
         opened = self._open()
+        ensure_has_key(opened.config, "a deletion of rows")
         check_condition(condition, opened.schema)
         ordering = opened.config.ordering_field
         names = list(dict.fromkeys([*Identity(opened.config).names, *([ordering] if ordering else [])]))
@@ -289,6 +299,7 @@ class ArrowTable:
             )
         given = table_of(source)
         opened = self._open()
+        ensure_has_key(opened.config, "a merge")
         refuse_times(opened.config, "a merge")
 
         def look() -> MergedTable:
@@ -326,6 +337,7 @@ class ArrowTable:
             return replacing(given, self._parts(known.schema.names, condition), condition, known.config, known.schema)
 
         opened = self._open()
+        ensure_has_key(opened.config, "the overwrite of a condition")
         refuse_times(opened.config, "the overwrite of a condition")
         check_condition(condition, opened.schema)
         return self._change(flagged(given.schema), rows, UPSERT, options, "overwrite")

@@ -21,7 +21,7 @@ def create(
     schema: Callable[[], pa.Schema],
     options: Options | None,
     *,
-    key: str | Iterable[str],
+    key: str | Iterable[str] | None,
     ordering: str | None = None,
     partition_by: str | Iterable[str] = (),
     buckets: int | None = None,

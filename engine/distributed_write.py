@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.options.write import TABLE_TYPE, WriteOptions, refuse_known_keys
+from lakelatch.engine.options.write import PARTITION_FIELD, TABLE_TYPE, WriteOptions, refuse_known_keys
 from lakelatch.engine.run.executor import HERE, NO_TASKS
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.engine.run.result import CommitResult
@@ -134,7 +134,15 @@ def begin_write(
     data_schema = pa.schema([field for field in columns if field.name not in META_COLUMNS])
     storage = open_storage(path, write_options.manager.storage)
     table = fitted(prepare_table(storage, write_options, data_schema), data_schema, write_options)
-    if table.config.copies_on_write:
+    write_options = write_options.on(table.config)
+    if table.config.appends_only and table.config.partition_fields:
+        raise InvalidRequest(
+            f"the table {table.config.name!r} has partitions and no record key: each partition's rows have to come "
+            "together, and Spark gives those of a Python data source as they come. Use lakelatch.write(frame, path, "
+            "options), or foreachBatch with lakelatch.write_batch",
+            option=PARTITION_FIELD,
+        )
+    if table.config.copies_on_write and not table.config.appends_only:
         raise InvalidRequest(
             f"the table {table.config.name!r} is {COPY_ON_WRITE}: each bucket's rows have to come to one task, and "
             "Spark gives those of a Python data source as they come. Use lakelatch.write(frame, path, options), or "

@@ -21,6 +21,7 @@ from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTa
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
+from lakelatch.spark.catalog import quoted
 from lakelatch.spark.executor import SparkExecutor, collected, row_batch, row_type, write_token
 from lakelatch.spark.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
 from lakelatch.spark.marker_server import ended_when_lost, served
@@ -174,6 +175,11 @@ def _run_on_executors(
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+    if task.as_they_come:
+        fields = task.config.partition_fields
+        ordered = df.sortWithinPartitions(*(quoted([name]) for name in fields)) if fields else df
+        with ended_when_lost(df.sparkSession, task, lost):
+            return _reports_of(ordered.mapInArrow(partial(_append_batches, task), row_type(FileReport)), task)
     keys = (PARTITION_COLUMN, BUCKET_COLUMN)
     in_runs = task.by_key and sends_runs(df.sparkSession)
     if in_runs:
@@ -188,9 +194,12 @@ def _run_on_executors(
         shuffled = shuffled.sortWithinPartitions(*keys, *([RECORD_KEY_COLUMN] if task.by_key and not in_runs else []))
     with ended_when_lost(df.sparkSession, task, lost):
         written = shuffled.mapInArrow(partial(_write_batches, task, in_runs, skips), row_type(FileReport))
-        reports = collected(
-            written, FileReport, f"lakelatch: {task.operation} into {task.config.name!r} ({task.instant})"
-        )
+        return _reports_of(written, task)
+
+
+def _reports_of(written: DataFrame, task: WriteTask) -> list[FileReport]:
+    what = f"lakelatch: {task.operation} into {task.config.name!r} ({task.instant})"
+    reports: list[FileReport] = collected(written, FileReport, what)
     ensure_none_refused(reports)
     return reports
 
@@ -281,6 +290,13 @@ def _write_batches(
     _drain(batches)
     if counted is not None and counted.skipped:
         yield row_batch(FileReport("", "", "", 0, 0, 0, 0, skipped=counted.skipped))
+
+
+def _append_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    tagged = (task.tag(batch) for batch in batches if batch.num_rows)
+    for report in or_refusal(task.write(tagged, write_token())):
+        yield row_batch(report)
+    _drain(batches)
 
 
 def _drain(batches: Iterator[pa.RecordBatch]) -> None:

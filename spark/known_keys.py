@@ -45,6 +45,8 @@ def with_new_keys(
         there: DataFrame | None = None
         if is_table(storage):
             config = open_table(storage).config
+            if config.appends_only:
+                return frame
             refuse_times(options, config.name, config.time_fields)
             ordering = config.ordering_field if config.merge_mode == EVENT_TIME else None
             found = _Keys(config.record_key_fields, config.partition_fields, ordering)

@@ -17,6 +17,7 @@ from lakelatch.engine.options.write import (
     FAIL,
     KNOWN_KEYS_POLICY,
     OPERATION,
+    ensure_has_key,
 )
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.table.history import TableDetail, detail_of, last_commit_until, shown_table
@@ -93,7 +94,7 @@ class Table:
         path: str | PathLike[str],
         schema: StructType | pa.Schema | str,
         *,
-        key: str | Iterable[str],
+        key: str | Iterable[str] | None,
         ordering: str | None = None,
         partition_by: str | Iterable[str] = (),
         buckets: int | None = None,
@@ -237,7 +238,7 @@ class Table:
         Values are SQL text or columns, and speak of the row as it was. Errors: `InvalidRequest` for a column that is
         not there or of the record key.
         """
-        known = self._target()
+        known = self._target(by_key="an update")
         check_set(set, known.names, known.keys)
         if not set.keys().isdisjoint(known.partition_fields):
             self._target("an update of a partition field")
@@ -258,7 +259,7 @@ class Table:
 
     def delete(self, condition: Expression, options: Options | None = None) -> CommitResult:
         """Deletes the rows where a condition holds; `"true"` means all of them."""
-        target = self._target()
+        target = self._target(by_key="a deletion of rows")
         ordering = self._open().config.ordering_field
         names = [*target.identity, *([ordering] if ordering and ordering not in target.identity else [])]
         return self._change(
@@ -271,7 +272,7 @@ class Table:
         Rows belong together that have the same record key and partition, or for which the condition holds.
         """
         return Merge(
-            self._target("a merge"),
+            self._target("a merge", by_key="a merge"),
             frame_of(self.spark, source),
             condition,
             self._target,
@@ -300,6 +301,8 @@ class Table:
     def _overwrite_where(
         self, rows: Callable[[], DataFrame], condition: Expression, options: Options | None
     ) -> CommitResult:
+        self._target(by_key="the overwrite of a condition")
+
         def replacing() -> DataFrame:
             target, there = self._target("the overwrite of a condition"), self.to_df(meta_columns=False)
             return replacing_rows(rows(), there, condition, target)
@@ -341,10 +344,16 @@ class Table:
     def _open(self) -> OpenedTable:
         return open_table(open_existing_storage(self.path, self._options))
 
-    def _target(self, what: str = "") -> MergedTable:
-        """The table as a change sees it. Errors: `InvalidRequest` for `what` compares values of times with folders'."""
+    def _target(self, what: str = "", by_key: str = "") -> MergedTable:
+        """The table as a change sees it.
+
+        Errors: `InvalidRequest` for `what` compares values of times with folders', and what finds rows `by_key` in a
+        table without one.
+        """
         opened = self._open()
         config = opened.config
+        if by_key:
+            ensure_has_key(config, by_key)
         if what:
             refuse_times(config, what)
         return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)

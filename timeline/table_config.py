@@ -112,7 +112,6 @@ class TableConfig:
             "hoodie.timeline.history.path": "history",
             "hoodie.archivelog.folder": "archived",
             "hoodie.table.checksum": str(checksum(self.database, self.name)),
-            "hoodie.table.recordkey.fields": ",".join(self.record_key_fields),
             "hoodie.table.keygenerator.type": self._key_generator(),
             "hoodie.populate.meta.fields": "true",
             "hoodie.datasource.write.drop.partition.columns": "false",
@@ -120,6 +119,8 @@ class TableConfig:
             "hoodie.datasource.write.partitionpath.urlencode": _text(self.url_encode_partitioning),
             "hoodie.table.timeline.timezone": self.timezone,
         }
+        if self.record_key_fields:
+            values["hoodie.table.recordkey.fields"] = ",".join(self.record_key_fields)
         if self.partition_fields:
             kinds = [f":{kind}" for kind in self.partition_kinds] or [""] * len(self.partition_fields)
             named = [f"{field}{kind}" for field, kind in zip(self.partition_fields, kinds, strict=True)]
@@ -179,6 +180,11 @@ class TableConfig:
         if self.key_generator:
             decisive = (*decisive, self.key_generator, self.partition_kinds, self.time_options)
         return f"{zlib.crc32(json.dumps(decisive).encode()):08x}"
+
+    @property
+    def appends_only(self) -> bool:
+        """Whether rows have no key of their own: what is written is added, and no later write finds a row again."""
+        return not self.record_key_fields
 
     @property
     def copies_on_write(self) -> bool:
@@ -247,7 +253,8 @@ class TableConfig:
             return self.key_generator
         if not self.partition_fields:
             return "NON_PARTITION"
-        return "SIMPLE" if len(self.record_key_fields) == len(self.partition_fields) == 1 else "COMPLEX"
+        simple = len(self.partition_fields) == 1 and len(self.record_key_fields) <= 1
+        return "SIMPLE" if simple else "COMPLEX"
 
 
 def checksum(database: str, name: str) -> int:

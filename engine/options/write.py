@@ -36,6 +36,7 @@ from lakelatch.timeline.table_config import (
     TABLE_VERSIONS,
     TIME_OPTIONS,
     TIMESTAMP_FIELD,
+    TableConfig,
 )
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING, OPTIMISTIC
 
@@ -100,7 +101,7 @@ class WriteOptions(ParsedOptions):
     """The options of a write. Fields that are fixed when a table is made are None where the caller left them out.
 
     `small_rows` is None where the caller left it out, and `batch` where the write is no batch. `called` names a change
-    that is no operation of Hudi.
+    that is no operation of Hudi. An operation that the caller does not name (`names_operation`) is an upsert.
     """
 
     also = (
@@ -148,6 +149,23 @@ class WriteOptions(ParsedOptions):
     base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
     manager: ManagerOptions = field(default_factory=ManagerOptions)
     called: str = ""
+    names_operation: bool = True
+
+    def on(self, config: TableConfig) -> WriteOptions:
+        """The options for a table: without a record key what is called no operation is an insert, as in Hudi.
+
+        Errors: `InvalidRequest` for what finds rows by their keys, in a table without one.
+        """
+        if not config.appends_only:
+            return self
+        wrong = ""
+        if self.known_keys == DROP:
+            wrong = f"{KNOWN_KEYS_POLICY}={self.known_keys}"
+        elif self.operation == DELETE or (self.operation == UPSERT and self.names_operation):
+            wrong = f"{OPERATION}={self.operation}"
+        if wrong:
+            raise without_key(config, wrong)
+        return replace(self, operation=INSERT if self.operation == UPSERT else self.operation, known_keys=UPDATE)
 
     def action_on(self, table_type: str) -> str:
         """The timeline action of this write to a table of that type."""
@@ -176,6 +194,7 @@ class WriteOptions(ParsedOptions):
         return replace(
             self,
             operation=operation,
+            names_operation=OPERATION in values,
             known_keys=known_keys,
             partition_fields=None if self.partition_fields is None else tuple(name.strip() for name, _, _ in pairs),
             partition_kinds=kinds if any(kinds) else (),
@@ -211,6 +230,22 @@ def _operation(said: WriteOptions, values: Mapping[str, str]) -> tuple[str, str]
             option=MODE_OPTION,
         )
     return operation, policy
+
+
+def ensure_has_key(config: TableConfig, what: str) -> None:
+    """`InvalidRequest` for what finds rows by their keys, in a table without one."""
+    if config.appends_only:
+        raise without_key(config, what)
+
+
+def without_key(config: TableConfig, what: str) -> InvalidRequest:
+    """The error for what finds rows by their keys, in a table without one."""
+    return InvalidRequest(
+        f"{what} finds rows by their keys, and the table {config.name!r} has no record key: its rows are added by "
+        f"insert or bulk_insert, and go by insert_overwrite or with their partition. To change single rows, make a "
+        f"table with {RECORD_KEY}",
+        option=RECORD_KEY,
+    )
 
 
 def refuse_known_keys(options: WriteOptions, what: str) -> None:

@@ -222,7 +222,12 @@ class Pruning:
         """`make` of the only values that such rows can have in these columns; empty if they are not known."""
         choices = [self._choice_of_key(field) for field in fields]
         found = [choice for choice in choices if choice is not None]
-        if len(found) < len(fields) or not self.table.config.made_here or prod(map(len, found)) > _KEYS_MAX:
+        if (
+            not fields
+            or len(found) < len(fields)
+            or not self.table.config.made_here
+            or prod(map(len, found)) > _KEYS_MAX
+        ):
             return []
         try:
             wanted = self._rows_of(fields, found)

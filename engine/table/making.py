@@ -8,14 +8,19 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakelatch.engine.options.write import (
+    BUCKET_COUNT,
     DEFAULT_BUCKET_COUNT,
+    DROP,
     HASH_FIELD,
     KEY_GENERATOR,
+    KNOWN_KEYS_POLICY,
     MERGE_MODE,
+    OPERATION,
     ORDERING_FIELD,
     PARTITION_FIELD,
     RECORD_KEY,
     TABLE_NAME,
+    TABLE_TYPE,
     WriteOptions,
 )
 from lakelatch.engine.table.opening import agreeing, looked_at, open_existing, table_at, what_is_there
@@ -30,11 +35,13 @@ from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.format.record_keys import check_text
 from lakelatch.locks.open import record_of
 from lakelatch.storage.contract import PutUnknown, Storage
+from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
 from lakelatch.timeline.recorded_options import LATEST_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
+    COPY_ON_WRITE,
     CUSTOM_KEYS,
     DATA_BEFORE_AFTER,
     EVENT_TIME,
@@ -139,31 +146,29 @@ def _is_same(table: OpenedTable, found: TableConfig) -> bool:
 def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> TableConfig:
     _check_place(storage)
     if not options.record_key_fields:
-        raise InvalidRequest(
-            f"a new table needs {RECORD_KEY}: the column (or columns, with commas) that identify a row"
-        )
+        _check_without_key(options)
     name = _table_name(storage, options.table_name)
     merge_mode = options.merge_mode or (EVENT_TIME if options.ordering_field else COMMIT_TIME)
     if merge_mode == EVENT_TIME and not options.ordering_field:
         raise InvalidRequest(f"{MERGE_MODE}={EVENT_TIME} needs {ORDERING_FIELD}: the column whose greater value wins")
-    hash_fields = options.hash_fields or options.record_key_fields
+    hash_fields = options.hash_fields or options.record_key_fields or ()
     check_unique(schema)
     _check_fields(schema, options, hash_fields)
     config = TableConfig(
         name=name,
         database=options.database,
-        record_key_fields=options.record_key_fields,
+        record_key_fields=options.record_key_fields or (),
         partition_fields=options.partition_fields or (),
         key_generator=options.key_generator,
         partition_kinds=options.partition_kinds,
         time_options=options.time_options,
         ordering_field=options.ordering_field,
         merge_mode=merge_mode,
-        table_type=options.table_type or MERGE_ON_READ,
+        table_type=options.table_type or (MERGE_ON_READ if options.record_key_fields else COPY_ON_WRITE),
         hive_style_partitioning=bool(options.hive_style),
         url_encode_partitioning=bool(options.url_encode),
-        bucket_count=options.bucket_count or DEFAULT_BUCKET_COUNT,
-        hash_fields=hash_fields,
+        bucket_count=options.bucket_count or DEFAULT_BUCKET_COUNT if options.record_key_fields else None,
+        hash_fields=hash_fields or None,
         column_groups=options.column_groups or (),
         cdc_enabled=bool(options.cdc_enabled),
         cdc_mode=options.cdc_mode or DATA_BEFORE_AFTER,
@@ -177,6 +182,27 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
         config = replace(config, key_encoding=FIELD_PREFIXED if config.version >= LATEST_VERSION else VALUE_ONLY)
     check_groups(config, schema)
     return config
+
+
+def _check_without_key(options: WriteOptions) -> None:
+    """`InvalidRequest` for options of a new table that have no meaning without a record key: one was forgotten."""
+    needing = {
+        ORDERING_FIELD: options.ordering_field,
+        MERGE_MODE: options.merge_mode if options.merge_mode == EVENT_TIME else None,
+        BUCKET_COUNT: options.bucket_count,
+        HASH_FIELD: ",".join(options.hash_fields or ()),
+        COLUMN_GROUPS: "..." if options.column_groups else None,
+        TABLE_TYPE: options.table_type if options.table_type == MERGE_ON_READ else None,
+        KNOWN_KEYS_POLICY: options.known_keys if options.known_keys == DROP else None,
+        OPERATION: options.operation if options.names_operation and options.operation in (UPSERT, DELETE) else None,
+    }
+    for option, value in needing.items():
+        if value:
+            raise InvalidRequest(
+                f"{option}={value} needs {RECORD_KEY}: the column (or columns, with commas) that identify a row. A new "
+                "table without one takes rows as they come, and never finds one again",
+                option=option,
+            )
 
 
 def _check_times(config: TableConfig, schema: pa.Schema) -> None:

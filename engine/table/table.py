@@ -91,7 +91,12 @@ def check_writable(config: TableConfig) -> None:
             f"the table {config.name!r} has a metadata table ({config.metadata_partitions}), which lakelatch does not "
             "keep: its readers would miss new files. Turn it off with Hudi (hoodie.metadata.enable=false) first"
         )
-    if config.bucket_count is None:
+    if config.appends_only and not config.copies_on_write:
+        raise InvalidRequest(
+            f"the table {config.name!r} has no record key, and is {config.table_type}: its log files change rows by "
+            "keys of its writer. Write to it with Hudi; reading is possible here"
+        )
+    if config.bucket_count is None and not config.appends_only:
         raise InvalidRequest(
             f"the table {config.name!r} says nowhere how many buckets it has, so it was made by another writer: "
             f"if all its writers use a SIMPLE bucket index, add {BUCKET_COUNT}=<their number> to {PROPERTIES_PATH}"
@@ -199,4 +204,4 @@ def _groups(groups: tuple[ColumnGroup, ...] | None) -> str | None:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

@@ -18,6 +18,7 @@ from lakelatch.engine.run.file_report import FileReport, work_of
 from lakelatch.engine.table.making import makes_table
 from lakelatch.engine.table.schema import keeps_schema
 from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.append_task import AppendTask
 from lakelatch.engine.write.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.engine.write.first_bases import first_bases
 from lakelatch.engine.write.grouped import GroupedFiles
@@ -80,6 +81,8 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         "base_files": table.base_files,
         "sort_columns": sort_columns,
     }
+    if table.config.appends_only:
+        return AppendTask(**vars(task), **of_bases)
     if in_bulk and loads_in_bulk(table.config, table.schema, options, mark):
         return BulkTask(**vars(task), **of_bases)
     return MergeTask(**vars(task), **of_bases) if table.config.copies_on_write else task

@@ -50,6 +50,8 @@ class WriteTask:
     by_bucket: ClassVar[bool] = False
     #: Whether it needs the rows of a bucket sorted by key.
     by_key: ClassVar[bool] = False
+    #: Whether it takes rows in any task, those of a task in the order of its partition fields.
+    as_they_come: ClassVar[bool] = False
 
     storage: Storage
     config: TableConfig

@@ -160,11 +160,6 @@ def _made(reads: Reads, found: Definition) -> DataFrame:
         schema = Table(spark, place, found.options).schema
     if there and (rows is not None or (found.is_path and not found.ignores)):
         raise InvalidStatement(f"there is a table at {place} already", "TABLE_OR_VIEW_ALREADY_EXISTS")
-    if not there and not found.options.get(RECORD_KEY):
-        raise InvalidStatement(
-            f"CREATE TABLE {found.name}: say which columns tell rows apart, TBLPROPERTIES (primaryKey = 'id')",
-            "MISSING_PRIMARY_KEY",
-        )
     if found.is_path:
         return _filled(reads, found, place, schema, rows)
     if not _catalogued(reads, found, schema):
