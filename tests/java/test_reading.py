@@ -90,6 +90,25 @@ def test_logs_deletes_and_compactions(table: Table, layout: str) -> None:
     assert len(table.agree(9)) == len(table.agree_on_base_files()) + 1
 
 
+@pytest.mark.parametrize("first", ["ours", "java's"])
+def test_rows_without_a_key(table: Table, first: str) -> None:
+    """Both add rows to one table, one after the other; each makes up keys of its own."""
+    partitioned = {"hoodie.datasource.write.partitionpath.field": "part", "hoodie.table.type": "COPY_ON_WRITE"}
+    java = {
+        **partitioned,
+        "hoodie.table.name": "trips",
+        "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+        "hoodie.metadata.enable": "false",
+        "hoodie.datasource.write.operation": "insert",
+        "hoodie.table.timeline.timezone": "UTC",
+    }
+    table.options = partitioned
+    for number, writer in enumerate([first, "java's" if first == "ours" else "ours"] * 2):
+        rows = rows_of(range(3), number, "a")
+        table.write(rows) if writer == "ours" else table.java.write(table.path, rows, java)
+        assert len({row["_hoodie_record_key"] for row in table.agree(3 * number + 3)}) == 3 * number + 3
+
+
 @pytest.mark.parametrize("kind", ["int", "long", "timestamp", "date"])
 def test_deletes_by_the_type_of_their_ordering(table: Table, kind: str) -> None:
     """A delete hides what is older, in logs and over a base file, and nothing that is newer."""

@@ -58,7 +58,6 @@ def test_a_table_without_a_location_goes_with_its_name(sql: Any, spark: SparkSes
 
 def test_a_table_that_cannot_be_made_leaves_no_name(sql: Any, spark: SparkSession, tmp_path: Path) -> None:
     for text, condition in (
-        ("CREATE TABLE no_key (id BIGINT) USING lakelatch", "MISSING_PRIMARY_KEY"),
         ("CREATE TABLE no_key USING lakelatch", "MISSING_COLUMNS"),
         ("CREATE TABLE no_key (id BIGINT) USING lakelatch TBLPROPERTIES (colour = 'red')", "UNSUPPORTED_FEATURE"),
         (f"CREATE TABLE no_key (id BIGINT) USING lakelatch LOCATION '{tmp_path}/n' OPTIONS (primaryKey 'k')", ""),
