@@ -79,8 +79,9 @@ test: java servers
 test-long: java servers
 	.ci/beside "$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)" make --no-print-directory long-tests
 
+# These have their folders on a disk, which those of other stages do not wait for.
 long-tests: $(CLASSES)
-	$(PYTEST) -m "long and not java" -- $(TEST_ARGS)
+	TEST_FOLDERS=disk $(PYTEST) -n 4 -m "long and not java" -- $(TEST_ARGS)
 	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,12 @@ def test_fails_once():
 
 """
 SKIPS = "import pytest\n\ndef test_skips():\n    pytest.skip('no server here')\n\n"
+PLACED = """
+def test_place(tmp_path):
+    with open("place", "w") as file:
+        file.write(str(tmp_path))
+
+"""
 INTERRUPTED = "def test_interrupts():\n    raise KeyboardInterrupt\n\n"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -36,7 +43,9 @@ def run(tmp_path: Path) -> Run:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "conftest.py")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
 
-    def start(text: str, flaky: str = str(tmp_path / "flaky"), workers: int = 0) -> subprocess.CompletedProcess[str]:
+    def start(
+        text: str, flaky: str = str(tmp_path / "flaky"), workers: int = 0, folders: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_small.py").write_text(text)
         pytest_script = Path(sys.executable).with_name("pytest")
         command = [
@@ -44,11 +53,11 @@ def run(tmp_path: Path) -> Run:
             str(ROOT / ".ci" / "run-tests"),
             str(pytest_script),
             "-n",
-            "2",
+            str(workers),
             "--",
             "test_small.py",
         ]
-        environment = {**os.environ, "LAKELATCH_FLAKY": flaky, "LAKELATCH_FORBID_SKIPS": "1"}
+        environment = {**os.environ, "LAKELATCH_FLAKY": flaky, "LAKELATCH_FORBID_SKIPS": "1", "TEST_FOLDERS": folders}
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
 
     return start
@@ -65,6 +74,16 @@ def test_one_that_passes_alone_is_listed_and_one_that_fails_again_fails_the_run(
     (tmp_path / "seen").unlink()
     unasked = run(FLAKY, flaky="")
     assert unasked.returncode == 1 and "Once more" not in unasked.stdout
+
+
+def test_folders_of_tests_lie_in_memory_if_there_is_enough_and_are_removed(run: Run, tmp_path: Path) -> None:
+    assert run(PLACED, folders="disk").returncode == 0
+    place = tmp_path / "place"
+    assert not place.read_text().startswith("/dev/shm/")
+    assert run(PLACED).returncode == 0
+    assert not Path(place.read_text()).exists() or not place.read_text().startswith("/dev/shm/")
+    if runpy.run_path(str(ROOT / ".ci" / "run-tests"))["memory_is_there"]():
+        assert place.read_text().startswith("/dev/shm/lakelatch-")
 
 
 def test_a_skip_fails_the_run_also_where_a_flaky_test_passes_again(run: Run) -> None:

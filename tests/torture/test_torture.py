@@ -35,18 +35,21 @@ def torture(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     [pytest.param("filesystem", marks=pytest.mark.long), "redis", pytest.param(LYING, marks=pytest.mark.long)],
 )
 def test_faults_lose_nothing(provider: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.html"
-    done = torture(
-        tmp_path, "--provider", provider, "--minutes", "0.2", "--pace-s", "0.3", "--json", "--report", str(report)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(done.stdout)
-    assert said["problems"] == []
-    (verdict,) = said["rounds"].values()
-    assert verdict["hudi_rs"] == "agreed"
-    assert verdict["counts"]["committed"] >= 5 and sum(verdict["faults"].values()) >= 3  # on however busy a machine
-    assert report.read_text().count("<svg") >= 1
-    assert not (tmp_path / "out/rounds" / f"0001-{provider}" / "table").exists()  # nobody has to look at it
+    for minutes in (0.2, 0.8):  # the more where a busy machine did little in a few seconds
+        folder = tmp_path / str(minutes)
+        report = folder / "report.html"
+        pace = ("--minutes", str(minutes), "--pace-s", "0.3")
+        done = torture(folder, "--provider", provider, *pace, "--json", "--report", str(report))
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = json.loads(done.stdout)
+        assert said["problems"] == []
+        (verdict,) = said["rounds"].values()
+        assert verdict["hudi_rs"] == "agreed"
+        assert report.read_text().count("<svg") >= 1
+        assert not (folder / "out/rounds" / f"0001-{provider}" / "table").exists()  # nobody has to look at it
+        if verdict["counts"]["committed"] >= 5 and sum(verdict["faults"].values()) >= 3:
+            return
+    raise AssertionError(f"hardly anything was committed or disturbed: {verdict}")
 
 
 @pytest.mark.long
