@@ -2,118 +2,140 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
+import logging
 import sys
-from collections.abc import Sequence
-from importlib.metadata import version
-from typing import NoReturn
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 try:
-    from rich.console import Console
-except ModuleNotFoundError:
-    sys.exit("the lakelatch command needs rich: pip install 'lakelatch[console]'")
+    import click  # noqa: F401
+    import rich  # noqa: F401
+except ModuleNotFoundError as missing:
+    sys.exit(f"the lakelatch command needs {missing.name}: pip install 'lakelatch[console]'")
 
-from lakelatch.console.commands import (
-    adopt,
-    cancel,
-    conflicts,
-    demo,
-    doctor,
-    locks,
-    savepoints,
-    service,
-    services,
-    timeline,
-    torture,
-    ui,
-    upgrade,
-    verify,
-)
-from lakelatch.console.commands.arguments import Commands, read_options
-from lakelatch.console.commands.places import with_tables_nearby
-from lakelatch.errors import LakelatchError
+from lakelatch.console.base.exit_codes import ExitCode, exit_code_of
+from lakelatch.console.base.streams import OutputClosed, People, complain, point_nowhere, say, say_json
+from lakelatch.console.config.file import find_config
+from lakelatch.console.config.secrets import HidingFormatter, Secrets
+from lakelatch.console.parser.commands import Parsed
+from lakelatch.console.parser.completion import answer, asked
+from lakelatch.console.parser.program import parse, program, read
+from lakelatch.errors import InvariantBroken, LakelatchError
 
-_PIPED_WIDTH = 200  # columns of output that is not a terminal
-_CLOSED_PIPE = 141  # the exit code that shells give a command that SIGPIPE ended
+if TYPE_CHECKING:
+    from lakelatch.console.base.invocation import Invocation
+
+__all__ = ["main", "parse"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; 0 if it succeeded, 1 if not, 2 for a wrong call, 141 if its output was closed."""
+    """Runs one command, and returns its exit code (`ExitCode`). It raises nothing, whatever is wrong."""
     try:
         try:
-            return _run(list(sys.argv[1:] if arguments is None else arguments))
+            return int(_run(list(sys.argv[1:] if arguments is None else arguments)))
         finally:
-            _say("")
-    except _OutputClosed:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):  # what is left in their buffers is written when Python ends
-            os.dup2(nowhere, stream.fileno())
-        return _CLOSED_PIPE
-
-
-class _OutputClosed(Exception):
-    """The reader has closed the output, as `head` does. Other broken pipes, as of a server, are errors."""
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> NoReturn:
-        raise _OutputClosed
-
-
-def _say(text: str) -> None:
-    """Writes text to standard output and flushes it; `_OutputClosed` if it is closed."""
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        raise _OutputClosed from None
+            say("")
+    except (OutputClosed, BrokenPipeError):
+        point_nowhere()
+        return ExitCode.OUTPUT_CLOSED
 
 
 def _run(arguments: list[str]) -> int:
-    parsed = build_parser().parse_args(locks.join_words(arguments))
-    # People and programs read different streams: with --json only JSON goes to standard output.
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
-    console = _Console(stderr=parsed.json, highlight=False, width=wide)
+    if asked():
+        say(answer(program(), asked()) + "\n")
+        return ExitCode.DONE
+    secrets = Secrets()
     try:
-        parsed.options = read_options(getattr(parsed, "option", []))
-        code, result = parsed.run(parsed, console)
-    except LakelatchError as failure:
-        error = failure
-        if failure.details.get("no_table") and isinstance(getattr(parsed, "table", None), str):
-            error = with_tables_nearby(failure, parsed.table, parsed.options)
-        if parsed.json:
-            _say(json.dumps({"error": error.code, "message": error.message}) + "\n")
-        _Console(stderr=True, highlight=False, markup=False).print(str(error), soft_wrap=True)
-        return 1
+        parsed = read(arguments)
+    except LakelatchError as error:
+        return _ended(error, secrets, "--json" in arguments, "--debug" in arguments)
+    if parsed is None:
+        return ExitCode.DONE
+    try:
+        with _logs(secrets):
+            code, result = _carry_out(parsed, secrets)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return ExitCode.INTERRUPTED
+    except OutputClosed:
+        raise
+    except Exception as error:
+        return _ended(error, secrets, parsed.json, parsed.debug)
     if parsed.json:
-        _say(json.dumps(result, indent=2, default=str) + "\n")
+        say_json(secrets.hide_all(result), indent=2)
     return int(code)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
-    parser = argparse.ArgumentParser(prog="lakelatch", description="Multi-writer coordination for lakehouse tables.")
-    parser.add_argument("--version", action="version", version=f"lakelatch {version('lakelatch')}")
-    commands = Commands(parser)
-    for module in (
-        demo,
-        timeline,
-        ui,
-        services,
-        service,
-        cancel,
-        savepoints,
-        adopt,
-        upgrade,
-        verify,
-        doctor,
-        locks,
-        conflicts,
-        torture,
-    ):
-        module.add_parsers(commands)
-    return parser
+def _carry_out(parsed: Parsed, secrets: Secrets) -> tuple[int, Any]:
+    """Finds out what the tables and options are, and calls the command's function."""
+    module, _, name = parsed.run.partition(":")
+    work: Callable[..., tuple[int, Any]] = getattr(import_module(f"lakelatch.console.commands.{module}"), name)
+    call = _invocation(parsed, secrets)
+    try:
+        return work(call, **parsed.values)
+    except LakelatchError as error:
+        if not error.details.get("no_table") or not call.tables:
+            raise
+        from lakelatch.console.base.places import with_tables_nearby
+
+        table = next((one for one in call.tables if one.path in error.message), call.tables[0])
+        raise with_tables_nearby(error, table.path, table.options) from error
+
+
+def _invocation(parsed: Parsed, secrets: Secrets) -> Invocation:
+    from lakelatch.console.base.invocation import Invocation
+    from lakelatch.console.config.naming import Names
+
+    names = Names(find_config(parsed.config), secrets, parsed.options)
+    tables = tuple(
+        names.table(name) for name in (*([parsed.table] if parsed.table is not None else ()), *parsed.tables)
+    )
+    return Invocation(
+        People(secrets.hide, to_errors=parsed.json, quiet=parsed.json and parsed.quiet),
+        People(secrets.hide, to_errors=parsed.json, quiet=parsed.quiet),
+        tables[0].options if parsed.table is not None else names.options,
+        tables,
+        parsed.json,
+        parsed.quiet,
+        progress=not parsed.quiet and sys.stdout.isatty() and sys.stderr.isatty(),
+    )
+
+
+def _ended(error: Exception, secrets: Secrets, as_json: bool, debug: bool) -> int:
+    """Says in one line why a command has ended; returns its exit code."""
+    if isinstance(error, LakelatchError):
+        code, message, text = error.code, error.message, str(error)
+    else:
+        kind = "LAKELATCH-UNAVAILABLE" if isinstance(error, OSError) else InvariantBroken.code
+        said = " ".join(str(error).split()) or "no more is known"
+        code, message = kind, said if isinstance(error, OSError) else f"{type(error).__name__}: {said}"
+        text = f"[{code}] {message}" + ("" if debug else " (--debug shows where)")
+    if as_json:
+        say_json(secrets.hide_all({"error": code, "message": message}))
+    if debug:
+        complain(secrets.hide("".join(traceback.format_exception(error)).rstrip()))
+    complain(secrets.hide(text))
+    return exit_code_of(error)
+
+
+@contextmanager
+def _logs(secrets: Secrets) -> Iterator[None]:
+    """Warnings go to standard error while the command runs, unless the process logs already."""
+    root = logging.getLogger()
+    if root.handlers:
+        yield
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(HidingFormatter(secrets))
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from rich.console import Console
 
-from lakelatch.console.commands.arguments import Commands, Outcome, open_table
+from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.engine.options.write import BUCKET_COUNT
 from lakelatch.engine.table.adoption import Adoption, examine
 from lakelatch.errors import InvalidRequest
@@ -22,33 +21,24 @@ from lakelatch.timeline.table_config import recorded_lock_options
 _HUDI_LOCKS = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 
 
-def add_parsers(commands: Commands) -> None:
-    """`adopt`."""
-    adopt = commands.add("adopt", run, "check a table of Java Hudi, and make it writable")
-    adopt.add_argument("--buckets", type=int, metavar="N", help=f"{BUCKET_COUNT} of its writers, if no rows show it")
-    adopt.add_argument("--hash-field", default="", metavar="FIELDS", help="the fields that they hash, if not the key's")
-    adopt.add_argument("--yes", action="store_true", help="set what has to be set without a question")
-
-
-def run(parsed: argparse.Namespace, console: Console) -> Outcome:
+def run(call: Invocation, buckets: int | None, hash_field: str, yes: bool) -> Outcome:
     """Examines the table and sets its properties; 1 if it may not be written, or the user did not agree."""
-    if parsed.buckets is not None and not 0 < parsed.buckets < 100_000_000:
-        raise InvalidRequest(f"--buckets {parsed.buckets} is not from 1 to 99999999")
-    storage = open_table(parsed)
-    adoption = _examine(storage, parsed)
-    _show(adoption, console)
+    fields = [name.strip() for name in hash_field.split(",") if name.strip()]
+    storage = call.open_table()
+    adoption = _examine(storage, buckets, fields)
+    _show(adoption, call.console)
     done = False
-    if adoption.settings and (parsed.yes or _agreed(parsed, console)):
+    if adoption.settings and (yes or _agreed(call)):
         with (
-            closing(open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage))) as provider,
+            closing(open_recorded_locks(storage.uri, call.options, recorded_lock_options(storage))) as provider,
             provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s),
         ):
-            again = _examine(storage, parsed)  # others may have been at work since
+            again = _examine(storage, buckets, fields)  # others may have been at work since
             if again.settings != adoption.settings:
                 raise InvalidRequest(f"the table at {storage.uri} was changed meanwhile: run the command again")
             update_properties(storage, adoption.settings)
         done = True
-        console.print("done: the table may be written")
+        call.console.print("done: the table may be written")
     writable = adoption.may_be_written and (done or not adoption.settings)
     return (0 if writable else 1), {
         "table": adoption.config.name,
@@ -93,9 +83,8 @@ def own_options() -> dict[str, str]:
     }
 
 
-def _examine(storage: Storage, parsed: argparse.Namespace) -> Adoption:
-    fields = [name.strip() for name in parsed.hash_field.split(",") if name.strip()]
-    return examine(storage, Observer(storage).storage_time_ms(), parsed.buckets, fields)
+def _examine(storage: Storage, buckets: int | None, fields: Sequence[str]) -> Adoption:
+    return examine(storage, Observer(storage).storage_time_ms(), buckets, fields)
 
 
 def _show(adoption: Adoption, console: Console) -> None:
@@ -122,11 +111,11 @@ def _show_options(options: Mapping[str, str], console: Console) -> None:
         console.print(f"  {name}={value}", markup=False, soft_wrap=True)
 
 
-def _agreed(parsed: argparse.Namespace, console: Console) -> bool:
+def _agreed(call: Invocation) -> bool:
     """Asks the user to agree; programs pass --yes."""
-    if parsed.json:
+    if call.json or call.quiet:
         return False
     try:
-        return console.input("set these properties? [y/N] ", markup=False).strip().lower() in ("y", "yes")
+        return call.console.input("set these properties? [y/N] ", markup=False).strip().lower() in ("y", "yes")
     except EOFError:
         return False

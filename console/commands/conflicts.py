@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakelatch.console.commands.arguments import Commands, Outcome, and_more, check_least, open_table
+from lakelatch.console.base.invocation import Invocation, Outcome, and_more
 from lakelatch.transactions.conflicts.report import CONFLICTS_KEPT, Loss, recent_losses
 
 _GROUPS_SHOWN = 2
 
 
-def add_parsers(commands: Commands) -> None:
-    """`conflicts`."""
-    shown = commands.add("conflicts", show, "show which writes have lost lately, and to which writes")
-    shown.add_argument(
-        "--limit", type=int, default=CONFLICTS_KEPT, help=f"show the last so many (default: all {CONFLICTS_KEPT} kept)"
-    )
-
-
-def show(parsed: argparse.Namespace, console: Console) -> Outcome:
+def show(call: Invocation, limit: int | None) -> Outcome:
     """Shows the last conflicts that losing writes have recorded."""
-    check_least(parsed, limit=1)
-    losses = recent_losses(open_table(parsed), parsed.limit)
+    losses = recent_losses(call.open_table(), limit or CONFLICTS_KEPT)
     if not losses:
-        console.print("no write has lost lately")
+        call.console.print("no write has lost lately")
         return 0, []
     times = [Column(name, min_width=17, no_wrap=True) for name in ("loser", "winner", "seen since")]
     table = Table(*times, "found", "file groups", "seconds", "rows", "bytes", "task s", "writers", box=None)
@@ -45,9 +34,9 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
             f"{loss.task_s_lost:,.1f}",
             escape(f"{loss.writer} lost to {loss.winner_writer or 'another writer'}"),
         )
-    console.print(table)
+    call.console.print(table)
     rows, seconds = sum(loss.rows_lost for loss in losses), sum(loss.task_s_lost for loss in losses)
-    console.print(f"{len(losses)} conflicts; thrown away: {rows:,} rows, {seconds:,.1f} task seconds")
+    call.console.print(f"{len(losses)} conflicts; thrown away: {rows:,} rows, {seconds:,.1f} task seconds")
     return 0, [asdict(loss) for loss in losses]
 
 

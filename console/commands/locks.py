@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import closing
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lakelatch.console.commands.arguments import Commands, Outcome, open_table
+from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.heartbeat.observer import Observer
-from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider
+from lakelatch.locks.contract import Holder, LockProvider
 from lakelatch.locks.open import open_recorded_locks
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.contract import Storage
@@ -27,22 +25,6 @@ from lakelatch.transactions.lock_migration import change_locks, lock_domain, rec
 _SECOND_MS = 1000
 
 
-def add_parsers(commands: Commands) -> None:
-    """`locks`, and the words that may follow it (`join_words`)."""
-    commands.add("locks", show, "show who holds what, and who is alive")
-    broken = commands.add("locks-break", break_lock, "take a lock away: lakelatch locks break")
-    broken.add_argument("key", nargs="?", default=TABLE_KEY, help="the lock, as `locks` shows it (default: table)")
-    moved = commands.add("locks-migrate", migrate, "move a live table to other locks (locks migrate)")
-    moved.add_argument("--from", dest="old", metavar="PROVIDER", help="the lock provider now, if the table says none")
-    moved.add_argument("--to", dest="new", required=True, metavar="PROVIDER", help="the lock provider from then on")
-    moved.add_argument(
-        "--from-is-gone",
-        action="store_true",
-        help="do not ask the old service: it is gone for good, or one of the same kind",
-    )
-    commands.add("locks-record", record, "have the table say where its locks are (locks record)")
-
-
 def join_words(arguments: list[str]) -> list[str]:
     """Turns `locks break TABLE` into the command `locks-break`; a table of that name is written `./break`."""
     if len(arguments) > 1 and arguments[0] == "locks" and arguments[1] in ("break", "migrate", "record"):
@@ -50,10 +32,10 @@ def join_words(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def show(parsed: argparse.Namespace, console: Console) -> Outcome:
+def show(call: Invocation) -> Outcome:
     """Shows who holds which lock, and which writers are alive; warns if the table uses other locks."""
-    storage = open_table(parsed)
-    with _recorded_locks(parsed, storage) as provider:
+    storage = call.open_table()
+    with _recorded_locks(call, storage) as provider:
         holders = provider.holders()
         writers = _writers(storage, provider)
         asked = named_locks(provider.domain, provider.lock_id() or "")
@@ -61,71 +43,73 @@ def show(parsed: argparse.Namespace, console: Console) -> Outcome:
     now_ms = REAL_SYSTEM.realtime_ms()
     ahead_ms = to_ms(tail.time) - now_ms if tail.time else 0
     domain = tail.lock_domain
-    console.print(f"locks of the table: {domain or 'not said yet'}; looked at: {asked}", markup=False)
+    call.console.print(f"locks of the table: {domain or 'not said yet'}; looked at: {asked}", markup=False)
     if not agree(domain, asked):
-        console.print("[yellow]the table's writers use other locks than those looked at[/yellow]")
+        call.console.print("[yellow]the table's writers use other locks than those looked at[/yellow]")
     if ahead_ms > _SECOND_MS:
-        console.print(f"[yellow]the table's times are {ahead_ms / 1000:,.1f} s ahead of this machine's clock[/yellow]")
-    console.print(_held_table(holders, now_ms) if holders else "no lock is held")
+        call.console.print(
+            f"[yellow]the table's times are {ahead_ms / 1000:,.1f} s ahead of this machine's clock[/yellow]"
+        )
+    call.console.print(_held_table(holders, now_ms) if holders else "no lock is held")
     beats = Table("instant", "writer", "state", box=None)
     for writer in writers:
         beats.add_row(str(writer["instant"]), escape(str(writer["writer"])), "alive" if writer["alive"] else "dead")
-    console.print(beats if writers else "no transaction is open")
+    call.console.print(beats if writers else "no transaction is open")
     held_json = [{**asdict(holder), "held_s": (now_ms - holder.since_ms) / 1000} for holder in holders]
     found = {"domain": domain, "asked": asked, "times_ahead_ms": max(ahead_ms, 0)}
     return 0, {**found, "locks": held_json, "writers": writers}
 
 
-def break_lock(parsed: argparse.Namespace, console: Console) -> Outcome:
+def break_lock(call: Invocation, key: str) -> Outcome:
     """Takes a lock away; 1 if it was not held."""
-    with _recorded_locks(parsed, open_table(parsed)) as provider:
-        before = [holder for holder in provider.holders(parsed.key) if holder.key == parsed.key]
-        with console.status("waiting until the holder has given it up, or can no longer believe that it holds it"):
-            broken = provider.break_(parsed.key)
+    with _recorded_locks(call, call.open_table()) as provider:
+        before = [holder for holder in provider.holders(key) if holder.key == key]
+        with call.status("waiting until the holder has given it up, or can no longer believe that it holds it"):
+            broken = provider.break_(key)
     owner = before[0].owner if before else None
     if broken:
-        console.print(f"{parsed.key} was taken from {owner or 'its holder'}", markup=False)
+        call.console.print(f"{key} was taken from {owner or 'its holder'}", markup=False)
     else:
-        console.print(f"{parsed.key} has no holder", markup=False)
-    return (0 if broken else 1), {"key": parsed.key, "broken": broken, "holder": owner}
+        call.console.print(f"{key} has no holder", markup=False)
+    return (0 if broken else 1), {"key": key, "broken": broken, "holder": owner}
 
 
-def migrate(parsed: argparse.Namespace, console: Console) -> Outcome:
+def migrate(call: Invocation, old: str | None, new: str, from_is_gone: bool) -> Outcome:
     """Names other locks in the table's log, under the present ones, with which writers are refused from then on."""
-    options, storage = parsed.options, open_table(parsed)
+    options, storage = call.options, call.open_table()
     if PROVIDER in options:
         raise InvalidRequest(f"{PROVIDER}={options[PROVIDER]!r}: say --from and --to instead", option=PROVIDER)
     recorded = recorded_lock_options(storage) or {}
-    before = parsed.old or recorded.get(PROVIDER)
+    before = old or recorded.get(PROVIDER)
     if not before:
         raise InvalidRequest("--from is missing, and the table records no locks: name the provider of its locks now")
     with (
-        closing(open_recorded_locks(storage.uri, {**options, PROVIDER: before}, recorded)) as old,
-        closing(open_recorded_locks(storage.uri, {**options, PROVIDER: parsed.new}, recorded)) as new,
-        console.status("waiting for the table's lock"),
+        closing(open_recorded_locks(storage.uri, {**options, PROVIDER: before}, recorded)) as present,
+        closing(open_recorded_locks(storage.uri, {**options, PROVIDER: new}, recorded)) as later,
+        call.status("waiting for the table's lock"),
     ):
-        timeout_s = old.scope.lock_options.timeout_s
-        event = change_locks(storage, old, new, process_name(), timeout_s, parsed.from_is_gone)
+        timeout_s = present.scope.lock_options.timeout_s
+        event = change_locks(storage, present, later, process_name(), timeout_s, from_is_gone)
         named = event.lock_domain if event is not None else lock_domain(storage)
-        _record_moved(storage, new, timeout_s)
+        _record_moved(storage, later, timeout_s)
     if event is None:
-        console.print(f"the table's locks are {named!r} already", markup=False)
+        call.console.print(f"the table's locks are {named!r} already", markup=False)
         return 0, {"changed": False, "domain": named}
-    console.print(
+    call.console.print(
         f"from {event.time} on, the table's locks are {named!r}; writers with others are refused",
         markup=False,
     )
     return 0, {"changed": True, "domain": named, "time": event.time, "slot": event.number}
 
 
-def record(parsed: argparse.Namespace, console: Console) -> Outcome:
+def record(call: Invocation) -> Outcome:
     """Records the table's lock options, under its lock, for callers that do not set them."""
-    storage = open_table(parsed)
-    with _recorded_locks(parsed, storage) as provider, console.status("waiting for the table's lock"):
+    storage = call.open_table()
+    with _recorded_locks(call, storage) as provider, call.status("waiting for the table's lock"):
         said = record_locks(storage, provider, provider.scope.lock_options.timeout_s)
-    console.print("who says nothing of locks takes these from now on:")
+    call.console.print("who says nothing of locks takes these from now on:")
     for key, value in said.items():
-        console.print(f"  {key}={value}", markup=False, soft_wrap=True)
+        call.console.print(f"  {key}={value}", markup=False, soft_wrap=True)
     return 0, {"recorded": said}
 
 
@@ -140,9 +124,9 @@ def _record_moved(storage: Storage, new: LockProvider, timeout_s: float) -> None
         ) from error
 
 
-def _recorded_locks(parsed: argparse.Namespace, storage: Storage) -> closing[LockProvider]:
+def _recorded_locks(call: Invocation, storage: Storage) -> closing[LockProvider]:
     """The table's locks, by the options or the table; closed at the end."""
-    return closing(open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage)))
+    return closing(open_recorded_locks(storage.uri, call.options, recorded_lock_options(storage)))
 
 
 def _held_table(holders: list[Holder], now_ms: int) -> Table:

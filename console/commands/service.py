@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +9,11 @@ from functools import cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 
-from lakelatch.console.commands.arguments import Commands, Outcome, add_option, check_least
-from lakelatch.console.commands.places import with_tables_nearby
-from lakelatch.console.commands.service_loop import ServiceLoop, parse_duration
+from lakelatch.console.base.invocation import Invocation, Outcome
+from lakelatch.console.base.places import with_tables_nearby
+from lakelatch.console.commands.service_loop import ServiceLoop
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
@@ -29,41 +27,27 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def add_parsers(commands: Commands) -> None:
-    """`service run`."""
-    words = commands.group("service", "keep tables: all of their services, round after round")
-    run = words.add("run", run_loop, "do what is due for tables, again and again", of_table=False)
-    run.add_argument("tables", nargs="+", metavar="TABLE", help="a table's folder or URI")
-    run.add_argument("--every", default="1m", metavar="TIME", help="time between two rounds of a table (default: 1m)")
-    run.add_argument("--once", action="store_true", help="one round of each table; 1 if something failed")
-    add_option(run)
-    run.add_argument(
-        "--cores", type=int, default=2, help="cores of the local Spark session; 0: none, all is done in this process"
-    )
-
-
-def run_loop(parsed: argparse.Namespace, console: Console) -> Outcome:
+def run_loop(call: Invocation, every_s: int, once: bool, cores: int) -> Outcome:
     """Runs until SIGTERM or SIGINT; the running service is finished first."""
-    check_least(parsed, cores=0)
-    every_s = parse_duration(parsed.every)
-    options = Call(parsed.options).services()
-    session = LazySession(parsed.cores, console.is_terminal)
+    given = {table.path: table.options for table in call.tables}
+    options = {path: Call(values).services() for path, values in given.items()}
+    session = LazySession(cores, call.progress)
 
     def maintain(path: str, tell: Callable[[ServiceRun], None], go_on: Callable[[], bool]) -> MaintenanceReport:
         try:
-            return maintain_with(session.executor, path, options, tell=tell, go_on=go_on)
+            return maintain_with(session.executor, path, options[path], tell=tell, go_on=go_on)
         except LakelatchError as error:
-            raise with_tables_nearby(error, path, parsed.options) from error
+            raise with_tables_nearby(error, path, given[path]) from error
 
-    loop = ServiceLoop(every_s, maintain, lambda line: console.print(escape(line), soft_wrap=True))
+    loop = ServiceLoop(every_s, maintain, lambda line: call.notes.print(escape(line), soft_wrap=True))
     try:
         with stopped_by_signals(loop.stop):
-            well = loop.run(parsed.tables, parsed.once)
+            well = loop.run(list(given), once)
     finally:
         session.stop()
-    if parsed.once and not any(state.done or state.failed for state in loop.tables):
-        console.print("nothing was due")
-    return (0 if well or not parsed.once else 1), [state.to_json() for state in loop.tables]
+    if once and not any(state.done or state.failed for state in loop.tables):
+        call.notes.print("nothing was due")
+    return (0 if well or not once else 1), [state.to_json() for state in loop.tables]
 
 
 class LazySession:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
-from lakelatch.errors import InvalidRequest, LakelatchError
+from lakelatch.errors import LakelatchError
 from lakelatch.retry import Backoff
 from lakelatch.system import REAL_SYSTEM, System
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
 _LONGEST_S = 3600.0
 _NAP_S = 0.25  # between two checks whether to stop
-
-
-def parse_duration(text: str) -> int:
-    """Seconds of `90`, `30s`, `1m`, `2h` or `1d`. Errors: `InvalidRequest`."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None or int(found[1]) == 0:
-        raise InvalidRequest(f"{text!r} is no time between rounds: write 30s, 1m, 2h or 1d")
-    return int(found[1]) * _UNITS[found[2] or "s"]
 
 
 @dataclass

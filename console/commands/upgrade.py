@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import closing
 
-from rich.console import Console
-
-from lakelatch.console.commands.arguments import Commands, Outcome, open_table
+from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.open import open_recorded_locks
 from lakelatch.timeline.properties_update import update_properties
@@ -15,24 +12,15 @@ from lakelatch.timeline.recorded_options import LATEST_LOG_VERSION, LOG_VERSION,
 from lakelatch.timeline.table_config import load_table_config, recorded_lock_options
 
 
-def add_parsers(commands: Commands) -> None:
-    """`upgrade`."""
-    commands.add(
-        "upgrade",
-        run,
-        "let writers commit for others and for several tables, once no older version writes the table",
-    )
-
-
-def run(parsed: argparse.Namespace, console: Console) -> Outcome:
+def run(call: Invocation) -> Outcome:
     """Sets the version of the commit log to the newest one. It may be done again, and is not undone."""
-    storage = open_table(parsed)
-    provider = open_recorded_locks(storage.uri, parsed.options, recorded_lock_options(storage))
+    storage = call.open_table()
+    provider = open_recorded_locks(storage.uri, call.options, recorded_lock_options(storage))
     with closing(provider), provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s):
         before = load_table_config(storage).log_version
         if before < LATEST_LOG_VERSION:
             update_properties(storage, log_property(LATEST_LOG_VERSION))
     changed = before < LATEST_LOG_VERSION
     said = f"{LOG_VERSION}={LATEST_LOG_VERSION}"
-    console.print(f"done: the table has {said}" if changed else f"the table has {said} already", markup=False)
+    call.console.print(f"done: the table has {said}" if changed else f"the table has {said} already", markup=False)
     return 0, {"changed": changed, "log_version": LATEST_LOG_VERSION}

@@ -195,7 +195,7 @@ def test_the_table_s_lock_is_waited_for(unzip: Callable[[str], Path], adopt: Ado
     with provider.acquire(TABLE_KEY, 5):
         code, found = adopt(path, "--yes", "-o", "hoodie.write.lock.wait_time_ms=50")
     provider.close()
-    assert code == 1 and found["error"] == "LAKELATCH-LOCK-TIMEOUT"
+    assert code == 3 and found["error"] == "LAKELATCH-LOCK-TIMEOUT"
 
 
 @pytest.mark.parametrize("path", [BACKUP_PATH, PROPERTIES_PATH])

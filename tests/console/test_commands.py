@@ -107,12 +107,6 @@ def test_locks_shows_holders_and_writers(
     [
         (["timeline", "{missing}"], "there is no table"),
         (["locks", "{table}", "-o", "hoodie.write.lock.provider=zookeper"], "Did you mean 'zookeeper'"),
-        (["locks", "{table}", "-o", "nonsense"], "KEY=VALUE"),
-        (["demo", "--commits", "1"], "--commits 1 is too small"),
-        (["timeline", "{table}", "--limit", "-1"], "--limit -1 is too small: use at least 1"),
-        (["timeline", "{table}", "--limit", "0"], "--limit 0 is too small"),
-        (["conflicts", "{table}", "--limit", "-1"], "--limit -1 is too small"),
-        (["compact", "{table}", "--cores", "0"], "--cores 0 is too small"),
         (["clean", "{table}", "-o", "hoodie.clean.commits.retained=0"], "keeps nothing for readers"),
         (["clean", "{table}", "-o", "hoodie.cleaner.policy=KEEP_ALL"], "KEEP_LATEST_COMMITS"),
     ],
@@ -129,11 +123,29 @@ def test_errors_end_with_one_and_say_what_to_do(
     assert told in captured.err.replace("\n", " ")
 
 
-def test_a_wrong_call_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["no-such-command"])
-    assert ended.value.code == 2
-    assert "no-such-command" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["no-such-command"], "No such command 'no-such-command'."),
+        (["timelin", "t"], "No such command 'timelin'. Did you mean 'timeline'?"),
+        (["timeline", "t", "--limt", "1"], "No such option '--limt'. (Did you mean one of: '--limit',"),
+        (["timeline"], "Missing argument 'TABLE'"),
+        (["locks", "t", "-o", "nonsense"], "'nonsense' has no key or no value: write KEY=VALUE"),
+        (["locks", "t", "-o", "hoodie.write.lock.provder=redis"], "did you mean 'hoodie.write.lock.provider'?"),
+        (["demo", "--commits", "1"], "'--commits': 1 is not in the range x>=2"),
+        (["timeline", "t", "--limit", "-1"], "'--limit': -1 is not in the range x>=1"),
+        (["conflicts", "t", "--limit", "0"], "'--limit': 0 is not in the range x>=1"),
+        (["compact", "t", "--cores", "0"], "'--cores': 0 is not in the range x>=1"),
+        (["cluster", "t", "--layout", "z"], "'z' is not one of 'linear', 'z-order', 'hilbert'"),
+        (["service", "run", "t", "--every", "often"], "'often' is no time between rounds: write 30s"),
+    ],
+)
+def test_a_wrong_call_ends_with_two(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--json"]) == 2
+
+    captured = capsys.readouterr()
+    assert told in json.loads(captured.out)["message"]
+    assert told in captured.err and captured.err.count("\n") == 1
 
 
 def test_a_writer_may_be_called_anything(storage: LocalStorage, capsys: pytest.CaptureFixture[str]) -> None:

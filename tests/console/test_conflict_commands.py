@@ -96,7 +96,7 @@ def test_conflicts_are_given_to_programs(storage: LocalStorage, capsys: pytest.C
 def test_a_wrong_limit_and_a_missing_table_are_told(
     storage: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["conflicts", storage.root, "--limit", "0", "--json"]) == 1
+    assert main(["conflicts", storage.root, "--limit", "0", "--json"]) == 2
     assert "--limit" in json.loads(capsys.readouterr().out)["message"]
     assert main(["conflicts", str(tmp_path / "nowhere")]) == 1
     assert "nowhere" in capsys.readouterr().err

@@ -130,8 +130,8 @@ def test_more_writers_share_the_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--writers", "1"], "--writers 1 is too small"),
-        (["--writers", "4", "--seconds", "0"], "--seconds 0"),
+        (["--writers", "1"], "'--writers': 1 is not in the range x>=2"),
+        (["--writers", "4", "--seconds", "0"], "'--seconds': 0.0 is not"),
         (["--writers", "4", "--services"], "leave out --services or --writers"),
         (["--writers", "4", "--commits", "3"], "leave out --commits or --writers"),
         (["--seconds", "3"], "name their number with --writers"),
@@ -140,5 +140,5 @@ def test_more_writers_share_the_processes(tmp_path: Path) -> None:
 def test_what_belongs_to_another_demo_is_refused(
     arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["demo", "--folder", str(tmp_path), *arguments]) == 1
+    assert main(["demo", "--folder", str(tmp_path), *arguments]) == 2
     assert told in capsys.readouterr().err.replace("\n", " ") and not list(tmp_path.iterdir())

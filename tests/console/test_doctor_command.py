@@ -38,4 +38,4 @@ def test_findings_with_what_mends_them(table: LiveTable, capsys: pytest.CaptureF
 def test_what_cannot_be_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(tmp_path), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"] == "LAKELATCH-INVALID"
-    assert main(["doctor", str(tmp_path), "--timeout", "0"]) == 1  # a wrong call, as of each command
+    assert main(["doctor", str(tmp_path), "--timeout", "0"]) == 2  # a wrong call, as of each command

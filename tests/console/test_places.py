@@ -60,5 +60,5 @@ def test_a_service_says_it_of_each_table(folder: Path, capsys: pytest.CaptureFix
 
 
 def test_other_errors_stay_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["timeline", str(folder / "tables"), "-o", "no.such.option=1"]) == 1
+    assert main(["timeline", str(folder / "tables"), "-o", "no.such.option=1"]) == 2
     assert "Below it" not in capsys.readouterr().err

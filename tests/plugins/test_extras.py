@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 CORE = {"pyarrow", "numpy", "fastavro", "javaproperties", "sqlglot"}
 #: The libraries of all extras, and of those that they need.
 OTHERS = {"pyspark", "py4j", "pandas", "matplotlib", "rich", "redis", "kazoo", "boto3", "botocore", "obstore", "fsspec"}
-OTHERS |= {"jinja2", "aiohttp", "xxhash", "pyetcd", "etcd3", "grpc", "google", "hudi", "requests", "pytest"}
+OTHERS |= {"click", "jinja2", "aiohttp", "xxhash", "pyetcd", "etcd3", "grpc", "google", "hudi", "requests", "pytest"}
 SCRIPT = f"""
 import sys
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakelatch.console.commands.arguments import and_more
+from lakelatch.console.base.invocation import and_more
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage

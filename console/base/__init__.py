@@ -1,0 +1,1 @@
+"""What each command is given, and how it ends."""

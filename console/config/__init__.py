@@ -1,0 +1,1 @@
+"""`lakelatch.toml`: tables by name, their options, and secrets by reference."""

@@ -1,0 +1,1 @@
+"""What the command line takes: commands, options and arguments, and nothing of what they do."""

@@ -1,0 +1,102 @@
+"""Commands that keep tables: their services."""
+
+from __future__ import annotations
+
+import click
+
+from lakelatch.console.parser.commands import Command, Group, option, options_of_a_write
+from lakelatch.console.parser.values import cores, every, instant, table, tables
+
+_CORES = "cores of the local Spark session"
+
+
+def commands() -> list[click.Command]:
+    """`service`, `compact`, `cluster`, `clean`, `archive` and `cancel`."""
+    run = Command(
+        "run",
+        "do what is due for tables, again and again",
+        "service:run_loop",
+        [
+            tables(),
+            options_of_a_write(),
+            every("time between two rounds of a table", "1m"),
+            option("--once", is_flag=True, help="one round of each table; 1 if something failed"),
+            cores(0, f"{_CORES}; 0: none, all is done in this process"),
+        ],
+    )
+    return [
+        Group("service", "keep tables: all of their services, round after round", [run]),
+        Command(
+            "compact",
+            "carry out waiting compactions, and another one",
+            "services:compact",
+            [table(), options_of_a_write(), cores(1, _CORES)],
+        ),
+        Command(
+            "cluster",
+            "sort the rows of each file group by columns",
+            "services:cluster",
+            [
+                table(),
+                options_of_a_write(),
+                option("--by", metavar="COLUMN,...", help="columns to sort by (default: record key)"),
+                option(
+                    "--layout",
+                    type=click.Choice(["linear", "z-order", "hilbert"], case_sensitive=False),
+                    help="how they are sorted (default: linear)",
+                ),
+                cores(1, _CORES),
+            ],
+        ),
+        Command(
+            "clean",
+            "remove files that no reader within retention needs",
+            "services:clean",
+            [
+                table(),
+                options_of_a_write(),
+                option("--dry-run", is_flag=True, help="only say which files would go"),
+            ],
+        ),
+        Command(
+            "archive",
+            "move old instants into the table's history",
+            "services:archive",
+            [table(), options_of_a_write()],
+        ),
+        _cancel(),
+    ]
+
+
+def _cancel() -> Group:
+    groups = option(
+        "--file-group",
+        "file_groups",
+        multiple=True,
+        metavar="PARTITION/FILE_ID",
+        help="this part of a clustering alone (without a partition: ./FILE_ID); may be repeated",
+    )
+    return Group(
+        "cancel",
+        "cancel the plan of a table service",
+        [
+            Command(
+                "request",
+                "the plan will never commit, for good",
+                "cancel:request",
+                [table(), instant(), options_of_a_write(), groups],
+            ),
+            Command(
+                "execute",
+                "end it, and remove what it left",
+                "cancel:execute",
+                [table(), instant(), options_of_a_write()],
+            ),
+            Command(
+                "list",
+                "show what was asked for and has not ended",
+                "cancel:show",
+                [table(), options_of_a_write()],
+            ),
+        ],
+    )
