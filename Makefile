@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # as always.
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: help test test-long long-tests test-java test-versions test-containers servers demo bench lint format venv java clean
+.PHONY: help test test-long long-tests test-java test-versions test-containers servers demo docs bench lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
@@ -41,6 +41,7 @@ help:
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-versions   some tests of Spark with other Pythons and PySparks: VERSIONS='python3.10:4.0 ...'"
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
+	@echo "make docs    the site, in build/site: fails where a link, an anchor or a page leads nowhere"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  ruff's formatter and its safe fixes"
@@ -105,6 +106,16 @@ servers: $(STAMP)
 
 demo: java $(STAMP)
 	$(BIN)/python -m lakelatch.testing.servers $(if $(STORE),--store $(STORE)) $(LOCK) $(BIN)/lakelatch demo $(DEMO_ARGS)
+
+# Sphinx and its theme are asked for by nothing else, and come with the first `make docs`.
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/python docs/site/staging.py build/site-pages
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html build/site-pages build/site
+	@echo "the site is build/site/index.html"
 
 bench: java $(STAMP)
 	$(BIN)/python bench/run.py $(BENCH)

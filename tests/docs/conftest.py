@@ -3,4 +3,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `pages`
+sys.path.insert(0, str(Path(__file__).parent))  # for `blocks` and `commands`
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))  # for `staging`
