@@ -34,6 +34,11 @@ def add_parsers(commands: Commands) -> None:
     torture.add_argument("--folder", default="torture-out", help="where tables and histories go (default: torture-out)")
     torture.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     torture.add_argument("--report", metavar="FILE", help="draw what happened, as one HTML file")
+    torture.add_argument(
+        "--ledger",
+        metavar="FILE",
+        help="add each round to this file, and say how far all runs in it are from what is owed",
+    )
     torture.add_argument("--keep", action="store_true", help="keep the tables of rounds that went well, too")
     torture.add_argument("--seed", type=int, default=known.seed, help="what is drawn first (default: 0)")
     torture.add_argument("--round-s", type=float, default=known.round_s, help=f"(default: {known.round_s:g})")
@@ -50,6 +55,7 @@ def add_parsers(commands: Commands) -> None:
 def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
     """Runs a torture run, or resumes it, and shows the findings; 1 if the checker found problems."""
     # Imported here: no other command needs servers, clients of lock services and the checker.
+    from lakelatch.torture.report.ledger import add_rounds, read_ledger
     from lakelatch.torture.report.report import ensure_can_report, write_report
     from lakelatch.torture.runs.run import run, verdicts_of
 
@@ -59,6 +65,9 @@ def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
         )
     if options.report:
         ensure_can_report()
+    ledger = Path(options.ledger) if options.ledger else None
+    if ledger:
+        read_ledger(ledger)  # refuses a mistake before anything runs
     folder = Path(options.folder)
     multiprocessing.get_context("forkserver").set_forkserver_preload(["lakelatch.torture.traffic.clients"])
     settings = _resumed(folder, options) if options.resume else _fresh(folder, options)
@@ -69,6 +78,8 @@ def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
 
         def ended(round_name: str, text: str) -> None:
             console.print(f"{round_name}: {text}", soft_wrap=True)
+            if ledger:
+                add_rounds(ledger, folder)
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end its clients, its servers and its disks
         try:
@@ -77,7 +88,7 @@ def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
             console.print(f"stopped: --folder {folder} --resume goes on")
             return _STOPPED, {"stopped": str(folder)}
     if options.report:
-        write_report(folder, Path(options.report))
+        write_report(folder, Path(options.report), ledger)
         console.print(f"report: {options.report}")
     verdicts = verdicts_of(folder)
     for problem in problems:
@@ -89,10 +100,12 @@ def torture_table(options: argparse.Namespace, console: Console) -> Outcome:
         + (f"{len(problems)} problems" if problems else "nothing lost, nothing doubled, nothing out of order"),
         soft_wrap=True,
     )
-    return (1 if problems else 0), {
-        "rounds": {place.name: verdict for place, verdict in verdicts.items()},
-        "problems": problems,
-    }
+    outcome = {"rounds": {place.name: verdict for place, verdict in verdicts.items()}, "problems": problems}
+    if ledger:
+        owed = add_rounds(ledger, folder)
+        console.print(f"{ledger}: {owed}", soft_wrap=True, markup=False)
+        outcome["ledger"] = owed.to_json()
+    return (1 if problems else 0), outcome
 
 
 def _fresh(folder: Path, options: argparse.Namespace) -> TortureSettings:
