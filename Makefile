@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # as always.
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: help test test-long long-tests test-java test-versions test-containers servers demo docs bench lint format venv java clean
+.PHONY: help test test-long long-tests test-java test-versions test-containers servers demo try docs bench evidence dist audit lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
@@ -43,6 +43,9 @@ help:
 	@echo "make test-containers   the lock providers with their servers in containers (root, or a Docker engine)"
 	@echo "make docs    the site, in build/site: fails where a link, an anchor or a page leads nowhere"
 	@echo "make bench   the figures of bench/README.md (BENCH=name for one of them)"
+	@echo "make dist    the sdist, the wheel and a bill of materials in dist/, checked, and the wheel tried alone"
+	@echo "make audit   known vulnerabilities of all that the extras bring (AUDIT_ARGS for pip-audit; asks a service)"
+	@echo "make evidence   docs/evidence.md anew from the records in docs/evidence"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  ruff's formatter and its safe fixes"
 	@echo "make venv    the environment in $(VENV) only"
@@ -119,6 +122,16 @@ docs: $(VENV)/.docs
 
 bench: java $(STAMP)
 	$(BIN)/python bench/run.py $(BENCH)
+
+evidence: $(STAMP)
+	$(BIN)/python .ci/evidence-page
+
+dist: $(STAMP)
+	.ci/dist $(VENV)
+
+# Not part of `make test`: what it says depends on a service, and on the day.
+audit: $(STAMP)
+	.ci/audit $(VENV) $(AUDIT_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

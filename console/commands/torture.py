@@ -21,6 +21,7 @@ _AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", *ROLES.values())
 def torture_table(call: Invocation, **given: Any) -> Outcome:
     """Runs a torture run, or resumes it, and shows the findings; 1 if the checker found problems."""
     # Imported here: no other command needs servers, clients of lock services and the checker.
+    from lakelatch.torture.report.ledger import add_rounds, read_ledger
     from lakelatch.torture.report.report import ensure_can_report, write_report
     from lakelatch.torture.runs.run import run, verdicts_of
 
@@ -31,6 +32,9 @@ def torture_table(call: Invocation, **given: Any) -> Outcome:
         )
     if options.report:
         ensure_can_report()
+    ledger = Path(options.ledger) if options.ledger else None
+    if ledger:
+        read_ledger(ledger)  # refuses a mistake before anything runs
     folder, console = Path(options.folder), call.console
     multiprocessing.get_context("forkserver").set_forkserver_preload(["lakelatch.torture.traffic.clients"])
     settings = _resumed(folder, options) if options.resume else _fresh(folder, options)
@@ -41,6 +45,8 @@ def torture_table(call: Invocation, **given: Any) -> Outcome:
 
         def ended(round_name: str, text: str) -> None:
             call.notes.print(f"{round_name}: {text}", soft_wrap=True)
+            if ledger:
+                add_rounds(ledger, folder)
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end its clients, its servers and its disks
         try:
@@ -49,7 +55,7 @@ def torture_table(call: Invocation, **given: Any) -> Outcome:
             console.print(f"stopped: --folder {folder} --resume goes on")
             return ExitCode.INTERRUPTED, {"stopped": str(folder)}
     if options.report:
-        write_report(folder, Path(options.report))
+        write_report(folder, Path(options.report), ledger)
         console.print(f"report: {options.report}")
     verdicts = verdicts_of(folder)
     for problem in problems:
@@ -61,10 +67,12 @@ def torture_table(call: Invocation, **given: Any) -> Outcome:
         + (f"{len(problems)} problems" if problems else "nothing lost, nothing doubled, nothing out of order"),
         soft_wrap=True,
     )
-    return (1 if problems else 0), {
-        "rounds": {place.name: verdict for place, verdict in verdicts.items()},
-        "problems": problems,
-    }
+    outcome = {"rounds": {place.name: verdict for place, verdict in verdicts.items()}, "problems": problems}
+    if ledger:
+        owed = add_rounds(ledger, folder)
+        console.print(f"{ledger}: {owed}", soft_wrap=True, markup=False)
+        outcome["ledger"] = owed.to_json()
+    return (1 if problems else 0), outcome
 
 
 def _fresh(folder: Path, options: SimpleNamespace) -> TortureSettings:

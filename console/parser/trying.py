@@ -78,6 +78,11 @@ def _torture() -> Command:
             option("--folder", default="torture-out", metavar="FOLDER", help="where tables and histories go"),
             option("--resume", is_flag=True, help="go on with the run in the folder"),
             option("--report", metavar="FILE", help="draw what happened, as one HTML file"),
+            option(
+                "--ledger",
+                metavar="FILE",
+                help="add each round to this file, and say how far all runs in it are from what is owed",
+            ),
             option("--keep", is_flag=True, help="keep the tables of rounds that went well, too"),
             option("--seed", type=int, default=known.seed, metavar="N", help="what is drawn first"),
             option("--round-s", type=float, default=known.round_s, metavar="S", help="the length of a round"),

@@ -1,6 +1,6 @@
 """Explores the models from the command line: the bounds of every test run, or (`--large`) those of a night.
 
-    nice python tests/model/explore.py [--large] [--minutes 480] [--states 4000000] [--only combined]
+    nice python tests/model/explore.py [--large] [--minutes 480] [--states 4000000] [--only combined] [--record FILE]
 
 One core. What does not fit into the time or the memory is looked at as far as it goes, nearest states
 first, and says so. The exit code is 1 if a promise is broken.
@@ -9,13 +9,16 @@ first, and says so. The exit code is 1 if a promise is broken.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from model_cases import LARGE, PLANTED, SMALL
 from search import Case, Result, explore
 
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.torture.report.ledger import day, source
 
 
 def main() -> int:
@@ -24,18 +27,26 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=480.0, help="for all models together")
     parser.add_argument("--states", type=int, default=4_000_000, help="of one model at most; a million take about 1 GB")
     parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--record", type=Path, help="write what was explored, and found, to this file")
     options = parser.parse_args()
     chosen = [case for case in (LARGE if options.large else SMALL) if options.only in case.name]
     ends_ns = REAL_SYSTEM.monotonic_ns() + int(options.minutes * 60e9)
     broken, total = False, 0
+    models: dict[str, Any] = {}
+    record = {"source": source(), "day": day(), "large": options.large, "models": models}
     for place, case in enumerate(chosen):
         now_ns = REAL_SYSTEM.monotonic_ns()
         result = _explore(case, now_ns + (ends_ns - now_ns) // (len(chosen) - place), options.states)
         broken |= result.problem is not None
         total += result.states
+        models[case.name] = {"states": result.states, "depth": result.depth, "complete": result.complete}
+        models[case.name] |= {"problem": result.problem} if result.problem else {}
     print(f"{total:,} states in {len(chosen)} models")
     if not options.large:
-        _show_planted(options.only)
+        record["planted"] = _show_planted(options.only)
+    if options.record:
+        options.record.parent.mkdir(parents=True, exist_ok=True)
+        options.record.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     return int(broken)
 
 
@@ -59,13 +70,17 @@ def _explore(case: Case, ends_ns: int, states_most: int) -> Result[Any]:
     return result
 
 
-def _show_planted(only: str) -> None:
+def _show_planted(only: str) -> dict[str, int]:
+    """The steps of the shortest trace to each mistake; 0 if it was not found."""
+    steps = {}
     for planted in PLANTED:
         if only in planted.name:
             result = explore(planted.model)
             print(f"\n{planted.name}: {result.problem or 'NOT FOUND'} ({len(result.trace)} steps)")
+            steps[planted.name] = len(result.trace)
             for number, step in enumerate(result.trace, 1):
                 print(f"  {number}. {step}")
+    return steps
 
 
 if __name__ == "__main__":

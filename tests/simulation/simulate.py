@@ -1,7 +1,8 @@
 """One seed, one run: writers, compactors and readers under faults, then without any, then the checker.
 
 `python tests/simulation/simulate.py --seeds 0:1000` runs many, on all cores, and tells of each that went wrong;
-`--of-tree 1000` so many in a row, which the source itself draws; `--seed 7 --lines` shows what happened in one.
+`--of-tree 1000` so many in a row, which the source itself draws; `--seed 7 --lines` shows what happened in one;
+`--record FILE` notes down what ran, and adds up over runs.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for the archiv
 
 from course import Outcome
 from planted import PLANTED, planted
+from record import add_range, read_record, seeds_once, stamp
 from run import Run
 from seams import Place, step
 from several import SeveralRun
@@ -48,6 +50,7 @@ _DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree
 _CHUNKS_A_PROCESS = 20  # a process that simulates grows
 _CHUNK_MOST = 50
 _SEVERAL_EVERY = 25  # so many seeds are simulated once more, over several tables: that takes ten times as long
+_RECORDED_EACH = 1_000  # seeds, so that a run that is cut off is noted down as far as it came
 _CHUNKS_LEAST = 30  # or one process simulates the last of few chunks while others have nothing to do
 _ROOT = Path(__file__).parents[2]
 _NOT_SIMULATED = re.compile(r"\.|bench/|tests/(?!simulation/|support/)|.*/\.")
@@ -173,7 +176,10 @@ def main() -> int:
     parser.add_argument("--several", action="store_true", help="transactions over several tables instead")
     parser.add_argument("--planted", default="", choices=["", *PLANTED], help="with this mistake in the product")
     parser.add_argument("--processes", type=int, default=0, help="0 for one on each core")
+    parser.add_argument("--record", type=Path, help="add what ran to this file")
     options = parser.parse_args()
+    if options.record and options.planted:
+        parser.error("--record is for the product as it is: leave --planted out")
     logging.disable()
     if options.seed is not None:
         outcome = simulate(options.seed, options.planted, options.lines, several=options.several)
@@ -187,19 +193,26 @@ def main() -> int:
     planted_too = f" --planted '{options.planted}'" if options.planted else ""
     several_too = " --several" if options.several else ""
     print(f"Seeds {first}:{last}. Once more: {_COMMAND} --seeds {first}:{last}{planted_too}{several_too}", flush=True)
-    total, wrong = Total(), list[str]()
+    total, wrong, ran = Total(), list[str](), stamp() if options.record else {}
     with open_pool(options.processes) as pool:
-        for outcome in many(pool, first, last, options.planted, several=options.several):
-            total.add(outcome)
-            if outcome.problems:
-                kind = f"{planted_too}{' --several' if outcome.several else ''}"
-                wrong.append(
-                    f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}\n"
-                    f"What happened: {_COMMAND} --seed {outcome.seed}{kind} --lines"
-                )
-                print(wrong[-1], flush=True)
-            if total.due():
-                print(f"{total.seeds or total.several} of {last - first}, {total}", flush=True)
+        every = _RECORDED_EACH if options.record else max(last - first, 1)
+        for start in range(first, last, every):
+            end, part = min(start + every, last), Total()
+            for outcome in many(pool, start, end, options.planted, several=options.several):
+                total.add(outcome)
+                part.add(outcome)
+                if outcome.problems:
+                    kind = f"{planted_too}{' --several' if outcome.several else ''}"
+                    wrong.append(
+                        f"seed {outcome.seed}: {'; '.join(outcome.problems)[:600]}\n"
+                        f"What happened: {_COMMAND} --seed {outcome.seed}{kind} --lines"
+                    )
+                    print(wrong[-1], flush=True)
+                if total.due():
+                    print(f"{total.seeds or total.several} of {last - first}, {total}", flush=True)
+            if options.record:
+                add_range(options.record, {**ran, **part.to_json(start, end), "only_several": options.several})
+                print(f"{seeds_once(read_record(options.record)):,} seeds in {options.record} now", flush=True)
     print(json.dumps(dict(sorted(total.counts.items())), indent=1))
     print("\n".join([*wrong[:10], str(total)]))  # once more: what is cut off of a long output is its beginning
     return 1 if total.wrong else 0
@@ -211,6 +224,7 @@ class Total:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.seeds = self.several = self.wrong = 0
+        self.wrong_seeds: list[str] = []
         self._virtual_s = self._slowest_s = 0.0
         self._began_ns = self._told_ns = REAL_SYSTEM.monotonic_ns()
 
@@ -218,6 +232,9 @@ class Total:
         self.seeds += not outcome.several
         self.several += outcome.several
         self.wrong += bool(outcome.problems)
+        self.wrong_seeds += [f"{outcome.seed}{' of several tables' if outcome.several else ''}"] * bool(
+            outcome.problems
+        )
         self.counts += outcome.counts
         self._virtual_s += outcome.virtual_s
         self._slowest_s = max(self._slowest_s, outcome.recovered_s)
@@ -229,6 +246,18 @@ class Total:
             return False
         self._told_ns = now_ns
         return True
+
+    def to_json(self, first: int, last: int) -> dict[str, object]:
+        """As a range of seeds is noted down."""
+        return {
+            "first": first,
+            "last": last,
+            "seeds": self.seeds,
+            "several": self.several,
+            "wrong": self.wrong_seeds,
+            "simulated_hours": round(self._virtual_s / 3600, 1),
+            "counts": dict(self.counts),
+        }
 
     def __str__(self) -> str:
         took_s = (REAL_SYSTEM.monotonic_ns() - self._began_ns) / 1e9

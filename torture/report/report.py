@@ -106,8 +106,8 @@ def ensure_can_report() -> None:
         raise InvalidRequest("--report needs Jinja2: pip install 'lakelatch[torture]'") from error
 
 
-def write_report(run_folder: Path, out: Path) -> None:
-    """Writes the page on a run, as far as it has come, to `out`.
+def write_report(run_folder: Path, out: Path, ledger: Path | None = None) -> None:
+    """Writes the page on a run, as far as it has come, to `out`; with a ledger, also what is owed after all runs.
 
     Errors: `InvalidRequest` where there is no run, or no Jinja2.
     """
@@ -127,7 +127,9 @@ def write_report(run_folder: Path, out: Path) -> None:
         keep_trailing_newline=True,
     )
     templates.filters["counted"] = counted
-    page = templates.get_template("report.html.j2").render(_contents(settings, rounds))
+    page = templates.get_template("report.html.j2").render(
+        _contents(settings, rounds), owed=_owed(ledger) if ledger else []
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page, encoding="utf-8")
 
@@ -207,6 +209,27 @@ def _of_provider(provider: str, rounds: list[Round]) -> tuple[str, ...]:
 def _of_round(one: Round) -> tuple[str, ...]:
     counts = (f"{one.count(name):,}" for name in ("committed", "conflicts", "unknown", "rollbacks"))
     return one.name, *counts, f"{one.total('faults'):,}", f"{one.leases_to_recover:.1f} leases"
+
+
+def _owed(ledger: Path) -> list[tuple[str, ...]]:
+    """Of everything that is owed: what, how much was done, how much it has to be, and what is short of it."""
+    from lakelatch.torture.report.ledger import COMMITS_OWED, MINUTES_OWED, TIMES_OWED, Owed, read_ledger
+
+    owed = Owed.after(read_ledger(ledger))
+    minutes = [
+        (f"minutes of faults on {name}", f"{done:,.1f}", f"{MINUTES_OWED:g}") for name, done in owed.minutes.items()
+    ]
+    rare = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in owed.rare.items())
+    return [
+        *((*row, "") for row in minutes),
+        ("acknowledged commits", f"{owed.commits:,}", f"{COMMITS_OWED:,}", ""),
+        (
+            f"kinds of faults that came {TIMES_OWED} times",
+            f"{len(owed.faults) - len(owed.rare)}",
+            f"{len(owed.faults)}",
+            rare,
+        ),
+    ]
 
 
 def _bars(faults: Mapping[str, int]) -> Iterator[dict[str, str]]:
